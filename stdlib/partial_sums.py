@@ -1,7 +1,11 @@
-"""Scratch memory for host functions, and summation of partial results in a fixed order.
+"""Summation of partial sums in a fixed order, and array helpers of the standard library's host functions.
 
-Long sums are split over invocations that each write a partial sum. `sum_partials` adds these deterministically:
-sequentially, or with a tree if there are many partial sums, few results, and the device is a GPU.
+Kernels split a long sum over invocations, each of which writes a partial sum. `sum_partials` adds the partial sums of
+each result in an order that depends only on their shape, so results are reproducible: one invocation adds them
+sequentially, or, on GPUs with many partial sums and few results, several invocations share a result.
+
+The tree kernels share two constants: SLICES invocations share a result, and SLICES = 2**DOUBLINGS. A slice consists of
+the partial sums that one of these invocations adds: every SLICES-th one.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ def index_type(*arrays: DeviceArray) -> DType:
 
 
 def scratch(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
-    """Allocate uninitialized memory in C order."""
+    """Allocate an uninitialized array in C order; its memory is rounded up to a multiple of 4 bytes."""
     size = math.prod(shape) * dtype.itemsize
     return DeviceArray(device.allocate((size + 3) & ~3), 0, dtype, shape, contiguous_strides(shape))
 
@@ -63,12 +67,13 @@ def is_dense(array: DeviceArray) -> bool:
 
 
 def flattened(array: DeviceArray) -> DeviceArray:
-    """Return a dense array flattened to one axis."""
+    """Return a view of a dense array with one axis."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (math.prod(array.shape),), (1,))
 
 
 @vk.kernel(over="y", debug=False)
 def _sum_parts(parts: vk.In[T, "P N"], y: vk.Out[R, "N"]):
+    """y[n] = the sum of parts[:, n], by one invocation per result."""
     i = vk.global_id(0)
     total = T(0)
     for p in range(parts.shape[0]):
@@ -78,7 +83,7 @@ def _sum_parts(parts: vk.In[T, "P N"], y: vk.Out[R, "N"]):
 
 @vk.func
 def slice_sum(parts, i, first, step):
-    """Return the sum of parts[first::step, i]; 0 past the last column."""
+    """Return the sum of parts[first::step, i], or 0 if column i doesn't exist."""
     total = parts.dtype(0)
     if i < parts.shape[1]:
         for p in range(first, parts.shape[0], step):
@@ -87,11 +92,13 @@ def slice_sum(parts, i, first, step):
 
 
 @vk.func
-def sum_slices(shared, lane, doublings: vk.Const[int]):
-    """Tree reduction in shared memory: add the upper half of the workgroup's values to the lower half, `doublings`
-    times.
+def sum_slices(shared, lane, levels: vk.Const[int]):
+    """Add 2**levels values each of the GROUP values in `shared`, by a tree reduction in shared memory.
+
+    In each of `levels` steps the upper half of the remaining values is added to the lower half. The first
+    GROUP / 2**levels elements then hold the sums.
     """
-    for d in vk.unroll(doublings):
+    for d in vk.unroll(levels):
         vk.barrier()
         if lane < GROUP >> (d + 1):
             shared[lane] += shared[lane + (GROUP >> (d + 1))]
@@ -99,11 +106,11 @@ def sum_slices(shared, lane, doublings: vk.Const[int]):
 
 @vk.kernel(groups=lambda y, SLICES: vk.cdiv(y.shape[0], GROUP // SLICES), local=GROUP, debug=False)
 def _sum_parts_tree(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]):
-    """Variant of `_sum_parts` in which SLICES = 2**DOUBLINGS invocations share a result.
+    """y[n] = the sum of parts[:, n]; SLICES invocations share a result.
 
-    Each sums every SLICES-th part; a tree reduction in shared memory adds their sums.
+    Each of them adds every SLICES-th part; a tree reduction in shared memory then adds the SLICES sums of a result.
     """
-    COLUMNS = GROUP // SLICES
+    COLUMNS = GROUP // SLICES  # results per workgroup
     shared, lane = vk.shared(T, GROUP), vk.local_id(0)
     i = vk.group_id(0) * COLUMNS + lane % COLUMNS
     shared[lane] = slice_sum(parts, i, lane // COLUMNS, SLICES)
@@ -116,7 +123,7 @@ def _sum_parts_tree(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[
 def _sum_parts_of_two(
     parts: vk.In[T, "P N"], y: vk.Out[R, "Y"], z: vk.Out[R, "Z"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]
 ):
-    """Variant of `_sum_parts_tree` that stores the first sums to y and the remaining ones to z."""
+    """Variant of `_sum_parts_tree` that stores the first Y sums to y and the next Z sums to z."""
     COLUMNS = GROUP // SLICES
     shared, lane = vk.shared(T, GROUP), vk.local_id(0)
     i, first = vk.group_id(0) * COLUMNS + lane % COLUMNS, y.shape[0]
@@ -130,7 +137,10 @@ def _sum_parts_of_two(
 
 
 def sum_partials(parts: DeviceArray, y: DeviceArray) -> None:
-    """Compute y[n] = the sum of parts[:, n] in a fixed order. `y` is dense, of any shape with that many elements."""
+    """Compute y[n] = the sum of parts[:, n] in a fixed order.
+
+    `parts` is (P, N); `y` is dense, of any shape with N elements.
+    """
     if 0 in y.shape:
         return
     count, length = parts.shape
@@ -141,17 +151,20 @@ def sum_partials(parts: DeviceArray, y: DeviceArray) -> None:
 
 
 def sum_partials_into_two(parts: DeviceArray, y: DeviceArray, z: DeviceArray) -> None:
-    """As `sum_partials`, for GPUs: store the first sums to y and the remaining ones to z, both dense and not empty."""
+    """Sum parts (P, N) over the first axis and store the first sums to y and the remaining ones to z; for GPUs.
+
+    y and z are dense and not empty, with N elements together.
+    """
     _sum_parts_of_two(parts, flattened(y), flattened(z), *_slices(*parts.shape))
 
 
 def _slices(count: int, length: int) -> tuple[int, int]:
-    """Return SLICES and DOUBLINGS, its log2: the number of invocations that share a result, less for many results."""
-    doublings = (
+    """Return (SLICES, DOUBLINGS) for `count` parts of `length` results: fewer slices for few parts or many results."""
+    levels = (
         5
         if length * 8 <= MAX_SUMS_FOR_TREE and count >= 8 * MIN_PARTS_FOR_TREE
         else 3
         if count >= MIN_PARTS_FOR_TREE
         else 0
     )
-    return 1 << doublings, doublings
+    return 1 << levels, levels

@@ -1,9 +1,10 @@
-"""Registry of the variants of each operation by class or kind of device.
+"""Registry of the implementations ("variants") of each standard-library operation for different devices.
 
-Host functions are registered by `@variant(operation, device_class)`; `choose` returns the one for a device. The device
-classes are "gpu" and "cpu". The latter is for CPUs, software drivers and the interpreter, where shared memory and
-barriers cost more than they gain, and loops stay well below the drivers' limit on iterations. GPUs whose limits are too
-small for the workgroups of "gpu" kernels also count as "cpu".
+A variant is a host function that launches kernels. It is registered by `@variant(operation, kind)` for a device class,
+or for one kind of device (`device.caps.kind`, such as "llvm-cpu"); `choose` returns the variant for a device. There are
+two device classes, "gpu" and "cpu". Class "cpu" comprises CPUs, software drivers, the interpreter, and GPUs whose
+limits are too small for the workgroups of "gpu" kernels. Its variants avoid shared memory and barriers, which cost more
+than they gain there, and keep their loops well below the number of iterations at which some drivers stop a loop.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _VARIANTS: dict[tuple[str, str], Callable[..., Any]] = {}
+"""Host functions by operation and device class or kind."""
 
 MAX_CPU_ITERATIONS = 8192
 """Maximum number of iterations per invocation on devices of class "cpu": far below the drivers' limit of 65,535."""
@@ -37,15 +39,16 @@ MAX_WORKGROUP = 256
 """Maximum workgroup size of kernels for GPUs."""
 
 MAX_SHARED_BYTES = 32 << 10
-"""Maximum shared memory that they use, in bytes."""
+"""Maximum shared memory of a workgroup in kernels for GPUs, in bytes."""
 
 _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("device_class", default=None)
 
 
 @contextlib.contextmanager
 def forcing_class(kind: str) -> Iterator[None]:
-    """Within the block, treat every device as of class "cpu" or "gpu", to run a variant that isn't the device's
-    default.
+    """Within the `with` block, treat every device as one of class `kind`, "cpu" or "gpu".
+
+    This runs other variants than the device's default.
     """
     token = _forced.set(kind)
     try:
@@ -59,7 +62,7 @@ forced_class: Callable[[], str | None] = _forced.get
 
 
 def device_class(device: Any) -> str:
-    """Return the class of a device: "cpu" or "gpu"."""
+    """Return the class of a device, "cpu" or "gpu"; within `forcing_class`, the forced class."""
     forced = _forced.get()
     if forced is not None:
         return forced
@@ -69,16 +72,19 @@ def device_class(device: Any) -> str:
 
 
 def row_kernel_class(device: Any) -> str:
-    """Return the class whose row kernels a device uses. The "llvm-cpu" device uses those of "gpu", with a workgroup per
+    """Return the class, "cpu" or "gpu", that selects a device's row kernels (reductions, norms, attention).
+
+    It differs from `device_class` for the "llvm-cpu" device, which runs the kernels of class "gpu": a workgroup per
     row.
     """
-    own = _forced.get() is None and device.caps.kind == "llvm-cpu"
-    return "gpu" if own else device_class(device)
+    is_llvm_cpu = _forced.get() is None and device.caps.kind == "llvm-cpu"
+    return "gpu" if is_llvm_cpu else device_class(device)
 
 
 def variant(operation: str, kind: str) -> Callable[[Function], Function]:
-    """Register a host function as an operation's variant for a device class or kind; raise InternalError for a
-    duplicate.
+    """Return a decorator that registers a host function as a variant of `operation`.
+
+    `kind` is a device class or a kind of device. Raises InternalError if the operation already has a variant for it.
     """
 
     def register(function: Function) -> Function:
@@ -92,6 +98,9 @@ def variant(operation: str, kind: str) -> Callable[[Function], Function]:
 
 
 def choose(operation: str, device: Any) -> Callable[..., Any]:
-    """Return an operation's variant for a device: the one for its kind if registered, else the one for its class."""
-    own = _VARIANTS.get((operation, device.caps.kind)) if _forced.get() is None else None
-    return own or _VARIANTS[operation, device_class(device)]
+    """Return an operation's variant for a device: the one for its kind if registered, else the one for its class.
+
+    Within `forcing_class`, only the forced class counts.
+    """
+    for_kind = _VARIANTS.get((operation, device.caps.kind)) if _forced.get() is None else None
+    return for_kind or _VARIANTS[operation, device_class(device)]

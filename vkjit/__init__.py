@@ -1,8 +1,8 @@
 """vkjit: GPU kernels written as Python functions, compiled to SPIR-V and run on any Vulkan device.
 
-The package's public names. The kernel language and the launch API are imported eagerly. Tensors, layers and everything
-above them load on first use, so `import vkjit` is fast and opens no driver. The redundant aliases (`X as X`) mark
-re-exports for type checkers.
+This module defines the package's public names. The kernel language and the launch API are imported eagerly. Tensors,
+layers and everything above them are imported on first use, so `import vkjit` is fast and opens no driver. The redundant
+aliases (`X as X`) mark re-exports for type checkers.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ from .runtime.sanitizer_reports import SanitizerError as SanitizerError, Sanitiz
 __version__ = "0.1.0"
 
 _MODULES = ("array_api", "autograd", "data", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
+"""Subpackages that are imported on first access."""
 _FROM = {
     "api.check": ("check",),
     "autograd": (
@@ -127,7 +128,10 @@ if TYPE_CHECKING:
 
 
 def _provide_services() -> None:
-    """Register what upper layers implement for lower ones; each is imported when it is first needed."""
+    """Register the functions of upper layers that lower layers call (see `launch.extensions`).
+
+    Each is imported when it is first called.
+    """
     from .backends.vulkan.runtime.pipeline.disk_cache import Keeper, keep_with
     from .launch.extensions import provide
 
@@ -139,6 +143,7 @@ def _provide_services() -> None:
     provide("tuned settings", service("autotune.kernels", "tuned_settings"))
     provide("sanitized launch", service("sanitizer.launch", "launch"))
     provide("array namespace", lambda: lambda: importlib.import_module(".array_api", __name__))
+    # Drivers' pipeline caches are loaded from and stored to the compiler's disk cache.
     stored = service("compiler.cache", "load_pipelines"), service("compiler.cache", "store_pipelines")
     keep_with(Keeper(lambda name: stored[0]()(name), lambda name, data: stored[1]()(name, data)))
 
@@ -147,7 +152,7 @@ _provide_services()
 
 
 def __getattr__(name: str) -> Any:
-    """Import the tensor layer and the packages above it on first access to one of their names."""
+    """Import a public name on first access: a subpackage, a name in `_FROM`, or one of `tensor.api`."""
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):

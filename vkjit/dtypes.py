@@ -1,6 +1,6 @@
-"""Element types: names, widths, NumPy equivalents and promotion.
+"""Element types of arrays and scalars (`vk.f32`, `vk.i32`, ...): names, widths, NumPy equivalents and promotion.
 
-Element types are classes (instances of the metaclass `DType`), so that they can be used as annotations. Calling one
+Element types are classes, instances of the metaclass `DType`, so that they can be used as annotations. Calling one
 makes a NumPy scalar: `vk.f32(2)`.
 """
 
@@ -39,8 +39,12 @@ __all__ = [
 class DType(type):
     """The metaclass of the element types.
 
-    Attributes of each type: `name`; `kind`, one of "bool", "int", "uint", "float", "index"; `bits`; `numpy`, the dtype
-    that represents a value in NumPy (float32 for bf16); `storage`, the dtype of one element in memory.
+    Attributes of each type:
+
+    - `kind`: one of "bool", "int", "uint", "float", "index".
+    - `bits`: the width of a value.
+    - `numpy`: the NumPy dtype that represents a value (float32 for bf16).
+    - `storage`: the NumPy dtype of the bits of an element in memory (uint16 for bf16).
     """
 
     name: str
@@ -56,6 +60,7 @@ class DType(type):
 
     @property
     def is_float(cls) -> bool:
+        """True for the float types, bf16 included."""
         return cls.kind == "float"
 
     @property
@@ -65,6 +70,7 @@ class DType(type):
 
     @property
     def is_signed(cls) -> bool:
+        """True for signed integers, index and floats."""
         return cls.kind in ("int", "index", "float")
 
     def __repr__(cls) -> str:
@@ -219,6 +225,7 @@ ALL: tuple[DType, ...] = (boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf
 """All types that arrays can have; `index` is a type of values only."""
 
 by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}
+"""All types, `index` included, by name."""
 
 _FROM_NUMPY: dict[Any, DType] = {t.storage: t for t in ALL if t is not bf16}
 
@@ -239,9 +246,13 @@ def from_numpy(dtype: Any) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """Return the common type of two operands: the join in the type lattice, without silent promotion to f64.
+    """Return the common type of two operands.
 
-    Raises DTypeError for a signed and an unsigned type unless the signed one is wider.
+    - A bool and any other type give the other type.
+    - An integer and a float give the float type, of any width: i64 and f16 give f16.
+    - Two types of the same kind give the wider one; f16 and bf16 give f32.
+    - An integer and `index` give `index`.
+    - A signed and an unsigned type give the signed one if it is wider; else DTypeError is raised.
     """
     if a is b:
         return a
@@ -264,6 +275,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def _promote_float(a: DType, b: DType) -> DType:
+    """Return the common type of two different types of which at least one is a float."""
     if not (a.is_float and b.is_float):
         return a if a.is_float else b
     if a.bits == b.bits:

@@ -66,14 +66,17 @@ class Loc:
 
 
 UNKNOWN = Loc("<unknown>", 0)
+"""The location of an error that belongs to no line of source."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSite:
-    """A location in a kernel that can report an error. Its id in the report buffer is its index in `sites` plus one.
+    """A location in a kernel that can report an error, or print.
 
-    `kind` is "loop_limit", "bounds", "assert", "assume", "zero_division" or "uniform". `message` is a `str.format`
-    template over the values that the kernel stores with the report (`{0}`, `{1}`...).
+    The sites of a kernel are listed in its IR module (`Module.sites`). A running kernel identifies the site of a report
+    by its index in this list plus one. `kind` is what is reported, such as "bounds", "assert", "assume", "loop_limit",
+    "zero_division", "uniform" or "print". `message` is a `str.format` template over the values that the kernel stores
+    with the report (`{0}`, `{1}`...).
     """
 
     kind: str
@@ -82,7 +85,10 @@ class ReportSite:
 
 
 def render_caret(loc: Loc, text: str | None = None) -> str:
-    """Return the source line of `loc` with carets under its span, or "" if the source isn't available."""
+    """Return the source line of `loc` with carets under its span, or "" if the source isn't available.
+
+    `text` is the line if it isn't to be read from the file.
+    """
     line = linecache.getline(loc.file, loc.line) if text is None else text
     line = line.rstrip("\n").expandtabs(1)
     if not line:
@@ -176,8 +182,10 @@ class DeviceLostError(DeviceError):
 
 
 class KernelError(VkjitError):
-    """An error detected while a kernel ran. `loc` is the line in the user's kernel, `invocation` the global id (x, y,
-    z).
+    """An error detected while a kernel ran.
+
+    `kernel` is the kernel's name, `loc` the line in its source, and `invocation` the global id (x, y, z) of the
+    invocation that reported it.
     """
 
     def __init__(
@@ -205,7 +213,7 @@ class KernelError(VkjitError):
 
 
 class LoopLimitError(KernelError):
-    """The driver silently stops loops after a number of iterations, and the kernel would have exceeded it."""
+    """A loop would have exceeded the number of iterations after which the device's driver silently stops loops."""
 
 
 class BoundsError(KernelError, IndexError):

@@ -1,7 +1,7 @@
 """Environment variables that configure vkjit, and the parsing of boolean ones.
 
-A boolean variable that is neither 0 nor 1 is an error at every use: a typo must not silently select the default.
-Variables with other values are parsed where they are used.
+A boolean variable has the value 0 or 1; any other value is an error at every use, so that a typo doesn't silently
+select the default. The other variables are parsed by the modules that use them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ SETTINGS: dict[str, str] = {
     "VKJIT_VALIDATE_LOG": "a file for the messages of the validation layer",
     "VKJIT_VERIFY": "1: verify the IR after each pass",
 }
+"""All variables, with the descriptions that `python -m vkjit info` prints."""
 
 
 def boolean_setting(name: str) -> bool | None:
-    """Return True for 1, False for 0 and None if the variable is unset or empty. Raises ArgumentError for other values."""
+    """Return True for 1, False for 0 and None if the variable is unset or empty.
+
+    Raises ArgumentError for other values.
+    """
     text = os.environ.get(name, "").strip()
     if text not in ("", "0", "1"):
         raise ArgumentError(f"{name} is {text!r}: expected 0 or 1")

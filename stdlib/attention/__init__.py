@@ -1,1 +1,1 @@
-"""Scaled dot-product attention: forward and backward tile kernels, and kernel selection."""
+"""Scaled dot-product attention: forward and backward tile kernels, and `dispatch`, which launches them."""

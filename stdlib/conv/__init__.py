@@ -1,5 +1,13 @@
 """Convolutions: forward, input gradient (dgrad) and weight gradient (wgrad).
 
-`dispatch` is the entry point. The `*_plan` modules choose kernels and tile sizes for a device and launch them; the others hold
-the kernels.
+`dispatch` is the entry point. The `*_plan` modules choose kernels and tile sizes for a device and launch them;
+`geometry` describes the shape of a convolution; the other modules hold the kernels. For GPUs these are `shared_patch`
+and `implicit_gemm`, for devices of class "cpu" `direct`, `cpu_rows`, `wgrad_direct` and `wgrad_cpu`. `tiles` is an
+alternative as tile kernels.
+
+Names in all kernels: D, H, W are the input's extents along depth, height and width, or lower-case d, h, w an index
+there or a suffix; O, P, Q are the output's extents, o, p, q its indices; T, R, S are the filters' extents, t, r, s
+their indices. A *tap* is one (t, r, s), at which a filter has one weight per channel. `filters` (output channels) and
+`channels` (input channels) are counts per group. The weights are w, x is the input, y the output; prefix or suffix g
+marks a gradient.
 """

@@ -1,8 +1,11 @@
-"""Direct convolution on CPUs (LLVM): SIMD lanes along an output row, blocks of filters in registers.
+"""Direct convolution on the device "cpu" (LLVM): SIMD lanes along an output row, blocks of filters in registers.
 
-The input is padded and the weights are packed into blocks of interleaved filters (`direct.pack_weights`). A workgroup
-is one SIMD vector of invocations. Each invocation keeps FILTERS x COLUMNS accumulators in registers; the elements of x are
-loaded as vectors and multiplied by weights that are uniform across the lanes.
+`direct_plan` launches the kernels. The input is padded (`pad_rows`), and the weights are packed into blocks of
+interleaved filters (`direct.pack_weights`). A workgroup is one SIMD vector of SIZE invocations. Each invocation keeps
+FILTERS x COLUMNS accumulators in registers; the elements of x are loaded as vectors and multiplied by weights that are
+uniform across the lanes.
+
+Scalar parameters that the kernels share with those of `direct` are described there. Offsets have the integer type I.
 """
 
 from __future__ import annotations
@@ -23,20 +26,23 @@ R = TypeVar("R", bound=vk.Element)
 
 @vk.func
 def load_vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
-    """Load n elements of x per lane: adjacent lanes read `step` elements apart, and each lane SIZE * step apart."""
-    made = ()
+    """Load n elements of x per lane, from the offset `at` on.
+
+    Adjacent lanes load elements that are `step` apart, and each lane loads elements that are SIZE * step apart.
+    """
+    values = ()
     for j in vk.unroll(n):
-        made = made + (x[at + (lane + j * SIZE) * step],)
-    return made
+        values = values + (x[at + (lane + j * SIZE) * step],)
+    return values
 
 
 @vk.func
 def load_uniform(w, at, n: vk.Const[int]):
-    """Load n contiguous elements of w from `at` on, uniform across lanes."""
-    made = ()
+    """Load n contiguous elements of w from the offset `at` on, the same for all lanes."""
+    values = ()
     for i in vk.unroll(n):
-        made = made + (w[at + i],)
-    return made
+        values = values + (w[at + i],)
+    return values
 
 
 @vk.kernel(
@@ -80,45 +86,48 @@ def convolve_rows(
 ):
     """Convolve the channels [first, last) of each group: y = the sum over them and all taps, added to y if ADD.
 
-    `lines` is the number of output rows over the batch, `blocks` that of blocks of FILTERS filters over all groups. STRIDE
-    is the stride along the width. If COLUMNS isn't 1, the width of y is a multiple of SIZE * COLUMNS.
+    `lines` is the number of output rows of one filter over the batch, `blocks` the number of blocks of FILTERS filters
+    over all groups. Each lane computes COLUMNS columns, SIZE apart; if COLUMNS isn't 1, the width of y is a multiple of
+    SIZE * COLUMNS. STRIDE is the stride along the width. BIAS: add `bias`. The other parameters are described in the
+    module docstring.
     """
     lane, e, block = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(1)), vk.i32(vk.group_id(2))
     begin = vk.i32(vk.group_id(0)) * (SIZE * COLUMNS)
     p, e = e % P, e // P
     o, n = e % O, e // O
-    in_group = blocks // groups
-    group, f = block // in_group, block % in_group * FILTERS
+    blocks_per_group = blocks // groups
+    group, f = block // blocks_per_group, block % blocks_per_group * FILTERS
+    # `x_offset`, `w_offset` and `y_offset` are the offsets of the first elements that this workgroup accesses.
     plane = I(height) * I(width)
     volume = I(depth) * plane
-    source = I(n * groups + group) * I(channels) * volume
-    source += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I(begin * STRIDE)
-    weight = (I(block) * I(channels) + I(first)) * I(taps_d * taps_h * taps_w * FILTERS)
+    x_offset = I(n * groups + group) * I(channels) * volume
+    x_offset += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I(begin * STRIDE)
+    w_offset = (I(block) * I(channels) + I(first)) * I(taps_d * taps_h * taps_w * FILTERS)
     area = I(O) * I(P) * I(Q)
-    k = group * filters + f
-    target = I(n * groups * filters + k) * area + I(o * P + p) * I(Q) + I(begin)
+    filter_index = group * filters + f
+    y_offset = I(n * groups * filters + filter_index) * area + I(o * P + p) * I(Q) + I(begin)
     if begin + lane < Q:
         sums = zeros(FILTERS * COLUMNS, A)
         for c in range(first, last):
             for t in range(taps_d):
                 for r in range(taps_h):
-                    at = source + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
+                    row_offset = x_offset + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
                     for s in range(taps_w):
-                        values = load_vectors(x, at + I(s * dilation_w), I(lane), STRIDE, COLUMNS, SIZE)
-                        factors = load_uniform(w, weight, FILTERS)
+                        values = load_vectors(x, row_offset + I(s * dilation_w), I(lane), STRIDE, COLUMNS, SIZE)
+                        factors = load_uniform(w, w_offset, FILTERS)
                         sums = multiply_add_outer(sums, factors, values, FILTERS, COLUMNS, 0, 0, 1)
-                        weight += FILTERS
+                        w_offset += FILTERS
         for i in vk.unroll(FILTERS):
             if f + i < filters:
-                extra = A(0)
+                bias_value = A(0)
                 if BIAS:
-                    extra = A(bias[k + i])
+                    bias_value = A(bias[filter_index + i])
                 for j in vk.unroll(COLUMNS):
-                    spot = target + i * area + j * SIZE + I(lane)
+                    offset = y_offset + i * area + j * SIZE + I(lane)
                     if ADD:
-                        y[spot] = R(y[spot] + sums[i * COLUMNS + j])
+                        y[offset] = R(y[offset] + sums[i * COLUMNS + j])
                     else:
-                        y[spot] = R(sums[i * COLUMNS + j] + extra)
+                        y[offset] = R(sums[i * COLUMNS + j] + bias_value)
 
 
 @vk.kernel(
@@ -141,20 +150,21 @@ def pad_rows(
     SIZE: vk.Const[int],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """Copy x to y (N, C, depth, height, width), which is 0 elsewhere.
+    """Copy x to y, a flat array of the shape (N, C, depth, height, width), which is 0 elsewhere.
 
-    x begins at `shift_d`, `shift_h`, `shift_w` in y; its elements are `step_d`, `step_h` and STEP apart.
-    A workgroup of SIZE invocations copies `per_group` rows of one of the `planes` planes.
+    Element (0, 0, 0) of x is at (`shift_d`, `shift_h`, `shift_w`) in y, and adjacent elements of x are `step_d`,
+    `step_h` and STEP apart there. y has `planes` planes of height x width elements; a workgroup of SIZE invocations
+    writes `per_group` rows of one of them. The other parameters are described in the module docstring.
     """
     lane, e = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     first = vk.i32(vk.group_id(1)) * per_group
-    target = (I(e) * I(height) + I(first)) * I(width)
+    y_offset = (I(e) * I(height) + I(first)) * I(width)
     d, e = e % depth - shift_d, e // depth
     c, n = e % vk.i32(x.shape[1]), e // vk.i32(x.shape[1])
     from_d = d // step_d
     in_depth = d >= 0 and from_d * step_d == d and from_d < vk.i32(x.shape[2])
-    for line in range(first, vk.min(first + per_group, height)):
-        h = line - shift_h
+    for row in range(first, vk.min(first + per_group, height)):
+        h = row - shift_h
         from_h = h // step_h
         inside = in_depth and h >= 0 and from_h * step_h == h and from_h < vk.i32(x.shape[3])
         for start in range(0, width, SIZE):
@@ -164,5 +174,5 @@ def pad_rows(
                 from_w = w - shift_w
                 if inside and from_w >= 0 and from_w % STEP == 0 and from_w // STEP < vk.i32(x.shape[4]):
                     value = A(x[n, c, from_d, from_h, from_w // STEP])
-                y[target + I(w)] = value
-        target += I(width)
+                y[y_offset + I(w)] = value
+        y_offset += I(width)

@@ -1,8 +1,9 @@
-"""Convolutions over three spatial axes (depth, height, width): forward, and the gradients of input and weights.
+"""The entry point of convolutions over three spatial axes: forward, and the gradients of input, weights and bias.
 
-The input has shape (N, groups * channels, D, H, W), the weights (groups * filters, channels, T, R, S), and the output
-(N, groups * filters, O, P, Q). In 1D and 2D convolutions the remaining extents are 1. Results are written to the array that
-the caller passes. Sums are accumulated in f32 (f64 for f64) in a fixed order and rounded once.
+`vkjit.tensor.nn.conv` calls these functions; each queues the variant for the device. The spatial axes are depth, height
+and width. The input has shape (N, groups * channels, D, H, W), the weights (groups * filters, channels, T, R, S), and
+the output (N, groups * filters, O, P, Q). In 1D and 2D convolutions the remaining extents are 1. Results are written to
+the array that the caller passes. Sums are accumulated in f32 (f64 for f64) in a fixed order and rounded once.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ __all__ = ["convolve", "input_gradient", "parameter_gradients", "weight_gradient
 
 
 def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
-    """y = x * w + bias; `bias` has one element per filter."""
+    """Queue y = x * w + bias, where * is the convolution described by g; `bias` has one element per filter."""
     if 0 not in y.shape:
         choose("conv", y.device)(x, w, bias, y, g)
 
 
 def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
-    """Compute gx, the gradient of the input (dgrad), from gy, that of the output: the transposed convolution of gy."""
+    """Queue gx, the gradient of the input (dgrad): the transposed convolution of gy, the gradient of the output."""
     if 0 not in gx.shape:
         choose("conv_input_gradient", gx.device)(gy, w, gx, g)
 
 
 def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Compute the gradient of the weights (wgrad)."""
+    """Queue gw, the gradient of the weights (wgrad), from the input x and gy, the gradient of the output."""
     if 0 not in gw.shape:
         choose("conv_weight_gradient", gw.device)(x, gy, gw, g)
 
 
 def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:
-    """Compute the gradients of the weights and of the bias in one launch.
+    """Queue gw and gb, the gradients of the weights and of the bias, in one launch.
 
-    Return False, and write nothing, if the device has no kernel for both or two launches are as cheap.
+    Return False, and queue nothing, if the device has no kernel for both, if two launches are as cheap, or if gw or gy
+    is empty.
     """
     if 0 in gw.shape or 0 in gy.shape:
         return False
     return bool(choose("conv_parameter_gradients", gw.device)(x, gy, gw, gb, g))
 
 
-_ = (direct_plan, gpu_plan, wgrad_plan)  # imported because they register variants
+_ = (direct_plan, gpu_plan, wgrad_plan)  # imported only because they register variants

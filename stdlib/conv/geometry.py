@@ -1,4 +1,4 @@
-"""The shape parameters of a convolution."""
+"""The shape of a convolution: `Geometry`, which all host functions of the package take."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 __all__ = ["Geometry", "Triple"]
 
 Triple = tuple[int, int, int]
-"""Numbers for the three spatial axes: depth, height, width."""
+"""One number for each of the three spatial axes: depth, height, width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """The shape parameters of a convolution.
 
-    `channels` and `filters` are per group. `size` and `out` are the input's and the output's extents along the three axes,
-    and `pad` is the number of zeros before the first element.
+    `channels` and `filters` are the numbers of input and output channels per group. `size`, `kernel` and `out` are the
+    extents of the input, a filter and the output along the three axes, and `pad` is the number of zeros before the
+    first element.
     """
 
     batch: int
@@ -32,10 +33,10 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Number of weights per filter and channel."""
+        """Number of taps: the weights of a filter for one channel."""
         return math.prod(self.kernel)
 
     @property
     def pixels(self) -> int:
-        """Number of output elements per filter, over the whole batch."""
+        """Number of output pixels: the results of one filter over the whole batch."""
         return self.batch * math.prod(self.out)

@@ -1,10 +1,15 @@
 """Direct 2D convolution with stride 1 for GPUs: an input patch is staged in shared memory and reused by all taps.
 
-Takes dense arrays over two spatial axes, as `dispatch` does. The input gradient is the same convolution of the output gradient,
-with filters and channels swapped and the taps reversed. An invocation computes FILTERS filters of a strip of pixels, ROWS
-high and 4 wide; a workgroup computes HIGH x WIDE strips of FILTER_GROUPS such sets of filters. The channels are processed
-DEPTH at a time: the patch of the input with its halo and the weights, filters interleaved, are loaded into shared memory. All
-loads from shared memory are vec4. Sums are accumulated in f32, in the order of channels, then taps.
+`shared_patch_plan` chooses the tiling and launches the kernel. Arrays are dense and flat, in the shapes of `dispatch`
+with a depth of 1. The input gradient is the same convolution of the output gradient, with filters and channels swapped
+and the taps reversed: in this module, "filters" are the channels of the result and "channels" those of the operand that
+is convolved.
+
+A *strip* is a block of pixels, ROWS high and 4 wide. An invocation computes FILTERS filters of one strip; a workgroup
+computes HIGH x WIDE strips (rows by columns of strips) for FILTER_GROUPS times FILTERS filters. The channels are
+processed DEPTH at a time: the patch of the input that the strips read, with its halo, and the weights, filters
+interleaved, are loaded into shared memory. All loads from shared memory are vec4. Sums are accumulated in the type A,
+f32, in the order of channels, then taps.
 """
 
 from __future__ import annotations
@@ -23,42 +28,57 @@ R = TypeVar("R", bound=vk.Element)
 @vk.func
 def load_patch_vec4(
     x,
-    e,
-    first,
+    index,
+    base,
     channels,
     top,
     edge,
     height,
     width,
-    HIGH: vk.Const[int],
-    WIDE: vk.Const[int],
+    PATCH_ROWS: vk.Const[int],
+    PATCH_VECTORS: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """Load four adjacent elements of the patch, zeros outside the image; e is the flat index over (channel, row, quad)."""
-    c, row, column = e // (HIGH * WIDE), top + e // WIDE % HIGH, edge + e % WIDE * 4
-    inside = c < channels and row >= 0 and row < height
-    at = I(vk.where(inside, (c * height + row) * width, 0)) + first
+    """Load four adjacent elements of the patch from x, or zeros outside the image.
+
+    `index` is the flat index of the vec4 in the patch, over (channel, PATCH_ROWS rows, PATCH_VECTORS vec4s of a row).
+    `base` is the offset in x of the patch's first channel, `channels` the number of channels left from there, `top` and
+    `edge` the row and the column of the image at which the patch begins.
+    """
+    c, row, column = (
+        index // (PATCH_ROWS * PATCH_VECTORS),
+        top + index // PATCH_VECTORS % PATCH_ROWS,
+        edge + index % PATCH_VECTORS * 4,
+    )
+    inside_rows = c < channels and row >= 0 and row < height
+    row_offset = I(vk.where(inside_rows, (c * height + row) * width, 0)) + base
     values = ()
     for l in vk.unroll(4):  # noqa: E741
-        reached = inside and column + l >= 0 and column + l < width
-        values = values + (vk.where(reached, x[at + vk.where(reached, column + l, 0)], x.dtype(0)),)
+        inside_image = inside_rows and column + l >= 0 and column + l < width
+        values = values + (vk.where(inside_image, x[row_offset + vk.where(inside_image, column + l, 0)], x.dtype(0)),)
     return values
 
 
 @vk.func
-def load_weights_vec4(w, base, k, m, rest, count, inner, outer, TAPS: vk.Const[int], TRANSPOSED: vk.Const[bool]):
-    """Load the weights of output channels m to m + 3 for k, the flat index over (channel, tap).
+def load_weights_vec4(
+    w, base, k, m, end, count, channel_stride, filter_stride, TAPS: vk.Const[int], TRANSPOSED: vk.Const[bool]
+):
+    """Load the weights of filters m to m + 3 for k, the flat index over (channel, tap).
 
-    Zeros for k >= `rest` and for output channels past `count`. `base` is the offset of the first weight, `outer` the stride
-    of output channels and `inner` that of input channels, in elements.
+    Zeros for k >= `end` and for filters from `count` on. `base` is the offset of the first weight; `filter_stride` and
+    `channel_stride` are in elements. TAPS is the number of taps; with TRANSPOSED, the taps are reversed.
     """
     c, tap = k // TAPS, k % TAPS
-    place = TAPS - 1 - tap if TRANSPOSED else tap
+    tap_index = TAPS - 1 - tap if TRANSPOSED else tap
     values = ()
     for l in vk.unroll(4):  # noqa: E741
-        reached = k < rest and m + l < count
+        in_range = k < end and m + l < count
         values = values + (
-            vk.where(reached, w[vk.where(reached, base + c * inner + (m + l) * outer + place, 0)], w.dtype(0)),
+            vk.where(
+                in_range,
+                w[vk.where(in_range, base + c * channel_stride + (m + l) * filter_stride + tap_index, 0)],
+                w.dtype(0),
+            ),
         )
     return values
 
@@ -93,105 +113,132 @@ def convolve_tile(
     FILTERS: vk.Const[int],
     FILTER_GROUPS: vk.Const[int],
     DEPTH: vk.Const[int],
-    QUADS: vk.Const[bool],
+    STORE_VEC4: vk.Const[bool],
     BIAS: vk.Const[bool],
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y = x * w + bias with stride 1, summed over `channels` for each of `filters` per group.
+    """Compute y = x * w + bias with stride 1, summed over the `channels` for each of the `filters` of a group.
 
-    `blocks` is the number of blocks of filters over all groups. QUADS: rows of y consist of `line` whole vec4s.
+    `tiles` is the number of workgroups along the pixels and the batch, `blocks` that along the filters, over all
+    groups. `height`, `width` are the extents of x, `out_h`, `out_w` those of y, and `pad_h`, `pad_w` the zeros before
+    the first row and column of x. KERNEL is the extent (height, width) of a filter. TRANSPOSED: w is that of the
+    forward convolution, whose gradient is computed. STORE_VEC4: each row of y consists of `line` vec4s, which are stored
+    whole. BIAS: add `bias`. I is the integer type of offsets. The tiling parameters WIDE to DEPTH are described in the
+    module docstring.
     """
+    # A workgroup has LANES strips and SIZE invocations, and computes GROUP_FILTERS filters. Its patch has PATCH_ROWS
+    # rows of PATCH_VECTORS vec4s per channel; a strip reads REACH vec4s of a row.
     V = vk.vec(A, 4)
     TAPS, LANES = KERNEL[0] * KERNEL[1], WIDE * HIGH
     SIZE, REACH = LANES * FILTER_GROUPS, 1 + (KERNEL[1] + 2) // 4
-    TALL, BROAD, MOST = HIGH * ROWS + KERNEL[0] - 1, WIDE + REACH - 1, FILTERS * FILTER_GROUPS
-    # a quarter warp reads 8 vectors; the pitch puts those of the next row of strips into other banks
-    PITCH = BROAD + (2 - BROAD % 4) % 4 if WIDE == 4 else BROAD | 1
-    patch = vk.shared(V, (DEPTH * TALL, PITCH))
-    weights = vk.shared(V, (DEPTH * TAPS, MOST // 4 + 1 - MOST // 4 % 2))
+    PATCH_ROWS, PATCH_VECTORS, GROUP_FILTERS = HIGH * ROWS + KERNEL[0] - 1, WIDE + REACH - 1, FILTERS * FILTER_GROUPS
+    # Bank conflicts: a quarter warp reads 8 vectors at a time. PITCH, the distance of patch rows in vec4s, puts the
+    # vectors that the next row of strips reads into other banks.
+    PITCH = PATCH_VECTORS + (2 - PATCH_VECTORS % 4) % 4 if WIDE == 4 else PATCH_VECTORS | 1
+    patch = vk.shared(V, (DEPTH * PATCH_ROWS, PITCH))
+    # rows of weights have an odd number of vec4s, also against bank conflicts
+    weights = vk.shared(V, (DEPTH * TAPS, GROUP_FILTERS // 4 + 1 - GROUP_FILTERS // 4 % 2))
     lane = vk.i32(vk.local_id(0))
-    strip, mine = lane % LANES, lane // LANES
-    down, across = strip // WIDE, strip % WIDE
-    in_group = blocks // groups
-    group, m0 = vk.i32(vk.group_id(1)) // in_group, vk.i32(vk.group_id(1)) % in_group * MOST
-    wide, high = vk.cdiv(out_w, WIDE * 4), vk.cdiv(out_h, HIGH * ROWS)
-    tile, n = vk.i32(vk.group_id(0)) % (wide * high), vk.i32(vk.group_id(0)) // (wide * high)
-    p0, q0 = tile // wide * (HIGH * ROWS), tile % wide * (WIDE * 4)
+    strip, filter_group = lane % LANES, lane // LANES
+    strip_row, strip_column = strip // WIDE, strip % WIDE
+    blocks_per_group = blocks // groups
+    group, m0 = vk.i32(vk.group_id(1)) // blocks_per_group, vk.i32(vk.group_id(1)) % blocks_per_group * GROUP_FILTERS
+    tiles_across, tiles_down = vk.cdiv(out_w, WIDE * 4), vk.cdiv(out_h, HIGH * ROWS)
+    tile, n = (
+        vk.i32(vk.group_id(0)) % (tiles_across * tiles_down),
+        vk.i32(vk.group_id(0)) // (tiles_across * tiles_down),
+    )
+    # first row and column of this workgroup's results
+    p0, q0 = tile // tiles_across * (HIGH * ROWS), tile % tiles_across * (WIDE * 4)
     volume = height * width
-    source = I(n * groups + group) * I(channels) * I(volume)
-    inner, outer = TAPS, channels * TAPS
-    start = group * filters * channels * TAPS
+    x_offset = I(n * groups + group) * I(channels) * I(volume)
+    channel_stride, filter_stride = TAPS, channels * TAPS
+    w_offset = group * filters * channels * TAPS
     if TRANSPOSED:
-        inner, outer = filters * TAPS, TAPS
+        channel_stride, filter_stride = filters * TAPS, TAPS
     acc = vk.local(V, (FILTERS, ROWS))
     for i in vk.unroll(FILTERS):
         for j in vk.unroll(ROWS):
             acc[i, j] = V(0)
     for c in range(0, channels, DEPTH):
+        # load the patch and the weights of DEPTH channels into shared memory
         vk.barrier()
-        for step in vk.unroll(vk.cdiv(DEPTH * TALL * BROAD, SIZE)):
+        for step in vk.unroll(vk.cdiv(DEPTH * PATCH_ROWS * PATCH_VECTORS, SIZE)):
             e = step * SIZE + lane
-            if e < DEPTH * TALL * BROAD:
-                v = load_patch_vec4(
-                    x, e, source + I(c) * I(volume), channels - c, p0 - pad_h, q0 - pad_w, height, width, TALL, BROAD, I
+            if e < DEPTH * PATCH_ROWS * PATCH_VECTORS:
+                values = load_patch_vec4(
+                    x,
+                    e,
+                    x_offset + I(c) * I(volume),
+                    channels - c,
+                    p0 - pad_h,
+                    q0 - pad_w,
+                    height,
+                    width,
+                    PATCH_ROWS,
+                    PATCH_VECTORS,
+                    I,
                 )
-                patch[e // BROAD, e % BROAD] = V(A(v[0]), A(v[1]), A(v[2]), A(v[3]))
-        for step in vk.unroll(vk.cdiv(DEPTH * TAPS * (MOST // 4), SIZE)):
+                patch[e // PATCH_VECTORS, e % PATCH_VECTORS] = V(A(values[0]), A(values[1]), A(values[2]), A(values[3]))
+        for step in vk.unroll(vk.cdiv(DEPTH * TAPS * (GROUP_FILTERS // 4), SIZE)):
             e = step * SIZE + lane
-            if e < DEPTH * TAPS * (MOST // 4):
+            if e < DEPTH * TAPS * (GROUP_FILTERS // 4):
                 k, quad = e % (DEPTH * TAPS), e // (DEPTH * TAPS)
-                v = load_weights_vec4(
+                values = load_weights_vec4(
                     w,
-                    start + c * inner,
+                    w_offset + c * channel_stride,
                     k,
                     m0 + quad * 4,
                     (channels - c) * TAPS,
                     filters,
-                    inner,
-                    outer,
+                    channel_stride,
+                    filter_stride,
                     TAPS,
                     TRANSPOSED,
                 )
-                weights[k, quad] = V(A(v[0]), A(v[1]), A(v[2]), A(v[3]))
+                weights[k, quad] = V(A(values[0]), A(values[1]), A(values[2]), A(values[3]))
         vk.barrier()
+        # `rows` are the rows of the patch that the strip needs for tap row r; each is loaded once and used by all taps
         for d in range(DEPTH):
             rows = ()
             for r in vk.unroll(ROWS - 1):
-                rows = rows + (load_patch_row(patch, d * TALL + down * ROWS + r, across, REACH),)
+                rows = rows + (load_patch_row(patch, d * PATCH_ROWS + strip_row * ROWS + r, strip_column, REACH),)
             for r in vk.unroll(KERNEL[0]):
-                rows = rows + (load_patch_row(patch, d * TALL + down * ROWS + ROWS - 1 + r, across, REACH),)
+                rows = rows + (
+                    load_patch_row(patch, d * PATCH_ROWS + strip_row * ROWS + ROWS - 1 + r, strip_column, REACH),
+                )
                 for s in vk.unroll(KERNEL[1]):
                     for i in vk.unroll(FILTERS // 4):
-                        factors = weights[d * TAPS + r * KERNEL[1] + s, mine * (FILTERS // 4) + i]
+                        factors = weights[d * TAPS + r * KERNEL[1] + s, filter_group * (FILTERS // 4) + i]
                         for j in vk.unroll(ROWS):
-                            v = rows[r + j]
-                            vec4 = V(v[s], v[s + 1], v[s + 2], v[s + 3])
+                            values = rows[r + j]
+                            vec4 = V(values[s], values[s + 1], values[s + 2], values[s + 3])
                             for l in vk.unroll(4):  # noqa: E741
                                 acc[i * 4 + l, j] = vk.fma(vec4, factors[l], acc[i * 4 + l, j])
     for i in vk.unroll(FILTERS):
-        m = m0 + mine * FILTERS + i
-        extra = A(0)
+        m = m0 + filter_group * FILTERS + i
+        bias_value = A(0)
         if BIAS:
-            extra = A(bias[group * filters + vk.min(m, filters - 1)])
+            bias_value = A(bias[group * filters + vk.min(m, filters - 1)])
         for j in vk.unroll(ROWS):
-            p, q = p0 + down * ROWS + j, q0 + across * 4
+            p, q = p0 + strip_row * ROWS + j, q0 + strip_column * 4
             if m < filters and p < out_h:
                 row = I(n * groups + group) * I(filters * out_h) + I(m * out_h + p)
-                if QUADS:
+                if STORE_VEC4:
                     if q < out_w:
-                        spot = (row * I(line) + I(q // 4)) * 4
+                        offset = (row * I(line) + I(q // 4)) * 4
                         for l in vk.unroll(4):  # noqa: E741
-                            y[spot + l] = R(acc[i, j][l] + extra)
+                            y[offset + l] = R(acc[i, j][l] + bias_value)
                 else:
                     for l in vk.unroll(4):  # noqa: E741
                         if q + l < out_w:
-                            y[row * I(out_w) + I(q + l)] = R(acc[i, j][l] + extra)
+                            y[row * I(out_w) + I(q + l)] = R(acc[i, j][l] + bias_value)
 
 
 @vk.func
 def load_patch_row(patch, row, column, REACH: vk.Const[int]):
-    """Load the elements of a patch row that a strip needs, from its first column on: REACH vectors of four."""
+    """Load the elements of a row of the patch that a strip needs: REACH vec4s, from vec4 `column` on."""
     values = ()
     for i in vk.unroll(REACH):
         vec4 = patch[row, column + i]

@@ -1,4 +1,8 @@
-"""Direct 2D convolution with stride 1 on GPUs: choose the tiling, and launch the kernel of `shared_patch`."""
+"""Direct 2D convolution with stride 1 on GPUs: choose the tiling, and launch the kernel of `shared_patch`.
+
+`gpu_plan` calls these functions first, and falls back to `implicit_gemm` where they return False. A strip is a block of
+pixels, 4 wide and one or two rows high, of which one invocation computes several filters.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,20 @@ __all__ = ["StripTiling", "convolve_strips", "input_gradient_strips", "tiling_fo
 
 
 MIN_GROUPS = 256
-"""Workgroups that keep a large GPU busy."""
+"""Number of workgroups that keeps a large GPU busy."""
 MAX_TAPS = 25
-"""Maximum number of taps per filter and channel: the loops over them are unrolled."""
+"""Maximum number of taps of a filter: the loops over them are unrolled."""
 THREADS = 256
+"""Maximum number of invocations per workgroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripTiling:
-    """Tiling of `convolve_tile`: strips per workgroup along width and height, rows per strip, filters per invocation, sets of
-    filters per workgroup, and channels per iteration (`depth`).
+    """Tiling of `convolve_tile`: the values of its parameters WIDE, HIGH, ROWS, FILTERS, FILTER_GROUPS and DEPTH.
+
+    A workgroup computes `wide` strips along the width by `high` along the height. A strip has `rows` rows of pixels. An
+    invocation computes `filters` filters of a strip, and `filter_groups` invocations share a strip, each with other
+    filters. `depth` is the number of channels per iteration.
     """
 
     wide: int
@@ -36,40 +44,47 @@ class StripTiling:
 
     @property
     def constants(self) -> tuple[int, ...]:
+        """The fields in the order of the kernel's parameters."""
         return self.wide, self.high, self.rows, self.filters, self.filter_groups, self.depth
 
 
 def tiling_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) -> StripTiling | None:
-    """Choose the tiling for `channels` and `filters` per group and a result of `size` (height, width).
+    """Choose the tiling for a convolution with `channels` channels and `filters` filters per group.
 
-    Return None for what the kernel doesn't support: strides, dilations, a depth axis, or more than `MAX_TAPS` taps.
+    `size` is (height, width) of the result. Return None if the kernel doesn't support g because of strides, dilations,
+    a depth axis, or more than `MAX_TAPS` taps.
     """
     if g.kernel[0] != 1 or g.size[0] != 1 or g.pad[0] or g.stride != (1, 1, 1) or g.dilation != (1, 1, 1):
         return None
     if g.taps > MAX_TAPS:
         return None
-    rows, each = (1 if size[0] == 1 else 2), (4 if filters <= 4 else 8)
-    sets = min(8, vk.cdiv(filters, each))
-    lanes = min(128, THREADS // (1 << (sets - 1).bit_length()))
+    rows, filters_per_invocation = (1 if size[0] == 1 else 2), (4 if filters <= 4 else 8)
+    filter_groups = min(8, vk.cdiv(filters, filters_per_invocation))
+    strips = min(128, THREADS // (1 << (filter_groups - 1).bit_length()))
     depth = max(1, min(36 // g.taps, channels, 16))
+    # Halve the number of strips per workgroup, then that of filter groups, until there are enough workgroups.
     while True:
-        wide, high = _shape(lanes, rows, size)
+        wide, high = _shape(strips, rows, size)
         tiles = g.batch * vk.cdiv(size[0], high * rows) * vk.cdiv(size[1], wide * 4)
-        count = tiles * g.groups * vk.cdiv(filters, each * sets)
-        if count >= MIN_GROUPS or (lanes == 32 and (sets <= 2 or count >= MIN_GROUPS // 2)):
-            return StripTiling(wide, high, rows, each, sets, depth)
-        lanes, sets = (lanes // 2, sets) if lanes > 32 else (lanes, vk.cdiv(sets, 2))
+        workgroups = tiles * g.groups * vk.cdiv(filters, filters_per_invocation * filter_groups)
+        if workgroups >= MIN_GROUPS or (strips == 32 and (filter_groups <= 2 or workgroups >= MIN_GROUPS // 2)):
+            return StripTiling(wide, high, rows, filters_per_invocation, filter_groups, depth)
+        strips, filter_groups = (strips // 2, filter_groups) if strips > 32 else (strips, vk.cdiv(filter_groups, 2))
 
 
-def _shape(lanes: int, rows: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Arrange `lanes` strips as (wide, high) so that few pixels of the tiles lie outside the image."""
-    shapes = [(wide, lanes // wide) for wide in (2, 4, 8, 16, 32) if wide <= lanes]
+def _shape(strips: int, rows: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Arrange `strips` strips of `rows` rows as (wide, high) so that few pixels of the tiles lie outside the image.
+
+    `size` is (height, width) of the image. Arrangements with about 8 strips along the width are slightly preferred.
+    """
+    shapes = [(wide, strips // wide) for wide in (2, 4, 8, 16, 32) if wide <= strips]
     return min(
         shapes, key=lambda s: _round_up(size[0], s[1] * rows) * _round_up(size[1], s[0] * 4) * (1 + abs(s[0] - 8) / 64)
     )
 
 
 def _round_up(size: int, step: int) -> int:
+    """Round `size` up to a multiple of `step`."""
     return vk.cdiv(size, step) * step
 
 
@@ -83,6 +98,7 @@ def _launch(
     pad: tuple[int, int],
     transposed: bool,
 ) -> None:
+    """Launch the kernel with the tiling `plan`; `pad` is (height, width), `transposed` computes the input gradient."""
     channels, filters = (g.filters, g.channels) if transposed else (g.channels, g.filters)
     (height, width), (out_h, out_w) = x.shape[3:], y.shape[3:]
     tiles = g.batch * vk.cdiv(out_h, plan.high * plan.rows) * vk.cdiv(out_w, plan.wide * 4)
@@ -114,6 +130,7 @@ def _launch(
 
 
 def _usable(*arrays: DeviceArray) -> bool:
+    """True if all arrays are dense and none has type f64."""
     return all(is_dense(a) and a.dtype is not vk.f64 for a in arrays)
 
 
@@ -125,7 +142,10 @@ def convolve_strips(
     g: Geometry,
     plan: StripTiling | None = None,
 ) -> bool:
-    """Queue y = x * w + bias, tiled by `plan` or `tiling_for`; return False if this kernel doesn't support the arguments."""
+    """Queue y = x * w + bias with the tiling `plan`, by default that of `tiling_for`.
+
+    Return False, and queue nothing, if the kernel doesn't support the arguments.
+    """
     plan = plan or tiling_for(g, g.channels, g.filters, g.out[1:])
     if plan is None or not _usable(x, w, y):
         return False
@@ -136,7 +156,10 @@ def convolve_strips(
 def input_gradient_strips(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: StripTiling | None = None
 ) -> bool:
-    """Queue the gradient of the input, gx, from that of the output; return False if this kernel doesn't support it."""
+    """Queue gx, the gradient of the input, from gy, the gradient of the output, with the tiling `plan` or `tiling_for`.
+
+    Return False, and queue nothing, if the kernel doesn't support the arguments.
+    """
     plan = plan or tiling_for(g, g.filters, g.channels, g.size[1:])
     if plan is None or not _usable(gy, w, gx):
         return False

@@ -1,4 +1,8 @@
-"""2-D convolutions on tiles: choose the tiling and split-K parts, and launch the kernels of `tiles`."""
+"""2D convolutions by the tile kernels of `tiles`: choose the tiling and split-K parts, and launch.
+
+An alternative to the kernels that `dispatch` chooses, which benchmarks and tests call directly. g is the `Geometry` of
+the convolution, with a depth of 1 (ArgumentError otherwise).
+"""
 
 from __future__ import annotations
 
@@ -20,15 +24,16 @@ from .tiles import forward, input_gradient, weight_gradient
 __all__ = ["ConvPlan", "convolve_by_tiles", "input_gradient_by_tiles", "weight_gradient_by_tiles"]
 
 TARGET_GROUPS = 256
+"""Number of workgroups that split-K aims at."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """Tiling of a convolution: tiles of `rows` x `columns`, `depth` elements of K per iteration, workgroups of
-    `threads`.
+    """Tiling of a convolution as a matrix product (see `tiles`): the kernel parameters BM, BN, BK and THREADS.
 
-    `max_k` limits the K extent that one invocation sums, 0 for no limit. `pipelined`: software pipelining, the operands
-    of the next iteration are loaded during the current product.
+    Each workgroup of `threads` invocations computes a tile of `rows` x `columns` results, in steps of `depth` along K.
+    `max_k` limits the K extent of a split-K part; 0 is no limit. `pipelined`: the operands of the next iteration are
+    loaded during the current product (software pipelining).
     """
 
     rows: int
@@ -40,34 +45,38 @@ class ConvPlan:
 
     @property
     def kernel_arguments(self) -> tuple[int, int, int, int]:
+        """The parameters BM, BN, BK and THREADS of the kernels."""
         return self.rows, self.columns, self.depth, self.threads
 
 
 @variant("conv tiles", "gpu")
 def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
-    """With cooperative matrices, choose tiles as high as the rows of the result fill: all of a tile's rows share the
-    gathered operand. `rows` 0 chooses small tiles.
+    """Choose the tiling for a result of `rows` x `pixels`, stored to y; `rows` = 0 chooses small tiles.
+
+    With cooperative matrices, choose the highest tiles that the rows of the result fill, because all rows of a tile
+    share the gathered operand.
     """
     matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
-    for high, threads in ((256, 8), (128, 4)):
-        if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= MIN_GROUPS:
-            return ConvPlan(
-                high, 128, 32, threads * y.device.caps.subgroup_size, pipelined=high < 256
-            )  # 256 rows hide the latency without pipelining
+    for tile_rows, subgroups in ((256, 8), (128, 4)):
+        if matrices and rows > tile_rows // 2 and -(-rows // tile_rows) * -(-pixels // 128) >= MIN_GROUPS:
+            # tiles of 256 rows hide the latency without pipelining
+            return ConvPlan(tile_rows, 128, 32, subgroups * y.device.caps.subgroup_size, pipelined=tile_rows < 256)
     return ConvPlan(64, 128, 32, 256)
 
 
 @variant("conv tiles", "cpu")
 def _on_cpu(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
+    """Choose small tiles, and limit the loops to the iterations that drivers allow."""
     return ConvPlan(16, 32, 16, 64, MAX_CPU_ITERATIONS)
 
 
 @variant("conv tiles", "llvm-cpu")
-def _on_processor(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
+def _on_llvm_cpu(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
+    """Choose fixed tile sizes."""
     return ConvPlan(32, 64, 32, 64)
 
 
-def _flat(array: DeviceArray, groups: int) -> DeviceArray:
+def _grouped(array: DeviceArray, groups: int) -> DeviceArray:
     """View (N, groups * C, 1, H, W) as (N, groups, C, H, W)."""
     (n, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
     return DeviceArray(
@@ -90,7 +99,7 @@ def _rows(array: DeviceArray) -> DeviceArray:
 
 
 def _convolution_parameters(g: Geometry) -> tuple[Any, ...]:
-    """Return strides, padding, dilation and taps as the kernels take them.
+    """Return strides, padding, dilations and filter extents along height and width, as the kernels take them.
 
     Raises ArgumentError for convolutions over three axes.
     """
@@ -104,8 +113,11 @@ def _convolution_parameters(g: Geometry) -> tuple[Any, ...]:
 def convolve_by_tiles(
     x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queue y = x * w + bias on the device of y. `w` is dense; `bias` has one element per filter."""
-    walk = _convolution_parameters(g)
+    """Queue y = x * w + bias on the device of y; `bias` has one element per filter.
+
+    Raises ArgumentError if w isn't dense.
+    """
+    parameters = _convolution_parameters(g)
     if 0 in y.shape:
         return
     if not is_dense(w):
@@ -113,12 +125,18 @@ def convolve_by_tiles(
             f"the weights have to lie in C order without gaps, found strides {w.strides}: copy them first"
         )
     plan = plan or choose("conv tiles", y.device)(y, g.filters, g.groups * g.pixels)
-    spare = w if math.prod(w.shape) else y  # placeholder that isn't read; y would alias the output
-    added = spare if bias is None else bias
-    step = 0 if bias is None else bias.strides[0]
-    by_filter = DeviceArray(added.buffer, added.offset, added.dtype, (g.groups, g.filters), (g.filters * step, step))
+    placeholder = w if math.prod(w.shape) else y  # for the bias, isn't read; w because y would alias the output
+    bias_or_placeholder = placeholder if bias is None else bias
+    bias_stride = 0 if bias is None else bias.strides[0]
+    by_filter = DeviceArray(
+        bias_or_placeholder.buffer,
+        bias_or_placeholder.offset,
+        bias_or_placeholder.dtype,
+        (g.groups, g.filters),
+        (g.filters * bias_stride, bias_stride),
+    )
     forward(
-        _flat(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _flat(y, g.groups), *walk, *plan.kernel_arguments,
+        _grouped(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _grouped(y, g.groups), *parameters, *plan.kernel_arguments,
         accumulator_type(y.dtype), bias is not None, plan.pipelined,
     )  # fmt: skip
 
@@ -126,16 +144,16 @@ def convolve_by_tiles(
 def input_gradient_by_tiles(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queue gx = the gradient of the input on the device of gx."""
-    walk = _convolution_parameters(g)
+    """Queue gx, the gradient of the input, from gy, the gradient of the output, on the device of gx."""
+    parameters = _convolution_parameters(g)
     if 0 in gx.shape:
         return
     plan = plan or choose("conv tiles", gx.device)(gx, 0, 0)
     input_gradient(
-        _flat(gy, g.groups),
+        _grouped(gy, g.groups),
         _weights(w, g.groups),
-        _flat(gx, g.groups),
-        *walk,
+        _grouped(gx, g.groups),
+        *parameters,
         *plan.kernel_arguments,
         accumulator_type(gx.dtype),
     )
@@ -144,16 +162,20 @@ def input_gradient_by_tiles(
 def weight_gradient_by_tiles(
     x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queue gw = the gradient of the weights, dense, on the device of gw."""
-    walk = _convolution_parameters(g)
+    """Queue gw, the gradient of the weights, from gy, the gradient of the output, on the device of gw. gw is dense."""
+    parameters = _convolution_parameters(g)
     if 0 in gw.shape:
         return
     plan = plan or choose("conv tiles", gw.device)(gw, 0, 0)
-    depth, total = g.channels * g.taps, accumulator_type(gw.dtype)
+    depth, accumulator = g.channels * g.taps, accumulator_type(gw.dtype)
     tiles = g.groups * vk.cdiv(g.filters, plan.rows) * vk.cdiv(depth, plan.columns)
     parts = split_k_parts(tiles, g.pixels, TARGET_GROUPS, plan.max_k)
     chunk = max(1, vk.cdiv(vk.cdiv(g.pixels, parts), plan.depth)) * plan.depth
-    partials = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), total, gw.device)
-    weight_gradient(_flat(x, g.groups), _flat(gy, g.groups), partials, chunk, *walk, *plan.kernel_arguments, total)
-    sums = DeviceArray(partials.buffer, 0, total, (partials.shape[0], math.prod(gw.shape)), (math.prod(gw.shape), 1))
+    partials = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), accumulator, gw.device)
+    weight_gradient(
+        _grouped(x, g.groups), _grouped(gy, g.groups), partials, chunk, *parameters, *plan.kernel_arguments, accumulator
+    )
+    sums = DeviceArray(
+        partials.buffer, 0, accumulator, (partials.shape[0], math.prod(gw.shape)), (math.prod(gw.shape), 1)
+    )
     sum_partials(sums, gw)

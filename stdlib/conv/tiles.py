@@ -1,14 +1,17 @@
-"""2-D convolutions on tiles as implicit GEMM: matrix products whose operands are gathered from the arrays in place.
+"""2D convolutions as tile kernels (see docs/tiles.md), by implicit GEMM: the operands are gathered in place.
 
-Inputs are (N, groups * channels, 1, H, W), weights (groups * filters, channels, 1, R, S), outputs and their gradients
-(N, groups * filters, 1, P, Q), of any strides; a `Geometry` describes the convolution. M, N and K of the products:
+`tile_plan` launches the kernels. It passes views without the depth axis and with one for the groups: inputs (N, G, C,
+H, W), outputs and their gradients (N, G, F, P, Q), weights (G, F, C, R, S), where C and F are channels and filters per
+group. Arrays have any strides. M, N and K of the products:
 
     forward            filters by output pixels, summed over channels and taps
     input gradient     channels by input pixels, summed over filters and taps
     weight gradient    filters by channels and taps, summed over output pixels (split-K, added in a fixed order)
 
-Padding is represented by indices outside of the array, which gather 0. Sums are in ACC: f32 (f64 for f64). KERNEL is
-the number of taps (R, S). A workgroup of THREADS invocations computes a tile of BM x BN results, in steps of BK along K.
+Padding is represented by indices outside of the array, for which `wg.gather` returns 0. The kernels share these
+parameters: `stride_*`, `pad_*` and `dilation_*` along height (h) and width (w); KERNEL, the extent of a filter (R, S);
+ACC, the type of sums, f32 (f64 for f64); BM, BN, BK and THREADS: a workgroup of THREADS invocations computes a tile of
+BM x BN results, in steps of BK along K.
 """
 
 from __future__ import annotations
@@ -28,7 +31,12 @@ R = TypeVar("R", bound=vk.Element)
 def gather_input(
     wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL: vk.Const[tuple], BK: vk.Const[int]
 ):  # fmt: skip
-    """Gather the elements of x for BK channels and taps from k on; zeros outside of x and past the last channel."""
+    """Gather the right operand of `forward`: the elements of x for BK channels and taps from k on, by output pixels.
+
+    n is the sample of each pixel, `top` and `left` are the row and column of x at the pixel's first tap, g is the
+    group. The result is 0 outside of x and past the last channel. The other parameters are described in the module
+    docstring.
+    """
     d = (k + wg.arange(BK))[:, None]
     s, r, c = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
     return wg.gather(x, (n, g, c, top + r * dilation_h, left + s * dilation_w))
@@ -53,9 +61,10 @@ def forward(
     BIASED: vk.Const[bool],
     PIPELINED: vk.Const[bool] = False,
 ):  # fmt: skip
-    """Compute the convolution y = x * w + bias; D counts channels and taps, and `bias` is read only if BIASED.
+    """Compute the convolution y = x * w + bias. The weights are passed as (G, F, D), where D = C * R * S.
 
-    PIPELINED: load the operands of the next iteration during the current product.
+    BIASED: add `bias`; otherwise it is a placeholder that isn't read. PIPELINED: load the operands of the next
+    iteration during the current product. The other parameters are described in the module docstring.
     """
     wg, g = vk.workgroup(), vk.i32(vk.group_id(2))
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
@@ -66,15 +75,15 @@ def forward(
     acc = wg.zeros((BM, BN), ACC)
     if PIPELINED:
         depth = vk.i32(w.shape[2])
-        seen = gather_input(wg, x, n, g, top, left, 0, dilation_h, dilation_w, KERNEL, BK)
+        gathered = gather_input(wg, x, n, g, top, left, 0, dilation_h, dilation_w, KERNEL, BK)
         for k in range(0, depth, BK):
-            following = gather_input(wg, x, n, g, top, left, k + BK, dilation_h, dilation_w, KERNEL, BK)
-            acc = wg.mma(w[g, i : i + BM, k : k + BK], seen, acc, prefetch="early")
-            seen = following
+            next_gathered = gather_input(wg, x, n, g, top, left, k + BK, dilation_h, dilation_w, KERNEL, BK)
+            acc = wg.mma(w[g, i : i + BM, k : k + BK], gathered, acc, prefetch="early")
+            gathered = next_gathered
     else:
         for k in range(0, vk.i32(w.shape[2]), BK):
-            seen = gather_input(wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL, BK)
-            acc = wg.mma(w[g, i : i + BM, k : k + BK], seen, acc)
+            gathered = gather_input(wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL, BK)
+            acc = wg.mma(w[g, i : i + BM, k : k + BK], gathered, acc)
     if BIASED:
         acc = acc + ACC(wg.load(bias[g, i : i + BM]))[:, None]
     wg.scatter(y, (n, g, f, p, q), R(acc))
@@ -96,7 +105,10 @@ def input_gradient(
     THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
 ):  # fmt: skip
-    """Compute x, the gradient of the input, from `gy`, the gradient of the output."""
+    """Compute x, the gradient of the input, from `gy`, the gradient of the output.
+
+    The parameters are described in the module docstring.
+    """
     wg, g = vk.workgroup(), vk.i32(vk.group_id(2))
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
     H, W = vk.i32(x.shape[3]), vk.i32(x.shape[4])
@@ -133,8 +145,10 @@ def weight_gradient(
     THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
 ):  # fmt: skip
-    """parts[s] = the gradient of the weights over the `chunk` output pixels from s * chunk on; `chunk` is a multiple of
-    BK.
+    """Compute the split-K parts of the gradient of the weights, from the input x and `gy`, the gradient of the output.
+
+    parts[s] is the sum over the `chunk` output pixels from s * chunk on, where `chunk` is a multiple of BK and D = C *
+    R * S. The other parameters are described in the module docstring.
     """
     wg, groups = vk.workgroup(), vk.i32(parts.shape[1])
     g, part = vk.i32(vk.group_id(2)) % groups, vk.i32(vk.group_id(2)) // groups

@@ -1,7 +1,12 @@
 """Convolution weight gradient (wgrad) for devices of class "cpu": register blocking without shared memory.
 
-Takes the padded input and the gradient of the output. Each invocation sums over a part of the output rows for several weights;
-the parts are added in order afterwards.
+`wgrad_plan` launches the kernels with x, the padded input, and g, the dense gradient of the output, both flat. Each
+invocation computes several weights, summed over a part of the output rows; the parts are added in order afterwards. The
+kernels store y[part, filter, channel, tap]. Scalar parameters that both share:
+
+- `rows`: output rows per filter, over the batch; `per_part`: rows per part; `parts`: number of parts.
+- `tiles`: invocations per part: blocks of filters, blocks of channels, and taps, over all groups.
+- The others, and I, are those of the kernels in `direct`.
 """
 
 from __future__ import annotations
@@ -47,20 +52,22 @@ def wgrad_parts(
     dilation_w: vk.i32,
     I: vk.Const[object],  # noqa: E741
 ):
-    """y[part, filter, channel, tap] = the weight gradient over `per_part` output rows; x is padded, g is dense.
+    """Compute the weight gradient for FILTERS filters by COLUMNS channels of one tap per invocation.
 
-    An invocation accumulates FILTERS filters by COLUMNS channels of one tap in registers; those past the end repeat the last.
+    FILTERS and COLUMNS are the constants of `direct`. Filters and channels past the end repeat the last one and aren't
+    stored. The other parameters are described in the module docstring.
     """
+    # split the flat index into tap, channel block, filter block and group
     e = vk.i32(vk.global_id(0))
     if e >= tiles:
         return
     tap = e % (taps_d * taps_h * taps_w)
     s, r, t = tap % taps_w, tap // taps_w % taps_h, tap // (taps_w * taps_h)
     e = e // (taps_d * taps_h * taps_w)
-    across = (channels + (COLUMNS - 1)) // COLUMNS
-    c, e = e % across * COLUMNS, e // across
-    down = (filters + (FILTERS - 1)) // FILTERS
-    f, group = e % down * FILTERS, e // down
+    channel_blocks = (channels + (COLUMNS - 1)) // COLUMNS
+    c, e = e % channel_blocks * COLUMNS, e // channel_blocks
+    filter_blocks = (filters + (FILTERS - 1)) // FILTERS
+    f, group = e % filter_blocks * FILTERS, e // filter_blocks
     part = vk.i32(vk.group_id(1))
     plane = I(height) * I(width)
     area = I(O) * I(P) * I(Q)
@@ -68,21 +75,23 @@ def wgrad_parts(
     for i in range(vk.min(rows - part * per_part, per_part)):
         row = part * per_part + i
         p, o, n = row % P, row // P % O, row // (P * O)
-        at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
-        source, target = (), ()
+        row_offset = (
+            I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
+        )
+        x_offsets, g_offsets = (), ()
         for j in vk.unroll(COLUMNS):
             channel = (n * groups + group) * channels + vk.min(c + j, channels - 1)
-            source = source + (I(channel) * I(depth) * plane + at,)
+            x_offsets = x_offsets + (I(channel) * I(depth) * plane + row_offset,)
         for i in vk.unroll(FILTERS):
             k = (n * groups + group) * filters + vk.min(f + i, filters - 1)
-            target = target + (I(k) * area + I(o * P + p) * I(Q),)
+            g_offsets = g_offsets + (I(k) * area + I(o * P + p) * I(Q),)
         for q in range(Q):
-            a, b = (), ()
+            g_values, x_values = (), ()
             for i in vk.unroll(FILTERS):
-                a = a + (A(g[target[i] + q]),)
+                g_values = g_values + (A(g[g_offsets[i] + q]),)
             for j in vk.unroll(COLUMNS):
-                b = b + (x[source[j] + q * stride_w],)
-            sums = multiply_add_outer(sums, a, b, FILTERS, COLUMNS, 0, 0, 1)
+                x_values = x_values + (x[x_offsets[j] + q * stride_w],)
+            sums = multiply_add_outer(sums, g_values, x_values, FILTERS, COLUMNS, 0, 0, 1)
     taps = taps_d * taps_h * taps_w
     for i in vk.unroll(FILTERS):
         for j in vk.unroll(COLUMNS):
@@ -119,20 +128,22 @@ def wgrad_f32_pairs(
     CHANNELS: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """Like `wgrad_parts`, for f32 in 64-bit words of two.
+    """Variant of `wgrad_parts` for f32, accessed as 64-bit words of two elements.
 
-    Rows of x have an even width, those of g have `pairs` words and are padded with zeros. An invocation accumulates FILTERS
-    filters by CHANNELS channels by all taps along the width. WINDOW is (taps, stride, dilation) there.
+    Rows of x have an even width. Rows of g have `pairs` words and are padded with zeros. An invocation computes FILTERS
+    filters (the constant of `direct`) by CHANNELS channels by all taps along the width. WINDOW is (taps, stride,
+    dilation) along the width. The other parameters are described in the module docstring.
     """
+    # split the flat index into tap along height and depth, channel block, filter block and group
     e = vk.i32(vk.global_id(0))
     if e >= tiles:
         return
     r, e = e % taps_h, e // taps_h
     t, e = e % taps_d, e // taps_d
-    across = (channels + (CHANNELS - 1)) // CHANNELS
-    c, e = e % across * CHANNELS, e // across
-    down = (filters + (FILTERS - 1)) // FILTERS
-    f, group = e % down * FILTERS, e // down
+    channel_blocks = (channels + (CHANNELS - 1)) // CHANNELS
+    c, e = e % channel_blocks * CHANNELS, e // channel_blocks
+    filter_blocks = (filters + (FILTERS - 1)) // FILTERS
+    f, group = e % filter_blocks * FILTERS, e // filter_blocks
     part = vk.i32(vk.group_id(1))
     plane = I(height) * I(width)
     area = I(O) * I(P) * I(pairs)
@@ -140,33 +151,34 @@ def wgrad_f32_pairs(
     for i in range(vk.min(rows - part * per_part, per_part)):
         row = part * per_part + i
         p, o, n = row % P, row // P % O, row // (P * O)
-        at = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width)
-        source, target = (), ()
+        row_offset = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width)
+        x_offsets, g_offsets = (), ()
         for j in vk.unroll(CHANNELS):
             channel = (n * groups + group) * channels + vk.min(c + j, channels - 1)
-            source = source + ((I(channel) * I(depth) * plane + at) // 2,)
+            x_offsets = x_offsets + ((I(channel) * I(depth) * plane + row_offset) // 2,)
         for k in vk.unroll(FILTERS):
             filter_ = (n * groups + group) * filters + vk.min(f + k, filters - 1)
-            target = target + (I(filter_) * area + I(o * P + p) * I(pairs),)
+            g_offsets = g_offsets + (I(filter_) * area + I(o * P + p) * I(pairs),)
         for q in range(pairs):
-            slopes, made = (), ()
+            g_values, updated = (), ()
             for k in vk.unroll(FILTERS):
-                slopes = slopes + load_f32_pairs(g, target[k] + q, 1)
+                g_values = g_values + load_f32_pairs(g, g_offsets[k] + q, 1)
             for j in vk.unroll(CHANNELS):
+                # elements of a row of x under all taps of the two output columns in a word of g
                 span = WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1
-                values = load_f32_pairs(x, source[j] + q * WINDOW[1], (span + 1) // 2)
+                x_values = load_f32_pairs(x, x_offsets[j] + q * WINDOW[1], (span + 1) // 2)
                 for k in vk.unroll(FILTERS):
                     for s in vk.unroll(WINDOW[0]):
                         total = sums[(j * FILTERS + k) * WINDOW[0] + s]
-                        total += slopes[2 * k] * values[s * WINDOW[2]]
-                        total += slopes[2 * k + 1] * values[s * WINDOW[2] + WINDOW[1]]
-                        made = made + (total,)
-            sums = made
+                        total += g_values[2 * k] * x_values[s * WINDOW[2]]
+                        total += g_values[2 * k + 1] * x_values[s * WINDOW[2] + WINDOW[1]]
+                        updated = updated + (total,)
+            sums = updated
     taps = taps_d * taps_h * WINDOW[0]
     for j in vk.unroll(CHANNELS):
         for k in vk.unroll(FILTERS):
             if f + k < filters and c + j < channels:
                 filter_ = (part * groups + group) * filters + f + k
-                spot = (I(filter_) * I(channels) + I(c + j)) * I(taps) + I((t * taps_h + r) * WINDOW[0])
+                y_offset = (I(filter_) * I(channels) + I(c + j)) * I(taps) + I((t * taps_h + r) * WINDOW[0])
                 for s in vk.unroll(WINDOW[0]):
-                    y[spot + s] = sums[(j * FILTERS + k) * WINDOW[0] + s]
+                    y[y_offset + s] = sums[(j * FILTERS + k) * WINDOW[0] + s]

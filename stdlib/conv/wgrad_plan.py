@@ -1,6 +1,8 @@
-"""Convolution weight gradient (wgrad) on devices of class "cpu": choose the kernel and the parts of the output rows, and launch.
+"""Convolution weight gradient (wgrad) on devices of class "cpu": choose the kernel, and launch it.
 
-Registers the variants of "conv_weight_gradient".
+Registers the variants of "conv_weight_gradient", from which `dispatch` chooses. The output rows are divided into parts;
+the kernels of `wgrad_cpu` (device "cpu") and `wgrad_direct` (others) compute the gradient over each part, and the parts
+are then added. x is the input, gy the gradient of the output, gw receives the gradient of the weights.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from .wgrad_direct import wgrad_f32_pairs, wgrad_parts
 __all__: list[str] = []
 
 MIN_ROWS = 16
-"""Minimum number of rows per part: amortizes the reduction across lanes."""
+"""Minimum number of rows per part of `wgrad_rows`: amortizes the reduction across lanes."""
 WORKGROUPS = 64
-"""Number of workgroups that keeps all threads busy."""
+"""Number of workgroups of `wgrad_rows` that keeps all threads busy."""
 PART_BYTES = 1 << 18
 """Bytes of the output gradient per part: they stay in cache for the many workgroups that read the same part in turn."""
 MIN_WIDTH = 4
-"""Minimum output width at which lanes along a row are faster than one weight per lane."""
+"""Minimum output width at which `wgrad_rows`, with lanes along a row, is faster than the kernels of `wgrad_direct`."""
 
 
 @variant("conv_weight_gradient", "cpu")
 def _on_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Compute the parts by the kernel that suits the device, and add them."""
+    """Queue gw: compute the parts by a kernel of `wgrad_direct`, and add them."""
     compute = accumulator_type(x.dtype)
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
     rows = g.batch * g.out[0] * g.out[1]
@@ -45,7 +47,7 @@ def _on_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> No
 
 
 def _supports_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
-    """True if `wgrad_f32_pairs` supports this input and window on its device."""
+    """True if `wgrad_f32_pairs` supports the padded input and the window, (taps, stride, dilation) along the width."""
     even = padded.shape[4] % 2 == 0 and padded.offset % 8 == 0
     span = window[1] + (window[0] - 1) * window[2] + 1
     return padded.device.caps.kind == "cpu" and padded.dtype is vk.f32 and even and window[0] <= 7 and span <= 16
@@ -54,11 +56,13 @@ def _supports_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
 def _wgrad_words(
     padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int, window: tuple[int, int, int]
 ) -> DeviceArray:
+    """Queue `wgrad_f32_pairs`; return the partial sums, of shape (parts, number of weights)."""
     pairs = vk.cdiv(g.out[2], 2)
     gradient = padded_input(gy, (g.out[0], g.out[1], 2 * pairs), (0, 0, 0), (1, 1, 1), vk.f32)
-    if gradient.offset % 8:
+    if gradient.offset % 8:  # `padded_input` returned gy itself: ask for other extents, so that it copies
         gradient = padded_input(gy, (g.out[0], g.out[1], 2 * pairs + 2), (0, 0, 0), (1, 1, 1), vk.f32)
         pairs += 1
+    # fewer channels for wide filters: an invocation has an accumulator per filter, channel and tap along the width
     channels = 4 if window[0] == 1 else 2 if window[0] <= 3 else 1
     tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
     per_part = _rows_per_part(rows, pairs, tiles)
@@ -74,6 +78,7 @@ def _wgrad_words(
 
 
 def _wgrad_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int) -> DeviceArray:
+    """Queue `wgrad_parts`; return the partial sums, of shape (parts, number of weights)."""
     gradient = gy if is_dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), padded.dtype)
     tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
     per_part = _rows_per_part(rows, g.out[2], tiles)
@@ -89,7 +94,10 @@ def _wgrad_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Ge
 
 
 def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
-    """Return the output rows per part: loops stay short, and enough invocations remain for all threads."""
+    """Return the number of output rows per part: loops stay short, and there are enough invocations for all threads.
+
+    `rows` is the number of output rows per filter, `columns` the iterations per row, `tiles` the invocations per part.
+    """
     max_rows = max(1, MAX_CPU_ITERATIONS // (columns + 1))
     busy_rows = vk.cdiv(rows * tiles, 2048)
     return max(1, min(max_rows, busy_rows, rows))
@@ -97,7 +105,7 @@ def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
 
 @variant("conv_weight_gradient", "llvm-cpu")
 def _on_llvm_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Compute the parts by the kernel that suits the row width, and add them."""
+    """Queue gw: compute the parts by `wgrad_rows`, and add them. `_on_cpu` handles narrow outputs and wide filters."""
     caps, rows = gw.device.caps, g.batch * g.out[0] * g.out[1]
     compute = accumulator_type(x.dtype)
     max_sums = _max_sums(caps.subgroup_size, compute.itemsize)
@@ -123,10 +131,18 @@ def _on_llvm_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) 
 
 
 def _max_sums(lanes: int, itemsize: int) -> int:
-    """Return the number of accumulators per invocation: three quarters of the CPU's vector registers."""
+    """Return the maximum number of accumulators per invocation: three quarters of the CPU's vector registers.
+
+    `lanes` is the number of lanes of a subgroup, `itemsize` the size of an accumulator in bytes.
+    """
     return (24 if lanes >= 16 else 12) * 4 // itemsize
 
 
 def _rows_per_cached_part(rows: int, tiles: int, row_bytes: int) -> int:
+    """Return the number of output rows per part of `wgrad_rows`: a part stays in cache, and all threads are busy.
+
+    `rows` is the number of output rows per filter, `tiles` the workgroups per part, `row_bytes` the bytes of gy that a
+    workgroup reads per row.
+    """
     busy = vk.cdiv(rows * tiles, WORKGROUPS)
     return max(1, min(rows, max(MIN_ROWS, min(busy, PART_BYTES // max(1, row_bytes)))))

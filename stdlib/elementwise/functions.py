@@ -1,7 +1,7 @@
-"""Device functions for elementwise kernels: one to three operands, generic over the compute type.
+"""Device functions that the kernels of `maps` and `vec4` apply to each element, of one to three operands.
 
-Names follow the tensor operations. `*_grad` functions compute the gradient of an activation from the incoming gradient and the
-activation's input or result.
+They work for any compute type. Each has the name of its tensor operation. The `*_grad` functions compute the gradient
+of an activation's input from the incoming gradient g and either the activation's input x or its result y.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def ge(x, y):
     return x >= y
 
 
-# -- bits
+# -- bits; unlike SPIR-V's shifts, these have a defined result for every count y
 
 
 @vk.func
@@ -335,45 +335,45 @@ def leaky_relu(x, slope):
 
 @vk.func
 def relu_grad(g, y):
-    """The gradient of relu, from its result; g where the result is NaN."""
+    """The gradient of `relu`, from its result y; g where y is NaN."""
     return vk.where(y <= 0, 0, g)
 
 
 @vk.func
 def leaky_relu_grad(g, x, slope):
-    """The gradient of leaky_relu, from its input."""
+    """The gradient of `leaky_relu`, from its input x."""
     return vk.where(x > 0, g, g * slope)
 
 
 @vk.func
 def sigmoid_grad(g, y):
-    """The gradient of sigmoid, from its result."""
+    """The gradient of sigmoid, from its result y."""
     return g * y * (1 - y)
 
 
 @vk.func
 def tanh_grad(g, y):
-    """The gradient of tanh, from its result."""
+    """The gradient of tanh, from its result y."""
     return g * (1 - y * y)
 
 
 @vk.func
 def silu_grad(g, x):
-    """The gradient of silu, from its input."""
+    """The gradient of `silu`, from its input x."""
     s = vk.sigmoid(x)
     return g * s * (1 + x * (1 - s))
 
 
 @vk.func
 def gelu_erf_grad(g, x):
-    """The gradient of GELU, from its input."""
+    """The gradient of `gelu_erf`, from its input x."""
     density = INV_SQRT_TWO_PI * vk.exp(-0.5 * x * x)
     return g * (0.5 * (1 + vk.erf(x * SQRT_HALF)) + x * density)
 
 
 @vk.func
 def gelu_tanh_grad(g, x):
-    """The gradient of the tanh approximation of GELU, from its input."""
+    """The gradient of `gelu_tanh`, from its input x."""
     t = vk.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x))
     slope = SQRT_TWO_OVER_PI * (1 + 3 * GELU_CUBIC * x * x)
     return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)

@@ -1,8 +1,15 @@
 """Generic elementwise kernels: y = F(a, b, ...) for any device function F.
 
-The caller broadcasts and coalesces the arrays to a common shape; they may have any strides, and y may alias an input.
-Operands are converted to the compute type C on load, and the result once to the type of y on store. Kernels with scalar
-operands are generated per scalar type, so that a launch need not inspect the value.
+The tensor operations launch them. The caller broadcasts and coalesces the arrays to a common shape; they may have any
+strides, and y may alias an input. The kernels share these constants:
+
+- F: the device function to apply, for example one of `functions`.
+- C: the compute type. Operands are converted to C on load, and the result is converted once, to the type of y, on
+  store.
+- A: the type to which kernels of three operands convert the first operand instead of C, such as bool for a condition.
+
+A kernel with scalar operands is generated for the scalar's type S, by the function of its name. With a declared type, a
+launch need not derive the type from the scalar's value.
 """
 
 from __future__ import annotations
@@ -79,7 +86,7 @@ def map3(
     A: vk.Const[Any],
     C: vk.Const[Any],
 ):
-    """y = F(a, b, c); the first operand is converted to A, the others to C."""
+    """y = F(a, b, c); a is converted to the type A, b and c to C."""
     i = vk.index()
     y[i] = R(F(A(a[i]), C(b[i]), C(c[i])))
 
@@ -158,28 +165,34 @@ def fill(S: Any) -> Any:
 
 @vk.kernel(over="y", debug=False)
 def iota(y: vk.Out[R, "N"]):
-    """y = 0, 1, 2... (iota)."""
+    """y[n] = n, converted to the type of y."""
     i = vk.global_id(0)
     y[i] = R(i)
 
 
-# -- packed kernels: contiguous arrays of one element size, accessed as 64-bit words
+# -- packed kernels: contiguous arrays of equal element size (16 or 32 bits), accessed as 64-bit words of elements
 
 
 @vk.func
 def unpack_element(word, shift, D, BITS):
-    """Extract the element of type D that begins at bit `shift` of a word; BITS is the unsigned type of its size."""
+    """Extract the element of type D that begins at bit `shift` of a 64-bit word.
+
+    BITS is the unsigned integer type of D's size.
+    """
     return vk.bitcast(D, BITS(word >> shift))
 
 
 @vk.func
 def pack_element(value, shift, BITS):
-    """Return a 64-bit word with the element's bits at bit `shift` and zeros elsewhere."""
+    """Return a 64-bit word that contains the element `value` from bit `shift` on, and zeros elsewhere.
+
+    BITS is the unsigned integer type of the element's size.
+    """
     return vk.u64(vk.bitcast(BITS, value)) << shift
 
 
 def _bits(Y: Any) -> Any:
-    """Return the unsigned type of the element's size."""
+    """Return the unsigned integer type of the same size as the element type Y, of 16 or 32 bits."""
     return vk.u32 if Y.itemsize == 4 else vk.u16
 
 
@@ -220,7 +233,10 @@ def map2_packed(A: Any, B: Any, Y: Any) -> Any:
 
 @functools.cache
 def map2_right_packed(S: Any, A: Any, Y: Any) -> Any:
-    """Return the packed kernel y = F(a, s) for a scalar of type S and element types A and Y, both of 16 or both of 32 bits."""
+    """Return the packed kernel y = F(a, s) for a scalar of type S and element types A and Y of equal size.
+
+    The scalar isn't packed.
+    """
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)

@@ -1,7 +1,6 @@
-"""Device functions for elementwise kernels, beside those of `functions`: special functions, logaddexp, greatest common
-divisor.
+"""More device functions for elementwise kernels: special functions, logaddexp, gcd, nextafter.
 
-Arguments and results have the type that the kernel computes in.
+The kernels of `maps` and `vec4` apply them to each element. Arguments and results have the kernel's compute type.
 """
 
 from __future__ import annotations
@@ -12,18 +11,23 @@ import vkjit as vk
 
 INFINITY = math.inf
 HALF_ROOT_PI = 0.886226925452758  # sqrt(pi) / 2
-ROOT_HALF = 0.7071067811865476
-LOG_TWO = 0.6931471805599453
+ROOT_HALF = 0.7071067811865476  # sqrt(1/2)
+LOG_TWO = 0.6931471805599453  # the natural logarithm of 2
 PI = 3.141592653589793
 
 
 @vk.func
 def erfinv(x):
-    """Inverse of erf: M. Giles' two polynomials in w = -log(1 - x * x), then two Newton steps on erf or erfc."""
-    size = vk.abs(x)
-    inside = size < 1
-    z = vk.where(inside, size, 0)
+    """Inverse of erf: M. Giles' two polynomials in w = -log(1 - x * x), then two Newton steps on erf or erfc.
+
+    Newton uses erfc for |x| >= 0.5, since 1 - erf(y) would lose digits. The result is odd in x, infinite at -1 and 1,
+    and NaN beyond.
+    """
+    magnitude = vk.abs(x)
+    inside = magnitude < 1
+    z = vk.where(inside, magnitude, 0)
     w = -vk.log1p(-z * z)
+    # the polynomials for w < 5 (near) and w >= 5 (far), by Horner's rule
     a = w - 2.5
     near = 3.43273939e-07 + 2.81022636e-08 * a
     near = -3.5233877e-06 + near * a
@@ -44,10 +48,10 @@ def erfinv(x):
     far = 2.83297682 + far * b
     y = vk.where(w < 5, near, far) * z
     for _ in vk.unroll(2):
-        off = vk.where(z < 0.5, vk.erf(y) - z, (1 - z) - vk.erfc(y))
-        y = y - off * HALF_ROOT_PI * vk.exp(y * y)
-    ends = vk.where(size == 1, INFINITY, vk.sqrt(-1 - vk.abs(x)))
-    return vk.copysign(vk.where(inside, y, ends), x)
+        error = vk.where(z < 0.5, vk.erf(y) - z, (1 - z) - vk.erfc(y))
+        y = y - error * HALF_ROOT_PI * vk.exp(y * y)
+    outside = vk.where(magnitude == 1, INFINITY, vk.sqrt(-1 - vk.abs(x)))  # the square root is NaN
+    return vk.copysign(vk.where(inside, y, outside), x)
 
 
 @vk.func
@@ -79,6 +83,7 @@ def xlog1py(x, y):
 @vk.func
 def logaddexp(x, y):
     """log(exp(x) + exp(y)) without overflow."""
+    # equal infinities are returned as they are, since their difference is NaN
     top, low = vk.max(x, y), vk.min(x, y)
     same = (top == low) & ((top == INFINITY) | (top == -INFINITY))
     return vk.where(same, top, top + vk.log1p(vk.exp(low - top)))
@@ -87,6 +92,7 @@ def logaddexp(x, y):
 @vk.func
 def logaddexp2(x, y):
     """log2(2 ** x + 2 ** y) without overflow."""
+    # equal infinities are returned as they are, since their difference is NaN
     top, low = vk.max(x, y), vk.min(x, y)
     same = (top == low) & ((top == INFINITY) | (top == -INFINITY))
     return vk.where(same, top, top + vk.log1p(vk.exp2(low - top)) / LOG_TWO)
@@ -94,18 +100,18 @@ def logaddexp2(x, y):
 
 @vk.func
 def gcd(x, y):
-    """Greatest common divisor by Euclid's algorithm; at least 0."""
+    """The greatest common divisor of two integers by Euclid's algorithm: never negative, and 0 if both are 0."""
     a, b = vk.abs(x), vk.abs(y)
     while b != 0:
-        rest = a % b
+        remainder = a % b
         a = b
-        b = rest
+        b = remainder
     return vk.abs(a)
 
 
 @vk.func
 def heaviside(x, y):
-    """0 below 0 and for NaN, y at 0, 1 above."""
+    """0 where x is negative or NaN, y where x is 0, 1 where x is positive."""
     return vk.where(x == 0, y, vk.where(x > 0, 1, 0))
 
 
@@ -129,19 +135,21 @@ def is_inf_below(x):
 
 @vk.func
 def nextafter_f32(x, y):
-    """Return the next f32 after x towards y."""
+    """The next f32 after x toward y: y if they are equal, NaN if one is NaN."""
+    # the bits of floats of one sign are ordered like their magnitudes; 0 is special, since the next float may have
+    # another sign
     bits = vk.bitcast(vk.i32, x)
-    up = vk.where(x < y, x > 0, x < 0)
-    moved = vk.bitcast(vk.f32, bits + vk.where(up, 1, -1))
-    tiny = vk.copysign(vk.bitcast(vk.f32, vk.i32(1)), y)
-    return vk.where((x != x) | (y != y), x + y, vk.where(x == y, y, vk.where(x == 0, tiny, moved)))
+    away_from_zero = vk.where(x < y, x > 0, x < 0)
+    neighbor = vk.bitcast(vk.f32, bits + vk.where(away_from_zero, 1, -1))
+    smallest = vk.copysign(vk.bitcast(vk.f32, vk.i32(1)), y)
+    return vk.where((x != x) | (y != y), x + y, vk.where(x == y, y, vk.where(x == 0, smallest, neighbor)))
 
 
 @vk.func
 def nextafter_f64(x, y):
-    """Return the next f64 after x towards y."""
+    """The next f64 after x toward y, computed as in `nextafter_f32`."""
     bits = vk.bitcast(vk.i64, x)
-    up = vk.where(x < y, x > 0, x < 0)
-    moved = vk.bitcast(vk.f64, bits + vk.where(up, vk.i64(1), vk.i64(-1)))
-    tiny = vk.copysign(vk.bitcast(vk.f64, vk.i64(1)), y)
-    return vk.where((x != x) | (y != y), x + y, vk.where(x == y, y, vk.where(x == 0, tiny, moved)))
+    away_from_zero = vk.where(x < y, x > 0, x < 0)
+    neighbor = vk.bitcast(vk.f64, bits + vk.where(away_from_zero, vk.i64(1), vk.i64(-1)))
+    smallest = vk.copysign(vk.bitcast(vk.f64, vk.i64(1)), y)
+    return vk.where((x != x) | (y != y), x + y, vk.where(x == y, y, vk.where(x == 0, smallest, neighbor)))

@@ -1,8 +1,9 @@
-"""Transposing copies: the source is contiguous along one axis, the target along another.
+"""Copies that change the memory order: source and target are contiguous along different axes.
 
-Arrays are (g, i, j); x is contiguous along i, y along j; y = x, converted to y's type. A workgroup copies a tile. On a
-GPU the tile goes through shared memory, so that loads and stores are coalesced; on CPUs it is copied row by row, while
-the cache lines that its rows share stay in the L1 cache.
+Tensor copies (`vkjit.tensor.ops.copies`) call `try_transposing_copy`. Source x and target y have the shape (G, I, J); x
+is contiguous along I, y along J. Elements are converted to the type of y. A workgroup copies a tile of one matrix (I,
+J). On a GPU the tile goes through shared memory, so that loads and stores are both coalesced. On the "llvm-cpu" device
+it is copied row by row, and the cache lines of x that adjacent rows share stay in the L1 cache meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ TILE_SIZE = 32
     debug=False,
 )
 def _through_shared(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"]):
-    tile = vk.shared(T, (TILE_SIZE, TILE_SIZE + 1))
+    """y = x, by workgroups that each copy a tile of TILE_SIZE x TILE_SIZE elements through shared memory.
+
+    An invocation copies four elements, eight rows apart.
+    """
+    tile = vk.shared(T, (TILE_SIZE, TILE_SIZE + 1))  # the additional column avoids bank conflicts
     column, row = vk.local_id(0), vk.local_id(1)
     g, first, left = vk.group_id(2), vk.group_id(1) * TILE_SIZE, vk.group_id(0) * TILE_SIZE
     for k in vk.unroll(4):
@@ -44,6 +49,7 @@ def _through_shared(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"]):
     debug=False,
 )
 def _row_by_row(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"], SIZE: vk.Const[int]):
+    """y = x, by workgroups of SIZE invocations (the width of a CPU vector) that each copy 16 rows of SIZE elements."""
     g, first, j = vk.group_id(2), vk.group_id(1) * 16, vk.group_id(0) * SIZE + vk.local_id(0)
     if j < y.shape[2]:
         for i in range(first, vk.min(first + 16, y.shape[1])):
@@ -51,7 +57,10 @@ def _row_by_row(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"], SIZE: vk.Const[int]
 
 
 def try_transposing_copy(x: DeviceArray, y: DeviceArray) -> bool:
-    """Copy x to y if the device has a kernel for it; return True if it did."""
+    """Copy x to y if the device has a transposing kernel; return True if it has one.
+
+    If not, the caller copies by other means.
+    """
     return bool(choose("transpose", x.device)(x, y))
 
 
@@ -62,11 +71,12 @@ def _copy_gpu(x: DeviceArray, y: DeviceArray) -> bool:
 
 
 @variant("transpose", "llvm-cpu")
-def _copy_processor(x: DeviceArray, y: DeviceArray) -> bool:
+def _copy_llvm_cpu(x: DeviceArray, y: DeviceArray) -> bool:
     _row_by_row(x, y, x.device.caps.subgroup_size)
     return True
 
 
 @variant("transpose", "cpu")
-def _copy_plainly(x: DeviceArray, y: DeviceArray) -> bool:  # noqa: ARG001  # all variants have the same signature
+def _copy_nothing(x: DeviceArray, y: DeviceArray) -> bool:  # noqa: ARG001  # all variants have the same signature
+    """Copy nothing: the other devices of class "cpu" have no transposing kernel."""
     return False

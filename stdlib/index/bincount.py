@@ -1,7 +1,9 @@
 """Bincount (histogram) and min/max of dense vectors of integers.
 
-Class "cpu" devices count parts of the vector independently and add the counts. GPUs count in shared memory and add the tables to
-the result by atomics; integer sums don't depend on the order. Values outside the bins aren't counted.
+`bincount` counts how often each of the values 0 ... bins - 1 occurs; other values aren't counted. Devices of class
+"cpu" split the vector into parts of `length` elements, count each part on its own, and add the counts. On GPUs each
+workgroup counts a part in shared memory and adds its counts to the result by atomics, which is deterministic for
+integers. The tensor operations call `min_max` first to find the number of bins.
 """
 
 from __future__ import annotations
@@ -32,37 +34,40 @@ GROUP = 256
 def min_max_of_parts(x: vk.In[T, "N"], parts: vk.Out[R, "P two"], length: vk.i64, SIZE: vk.Const[int]):
     """parts[p] = (min, max) of part p, by one workgroup of SIZE invocations.
 
-    A part has `length` elements; the last one may be shorter.
+    A part has `length` elements; the last part may be shorter.
     """
     wg, p, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     begin = p * length
     stop = vk.min(begin + length, x.shape[0])
-    least, greatest = R(x[begin]), R(x[begin])
+    minimum, maximum = R(x[begin]), R(x[begin])
     for n in range(begin + lane, stop, SIZE):
-        least = vk.min(least, R(x[n]))
-        greatest = vk.max(greatest, R(x[n]))
-    least, greatest = wg.min(least), wg.max(greatest)
+        minimum = vk.min(minimum, R(x[n]))
+        maximum = vk.max(maximum, R(x[n]))
+    minimum, maximum = wg.min(minimum), wg.max(maximum)
     if lane == 0:
-        parts[p, 0] = least
-        parts[p, 1] = greatest
+        parts[p, 0] = minimum
+        parts[p, 1] = maximum
 
 
 @vk.kernel(groups=lambda: 1, local=lambda SIZE: SIZE, debug=False)
 def min_max_of_all(parts: vk.In[T, "P two"], y: vk.Out[T, "two"], SIZE: vk.Const[int]):
     """y = (min, max) over all parts, by one workgroup of SIZE invocations."""
     wg, lane = vk.workgroup(), vk.local_id(0)
-    least, greatest = parts[0, 0], parts[0, 1]
+    minimum, maximum = parts[0, 0], parts[0, 1]
     for p in range(lane, parts.shape[0], SIZE):
-        least = vk.min(least, parts[p, 0])
-        greatest = vk.max(greatest, parts[p, 1])
-    least, greatest = wg.min(least), wg.max(greatest)
+        minimum = vk.min(minimum, parts[p, 0])
+        maximum = vk.max(maximum, parts[p, 1])
+    minimum, maximum = wg.min(minimum), wg.max(maximum)
     if lane == 0:
-        y[0] = least
-        y[1] = greatest
+        y[0] = minimum
+        y[1] = maximum
 
 
 def min_max(x: DeviceArray) -> DeviceArray:
-    """Return the min and the max of a nonempty vector as two elements of i32, i64 or u64."""
+    """Return the min and the max of a nonempty vector, as an array of two elements.
+
+    The type, i32, i64 or u64, holds any value of x.
+    """
     size, min_length = choose("ends", x.device)(x)
     count = x.shape[0]
     length = max(min_length, -(-count // 1024))
@@ -76,12 +81,13 @@ def min_max(x: DeviceArray) -> DeviceArray:
 
 @variant("ends", "gpu")
 def _ends_gpu(x: DeviceArray) -> tuple[int, int]:  # noqa: ARG001  # all variants have the same signature
+    """Return the number of invocations per workgroup and the minimum number of elements per part, for `min_max`."""
     return GROUP, 16 * GROUP
 
 
 @variant("ends", "cpu")
 def _ends_cpu(x: DeviceArray) -> tuple[int, int]:
-    """Return (invocations of a workgroup, minimum number of elements per part)."""
+    """Return the number of invocations per workgroup and the minimum number of elements per part, for `min_max`."""
     return x.device.caps.subgroup_size, MAX_CPU_ITERATIONS
 
 
@@ -90,7 +96,10 @@ def _ends_cpu(x: DeviceArray) -> tuple[int, int]:
 
 @vk.kernel(groups=lambda parts: parts.shape[0], local=1, debug=False)
 def count_parts(x: vk.In[T, "N"], parts: vk.Out[vk.i64, "P B"], length: vk.i64):
-    """parts[p, b] = the number of occurrences of b in part p, which has `length` elements; one invocation per part."""
+    """parts[p, b] = the number of occurrences of the value b in part p of x, by one invocation per part.
+
+    A part has `length` elements; the last part may be shorter.
+    """
     p, bins = vk.group_id(0), vk.i64(parts.shape[1])
     for b in range(bins):
         parts[p, b] = vk.i64(0)
@@ -103,9 +112,9 @@ def count_parts(x: vk.In[T, "N"], parts: vk.Out[vk.i64, "P B"], length: vk.i64):
 
 @vk.kernel(groups=lambda x, length: vk.cdiv(x.shape[0], length), local=GROUP, debug=False)
 def count_shared(x: vk.In[T, "N"], y: vk.InOut[vk.i32, "B"], length: vk.i64):
-    """Add the number of occurrences of each bin b in x to y[b].
+    """Add the number of occurrences of each value b in x to y[b], for b < B, the number of bins (at most MAX_BINS).
 
-    A workgroup counts `length` elements; y has at most MAX_BINS bins.
+    A workgroup counts a part of `length` elements.
     """
     table = vk.shared(vk.i32, MAX_BINS)
     lane, bins = vk.local_id(0), y.shape[0]
@@ -124,18 +133,18 @@ def count_shared(x: vk.In[T, "N"], y: vk.InOut[vk.i32, "B"], length: vk.i64):
 
 
 def supports_bincount(x: DeviceArray, bins: int) -> bool:
-    """True if `bincount` supports the vector and number of bins on its device; only LLVM CPU devices have no limit."""
+    """True if `bincount` supports this vector and number of bins on its device; "llvm-cpu" has no limit."""
     return bool(choose("counts_fit", x.device)(x, bins))
 
 
 def bincount(x: DeviceArray, bins: int) -> DeviceArray:
-    """Return the number of occurrences of each of 0 ... bins - 1 (i64 on class "cpu", i32 on GPUs)."""
+    """Return the number of occurrences in x of each value 0 ... bins - 1: i64 on class "cpu", i32 on GPUs."""
     counts: DeviceArray = choose("count_numbers", x.device)(x, bins)
     return counts
 
 
 def _length(x: DeviceArray, bins: int) -> int:
-    """Return the elements per part, each counted by one invocation of a class "cpu" device."""
+    """Return the number of elements per part for `count_parts`, which runs on class "cpu"."""
     if x.device.caps.kind == "llvm-cpu":
         return max(2 * bins, 1 << 14, -(-x.shape[0] // 64))
     return MAX_CPU_ITERATIONS // 2
@@ -143,6 +152,7 @@ def _length(x: DeviceArray, bins: int) -> int:
 
 @variant("counts_fit", "cpu")
 def _fits_cpu(x: DeviceArray, bins: int) -> bool:
+    """True if the loop over the bins is short enough and the parts' counts take at most 4 times as much as x."""
     if x.device.caps.kind == "llvm-cpu":
         return True
     return bins <= MAX_CPU_ITERATIONS // 2 and -(-x.shape[0] // _length(x, bins)) * bins <= 4 * x.shape[0]
@@ -162,6 +172,7 @@ def _count_cpu(x: DeviceArray, bins: int) -> DeviceArray:
 
 @variant("counts_fit", "gpu")
 def _fits_gpu(x: DeviceArray, bins: int) -> bool:
+    """True if the counts fit in shared memory and can't overflow i32."""
     return bins <= MAX_BINS and x.shape[0] < 2**31
 
 

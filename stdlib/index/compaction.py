@@ -1,9 +1,12 @@
 """Stream compaction: count nonzero elements and gather their indices and values.
 
-The dense input vector is cut into segments, one per workgroup. The first pass counts the nonzero elements of each segment,
-an exclusive scan of the counts gives each segment's output offset, and the last pass writes the indices (i64) or the values
-there, in order. A segment is processed by one invocation on devices of class "cpu" and by 256 on GPUs, which find their
-output offsets by a scan (`compaction_tiles`).
+`vkjit.tensor.ops.compaction` calls these functions for nonzero, masked_select and the like. The dense input vector x is
+cut into segments, one per workgroup. The first pass counts the nonzero elements of each segment. An exclusive scan of
+the counts then gives `starts`, the offset of each segment in the output, followed by the total. The last pass writes
+the indices of the nonzero elements (i64), or the elements of another vector at these indices, in order.
+
+The kernels of this module are for class "cpu", where one invocation writes a segment's output; on GPUs a workgroup does
+it, by the kernels of `compaction_tiles`. Const IN is the type in which elements are compared with 0.
 """
 
 from __future__ import annotations
@@ -30,23 +33,23 @@ MAX_SEGMENTS = 8192
 def _count_segments(
     x: vk.In[T, "N"], counts: vk.Out[vk.i32, "S"], length: vk.i64, IN: vk.Const[Any], SIZE: vk.Const[int]
 ):
-    """Count the nonzero elements of each segment of `length` elements into `counts`.
+    """counts[s] = the number of nonzero elements of segment s, by a workgroup of SIZE invocations.
 
-    One workgroup of SIZE invocations per segment. Elements are compared with 0 in the type IN.
+    A segment has `length` elements; the last segment may be shorter.
     """
     wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     begin = s * length
-    found = vk.i32(0)
+    count = vk.i32(0)
     for n in range(begin + lane, vk.min(begin + length, x.shape[0]), SIZE):
-        found += vk.where(IN(x[n]) != 0, 1, 0)
-    total = wg.sum(found)
+        count += vk.where(IN(x[n]) != 0, 1, 0)
+    total = wg.sum(count)
     if lane == 0:
         counts[s] = total
 
 
 @vk.kernel(groups=lambda: 1, local=1, debug=False)
 def _scan_counts(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
-    """starts = the exclusive prefix sum of counts, then the total; by one invocation."""
+    """starts = the exclusive prefix sum of counts, followed by the total, by one invocation."""
     total = vk.i64(0)
     for s in range(counts.shape[0]):
         starts[s] = total
@@ -58,17 +61,18 @@ def _scan_counts(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
 def _write_indices(
     x: vk.In[T, "N"], starts: vk.In[vk.i64, "S1"], y: vk.InOut[vk.i64, "M"], length: vk.i64, IN: vk.Const[Any]
 ):
-    """Write the indices of the nonzero elements of segment s to y[starts[s] : starts[s + 1]], one invocation per segment.
+    """Write the indices of the nonzero elements of segment s to y[starts[s] : starts[s + 1]].
 
-    A segment has `length` elements, which are compared with 0 in the type IN.
-    Every iteration stores at the cursor; only a nonzero element advances it.
+    One invocation per segment, which has `length` elements. Every iteration stores its index at the cursor, but only a
+    nonzero element advances the cursor, so that the next store overwrites the index of a zero element. This avoids a
+    branch on the element.
     """
     s = vk.group_id(0)
-    at, stop, begin = starts[s], starts[s + 1], vk.i64(s) * length
+    cursor, stop, begin = starts[s], starts[s + 1], vk.i64(s) * length
     for n in range(begin, vk.min(begin + length, vk.i64(x.shape[0]))):
-        if at < stop:
-            y[at] = n
-        at += vk.where(IN(x[n]) != 0, vk.i64(1), vk.i64(0))
+        if cursor < stop:
+            y[cursor] = n
+        cursor += vk.where(IN(x[n]) != 0, vk.i64(1), vk.i64(0))
 
 
 @vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=1, debug=False)
@@ -80,13 +84,13 @@ def _gather_values(
     length: vk.i64,
     IN: vk.Const[Any],
 ):
-    """Like `_write_indices`, but writes values[n] instead of n."""
+    """Write values[n] for each nonzero x[n] of segment s to y[starts[s] : starts[s + 1]], as `_write_indices` does."""
     s = vk.group_id(0)
-    at, stop, begin = starts[s], starts[s + 1], vk.i64(s) * length
+    cursor, stop, begin = starts[s], starts[s + 1], vk.i64(s) * length
     for n in range(begin, vk.min(begin + length, vk.i64(x.shape[0]))):
-        if at < stop:
-            y[at] = values[n]
-        at += vk.where(IN(x[n]) != 0, vk.i64(1), vk.i64(0))
+        if cursor < stop:
+            y[cursor] = values[n]
+        cursor += vk.where(IN(x[n]) != 0, vk.i64(1), vk.i64(0))
 
 
 def _compare_type(x: DeviceArray) -> vk.DType:
@@ -99,7 +103,8 @@ def _compare_type(x: DeviceArray) -> vk.DType:
 def _segment_length(x: DeviceArray) -> int:
     """Return the length of a segment in elements.
 
-    A multiple of the tile on GPUs; on software drivers at most `MAX_CPU_ITERATIONS`, the iterations allowed to one invocation.
+    On GPUs it is a multiple of `compaction_tiles.TILE`; on software drivers it is at most `MAX_CPU_ITERATIONS`, since
+    one invocation loops over a segment.
     """
     length = max(4096, -(-x.shape[0] // MAX_SEGMENTS))
     if choose("compaction", x.device)(x) > 1:
@@ -109,6 +114,7 @@ def _segment_length(x: DeviceArray) -> int:
 
 @variant("compaction", "gpu")
 def _invocations_gpu(x: DeviceArray) -> int:  # noqa: ARG001  # all variants have the same signature
+    """Return the number of invocations that share a segment."""
     return tiles.LOCAL
 
 
@@ -119,10 +125,10 @@ def _invocations_cpu(x: DeviceArray) -> int:  # noqa: ARG001  # all variants hav
 
 
 def _tile_arguments(x: DeviceArray) -> tuple[DeviceArray, tuple[Any, ...]] | None:
-    """Return the vector and the remaining arguments of the tile kernels; None if one invocation processes each segment.
+    """Return x and the remaining arguments of the kernels of `compaction_tiles`; None on devices of class "cpu".
 
-    The arguments are (tiles per segment, elements, element accessor, comparison type). An aligned vector of bools is
-    returned as 32-bit words of four.
+    These arguments are (tiles per segment, number of elements, element accessor, comparison type). An aligned vector of
+    bools is returned as a vector of 32-bit words of four bools.
     """
     if choose("compaction", x.device)(x) == 1:
         return None
@@ -135,7 +141,7 @@ def _tile_arguments(x: DeviceArray) -> tuple[DeviceArray, tuple[Any, ...]] | Non
 
 
 def segment_offsets(x: DeviceArray) -> DeviceArray:
-    """Return the number of nonzero elements before each segment, then the total (i64), for a nonempty vector."""
+    """Return `starts` (i64) of a nonempty vector x: the number of nonzero elements before each segment, and of all."""
     length = _segment_length(x)
     counts = scratch((-(-x.shape[0] // length),), vk.i32, x.device)
     starts = scratch((counts.shape[0] + 1,), vk.i64, x.device)
@@ -149,7 +155,10 @@ def segment_offsets(x: DeviceArray) -> DeviceArray:
 
 
 def write_indices(x: DeviceArray, starts: DeviceArray, y: DeviceArray) -> None:
-    """y = the indices of the nonzero elements of x, in order; y has exactly that many elements."""
+    """y = the indices of the nonzero elements of x, in order.
+
+    `starts` is the result of `segment_offsets`, and y has as many elements as x has nonzero ones.
+    """
     if (tile_args := _tile_arguments(x)) is not None:
         tiles.write_tile_indices(tile_args[0], starts, y, *tile_args[1])
     else:
@@ -157,7 +166,10 @@ def write_indices(x: DeviceArray, starts: DeviceArray, y: DeviceArray) -> None:
 
 
 def write_values(x: DeviceArray, values: DeviceArray, starts: DeviceArray, y: DeviceArray) -> None:
-    """y = the elements of `values` where x is nonzero, in order; y has exactly that many elements."""
+    """y = the elements of `values` where x is nonzero, in order.
+
+    `starts` is the result of `segment_offsets`, and y has as many elements as x has nonzero ones.
+    """
     if (tile_args := _tile_arguments(x)) is not None:
         tiles.gather_tile_values(tile_args[0], values, starts, y, *tile_args[1])
     else:
@@ -166,17 +178,18 @@ def write_values(x: DeviceArray, values: DeviceArray, starts: DeviceArray, y: De
 
 @vk.kernel(over="y", debug=False)
 def _unravel(
-    places: vk.In[vk.i64, "M"], inner: vk.In[vk.i64, "R"], extents: vk.In[vk.i64, "R"], y: vk.Out[vk.i64, "M R"],
+    flat: vk.In[vk.i64, "M"], strides: vk.In[vk.i64, "R"], extents: vk.In[vk.i64, "R"], y: vk.Out[vk.i64, "M R"],
     C: vk.Const[Any],
 ):  # fmt: skip
+    """y[m, r] = coordinate r of the flat index flat[m]; C is the unsigned type of the divisions. See `unravel`."""
     r, m = vk.global_id(0), vk.global_id(1)
-    y[m, r] = vk.i64(C(places[m]) // C(inner[r]) % C(extents[r]))
+    y[m, r] = vk.i64(C(flat[m]) // C(strides[r]) % C(extents[r]))
 
 
 def unravel(indices: DeviceArray, strides: DeviceArray, extents: DeviceArray, y: DeviceArray, narrow: bool) -> None:
     """Unravel flat indices: y[m, r] = indices[m] // strides[r] % extents[r].
 
-    `extents` is the shape of the array and `strides` its C-order strides, in elements. `narrow` promises that the array has
-    fewer than 2**32 elements, so that 32-bit divisions suffice.
+    `extents` is the shape of the array that the indices refer to, and `strides` its C-order strides, in elements.
+    `narrow` promises that this array has fewer than 2**32 elements, so that 32-bit divisions suffice.
     """
     _unravel(indices, strides, extents, y, vk.u32 if narrow else vk.u64)

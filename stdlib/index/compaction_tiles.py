@@ -1,8 +1,12 @@
-"""Stream compaction on GPUs: the kernels behind `compaction`, with sixteen contiguous elements per invocation.
+"""Stream compaction on GPUs: the kernels that `compaction` launches there.
 
-The input is a dense vector; bools may come as 32-bit words of four. TAKE(x, i, n, 16) reads element n of the i-th
-group of sixteen; elements are compared with 0 in the type IN. Indices within a tile are first compacted in shared
-memory, so that the stores to the output are coalesced.
+One workgroup processes a segment of the dense input vector x, in iterations over tiles of TILE elements. In each tile
+it first compacts the indices of nonzero elements in shared memory, so that the stores to the output are coalesced.
+
+Parameters of the kernels: `tiles` is the number of tiles per segment, `total` the number of elements of the vector, and
+starts[s] the offset of segment s in the output. x is the vector itself, or for bools, 32-bit words of four elements
+each. Const LOAD is an element accessor of `vec4`: LOAD(x, i, n, 16) loads element n of the i-th group of sixteen. Const
+IN is the type in which elements are compared with 0.
 """
 
 from __future__ import annotations
@@ -23,74 +27,79 @@ TILE = 16 * LOCAL
 
 
 @vk.func
-def nonzero_mask(x, i, total, TAKE, IN):
+def nonzero_mask(x, i, total, LOAD, IN):
     """Return a 16-bit mask of the nonzero elements of the i-th group of sixteen; bits past the end are 0.
 
-    `total` counts elements and may exceed the index type, since bools in words of four make a shorter array. It is
-    therefore compared in units of sixteen. Groups that begin past the end are allowed: the last segment may extend there.
+    `total` may exceed the index type, which is chosen for the array's own length, a quarter for bools in 32-bit words.
+    It is therefore compared in units of sixteen. Groups past the end are allowed, since the last segment may extend
+    there.
     """
-    flags, whole, rest = vk.u32(0), vk.index(total // 16), vk.i32(total % 16)
-    if i < whole:
+    flags, full_groups, remainder = vk.u32(0), vk.index(total // 16), vk.i32(total % 16)
+    if i < full_groups:
         for n in vk.unroll(16):
-            flags = flags | (vk.where(IN(TAKE(x, i, n, 16)) != 0, vk.u32(1), vk.u32(0)) << vk.u32(n))
-    elif i == whole:
+            flags = flags | (vk.where(IN(LOAD(x, i, n, 16)) != 0, vk.u32(1), vk.u32(0)) << vk.u32(n))
+    elif i == full_groups:
         for n in vk.unroll(16):
-            if n < rest:
-                flags = flags | (vk.where(IN(TAKE(x, i, n, 16)) != 0, vk.u32(1), vk.u32(0)) << vk.u32(n))
+            if n < remainder:
+                flags = flags | (vk.where(IN(LOAD(x, i, n, 16)) != 0, vk.u32(1), vk.u32(0)) << vk.u32(n))
     return flags
 
 
 @vk.kernel(groups=lambda counts: counts.shape[0], local=LOCAL, debug=False)
 def count_tiles(
-    x: vk.In[T, "W"], counts: vk.Out[vk.i32, "S"], tiles: vk.i64, total: vk.i64, TAKE: vk.Const[Any], IN: vk.Const[Any]
+    x: vk.In[T, "W"], counts: vk.Out[vk.i32, "S"], tiles: vk.i64, total: vk.i64, LOAD: vk.Const[Any], IN: vk.Const[Any]
 ):
-    """counts[s] = the number of nonzero elements of segment s, which is `tiles` tiles long."""
+    """counts[s] = the number of nonzero elements of segment s, by one workgroup per segment."""
     wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
-    found = vk.i32(0)
+    count = vk.i32(0)
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        found += vk.i32(vk.popcount(nonzero_mask(x, tile * LOCAL + lane, total, TAKE, IN)))
-    everywhere = wg.sum(found)
+        count += vk.i32(vk.popcount(nonzero_mask(x, tile * LOCAL + lane, total, LOAD, IN)))
+    segment_count = wg.sum(count)
     if lane == 0:
-        counts[s] = everywhere
+        counts[s] = segment_count
 
 
 @vk.kernel(groups=lambda: 1, local=LOCAL, debug=False)
 def scan_counts(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
-    """starts = the exclusive prefix sum of counts, then the total; by one workgroup, eight counts per invocation."""
+    """starts = the exclusive prefix sum of counts, followed by the total.
+
+    One workgroup loops over blocks of eight counts per invocation; `carry` is the sum of the previous blocks.
+    """
     wg, lane, count = vk.workgroup(), vk.local_id(0), counts.shape[0]
-    before = vk.i64(0)
+    carry = vk.i64(0)
     for base in range(0, count, 8 * LOCAL):
         s = base + 8 * lane
-        own, found = (), vk.i64(0)
+        own_counts, own_sum = (), vk.i64(0)
         for k in vk.unroll(8):
-            own = own + (vk.i64(counts.get(s + k, pad=0)),)
-            found = found + own[k]
-        upto = wg.scan(found)
-        here = before + upto - found
+            own_counts = own_counts + (vk.i64(counts.get(s + k, pad=0)),)
+            own_sum = own_sum + own_counts[k]
+        inclusive = wg.scan(own_sum)
+        offset = carry + inclusive - own_sum
         for k in vk.unroll(8):
             if s + k < count:
-                starts[s + k] = here
-            here = here + own[k]
-        before += wg.broadcast(upto, LOCAL - 1)
+                starts[s + k] = offset
+            offset = offset + own_counts[k]
+        carry += wg.broadcast(inclusive, LOCAL - 1)
     if lane == 0:
-        starts[count] = before
+        starts[count] = carry
 
 
 @vk.func
-def compact_tile(places, flags, lane):
-    """Write the tile-local indices of the elements set in `flags` to `places` (shared memory), in order; return their number.
+def compact_tile(indices, flags, lane):
+    """Write the indices, within the tile, of the tile's nonzero elements to `indices` (shared memory), in order.
 
-    `flags` is the `nonzero_mask` of the sixteen elements of this invocation, `lane` its index in the workgroup.
+    `flags` is the `nonzero_mask` of the sixteen elements of this invocation, `lane` the invocation's index in the
+    workgroup. Returns the number of nonzero elements of the tile.
     """
     wg, count = vk.workgroup(), vk.i32(vk.popcount(flags))
-    upto = wg.scan(count)
-    at = upto - count
+    inclusive = wg.scan(count)
+    cursor = inclusive - count
     for n in vk.unroll(16):
         if ((flags >> vk.u32(n)) & vk.u32(1)) != vk.u32(0):
-            places[at] = vk.u32(lane * 16 + n)
-            at += 1
+            indices[cursor] = vk.u32(lane * 16 + n)
+            cursor += 1
     vk.barrier()
-    return wg.broadcast(upto, LOCAL - 1)
+    return wg.broadcast(inclusive, LOCAL - 1)
 
 
 @vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=LOCAL, debug=False)
@@ -100,18 +109,18 @@ def write_tile_indices(
     y: vk.InOut[vk.i64, "M"],
     tiles: vk.i64,
     total: vk.i64,
-    TAKE: vk.Const[Any],
+    LOAD: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """Write the indices of the nonzero elements of segment s to y, from starts[s] on."""
-    places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
-    at = vk.index(starts[s])
+    """Write the indices of the nonzero elements of segment s to y, from y[starts[s]] on; one workgroup per segment."""
+    indices, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
+    offset = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        count = compact_tile(places, nonzero_mask(x, tile * LOCAL + lane, total, TAKE, IN), lane)
+        count = compact_tile(indices, nonzero_mask(x, tile * LOCAL + lane, total, LOAD, IN), lane)
         for k in range(vk.i32(lane), count, LOCAL):
-            y[at + k] = vk.i64(tile) * TILE + vk.i64(places[k])
+            y[offset + k] = vk.i64(tile) * TILE + vk.i64(indices[k])
         vk.barrier()
-        at += count
+        offset += count
 
 
 @vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=LOCAL, debug=False)
@@ -122,15 +131,15 @@ def gather_tile_values(
     y: vk.InOut[U, "M"],
     tiles: vk.i64,
     total: vk.i64,
-    TAKE: vk.Const[Any],
+    LOAD: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """Like `write_tile_indices`, but writes the elements of `values` at these indices."""
-    places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
-    at = vk.index(starts[s])
+    """Write values[n] for each nonzero x[n] of segment s to y, from y[starts[s]] on, by one workgroup per segment."""
+    indices, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
+    offset = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        count = compact_tile(places, nonzero_mask(x, tile * LOCAL + lane, total, TAKE, IN), lane)
+        count = compact_tile(indices, nonzero_mask(x, tile * LOCAL + lane, total, LOAD, IN), lane)
         for k in range(vk.i32(lane), count, LOCAL):
-            y[at + k] = values[tile * TILE + vk.index(places[k])]
+            y[offset + k] = values[tile * TILE + vk.index(indices[k])]
         vk.barrier()
-        at += count
+        offset += count

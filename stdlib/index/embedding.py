@@ -1,9 +1,13 @@
-"""Embedding lookup and its gradient, sums and maxima of bags (runs of rows), and one-hot encoding.
+"""Embedding lookup and its gradient, sums and argmax of bags, and one-hot encoding.
 
-The table is (V, D), the dense integer indices are (M,), and the gradient of the gathered rows is (M, D). The gradient
-of the table needs neither sorting nor atomics: `link_duplicates` finds the next occurrence of each index, then the
-first occurrence follows the chain and adds the rows in order. Results are reproducible. Linking is quadratic in the
-number of indices, so they are processed in segments, whose sums are added in order.
+The table is (V, D), the dense integer indices `where` are (M,), and the gradient g of the gathered rows is (M, D). A
+bag, as in PyTorch's EmbeddingBag, is a run of consecutive rows that are combined to one: bag b consists of the rows
+from offsets[b] to offsets[b + 1], exclusive.
+
+The gradient of the table needs neither sorting nor atomics. `link_duplicates` finds the next occurrence of each index,
+which links equal indices to a chain. In `sum_chains`, the invocations of each index's first occurrence follow its chain
+and add the rows of g in order. Results are reproducible. Linking is quadratic in the number of indices, so they are
+processed in segments of SEGMENT indices, whose sums are added in order.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ SEGMENT = MAX_CPU_ITERATIONS
 
 @vk.kernel(over="y")
 def gather_rows(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
+    """y[m] = table[where[m]]; an out-of-range index is reported and yields zeros."""
     d, m = vk.global_id(0), vk.global_id(1)
     v = vk.i64(where[m])
     assert v >= 0, f"index {v} is no row of the table: it is below 0"
@@ -38,19 +43,19 @@ def gather_rows(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"
 
 @vk.kernel(over="following", debug=False)
 def link_duplicates(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], is_duplicate: vk.Out[vk.u8, "S"]):
-    """following[m] = the position of the next index equal to where[m], or -1.
+    """following[m] = the next position whose index equals where[m], or -1 if there is none.
 
-    Sets is_duplicate[m] = 1 if an equal index precedes m, and leaves it unchanged otherwise.
+    Sets is_duplicate[m] = 1 if an earlier position has the same index; the caller initializes it to 0.
     """
     m = vk.i32(vk.global_id(0))
-    wanted, found = where[m], vk.i32(-1)
+    index, next_position = where[m], vk.i32(-1)
     for i in range(where.shape[0] - m - 1):
-        if where[m + 1 + i] == wanted:
-            found = m + 1 + vk.i32(i)
+        if where[m + 1 + i] == index:
+            next_position = m + 1 + vk.i32(i)
             break
-    following[m] = found
-    if found >= 0:
-        is_duplicate[found] = 1
+    following[m] = next_position
+    if next_position >= 0:
+        is_duplicate[next_position] = 1
 
 
 @vk.kernel(groups=lambda g: (vk.cdiv(g.shape[1], 32), g.shape[0], 1), local=32, debug=False)
@@ -62,24 +67,27 @@ def sum_chains(
     y: vk.InOut[A, "V D"],
     padding_index: vk.i64,
 ):
-    """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `padding_index`; computed at the first
-    occurrence of v.
+    """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `padding_index`.
+
+    The invocations of the first m with where[m] = v, which have is_duplicate[m] = 0, compute the sum, one per column.
+    `following` and `is_duplicate` are the results of `link_duplicates`.
     """
     d, m = vk.global_id(0), vk.group_id(1)
     v = vk.i64(where[m])
     if d >= g.shape[1] or is_duplicate[m] != 0 or v == padding_index or v < 0 or v >= y.shape[0]:
         return
-    total, at = A(0), vk.i32(m)
+    total, position = A(0), vk.i32(m)
     for _ in range(g.shape[0]):
-        total += A(g[at, d])
-        at = following[at]
-        if at < 0:
+        total += A(g[position, d])
+        position = following[position]
+        if position < 0:
             break
     y[v, d] = y[v, d] + total
 
 
 @vk.kernel(over="y", debug=False)
 def one_hot_rows(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
+    """y[m, c] = 1 if where[m] = c, else 0; an index outside the C classes is reported."""
     c, m = vk.global_id(0), vk.global_id(1)
     v = vk.i64(where[m])
     assert 0 <= v < y.shape[1], f"index {v} is out of range for {y.shape[1]} classes"
@@ -88,7 +96,10 @@ def one_hot_rows(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
 
 @vk.kernel(over="y", debug=False)
 def sum_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
-    """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]), in order."""
+    """y[b] = the sum of the rows of x in bag b, added in order. `offsets` has one element more than there are bags.
+
+    Reports invalid offsets, as described at `bag_sums`.
+    """
     d, b = vk.global_id(0), vk.global_id(1)
     first, last = vk.i64(offsets[b]), vk.i64(offsets[b + 1])
     if b == 0:
@@ -107,22 +118,26 @@ def sum_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
 def argmax_of_bags(
     x: vk.In[T, "M D"], where: vk.In[K, "M"], offsets: vk.In[R, "E"], y: vk.Out[vk.i64, "B D"], padding_index: vk.i64
 ):
-    """y[b, d] = the argmax of x[:, d] over the rows in [offsets[b], offsets[b + 1]), or -1 if there are none.
+    """y[b, d] = the argmax of x[:, d] over the rows of bag b, or -1 if there are none.
 
-    Rows whose index in `where` is `padding_index` are ignored. Of equal elements the first counts; NaN is the largest.
+    Rows m with where[m] = `padding_index` are left out. Of equal elements the first counts; NaN counts as the largest.
+    `offsets` has one element more than there are bags.
     """
     d, b = vk.global_id(0), vk.global_id(1)
-    place = vk.i64(-1)
-    most = T(0)
+    best = vk.i64(-1)
+    largest = T(0)
     for m in range(vk.max(vk.i64(offsets[b]), 0), vk.min(vk.i64(offsets[b + 1]), x.shape[0])):
         value = x[m, d]
-        if vk.i64(where[m]) != padding_index and (place < 0 or value > most or (value != value and most == most)):
-            place, most = vk.i64(m), value
-    y[b, d] = place
+        if vk.i64(where[m]) != padding_index and (
+            best < 0 or value > largest or (value != value and largest == largest)
+        ):
+            best, largest = vk.i64(m), value
+    y[b, d] = best
 
 
 @vk.kernel(over="y", debug=False)
 def convert(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
+    """y = x, converted to the type of y."""
     d, v = vk.global_id(0), vk.global_id(1)
     y[v, d] = T(x[v, d])
 
@@ -134,7 +149,10 @@ def embedding(table: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
 
 
 def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, padding_index: int = -1) -> None:
-    """y[v] = the sum of g[m] over all m with where[m] = v; 0 for v = `padding_index`."""
+    """y = the gradient of the table: y[v] is the sum of g[m] over all m with where[m] = v.
+
+    The gradient for v = `padding_index` is 0. Sums are in f32 (f64 for f64).
+    """
     if 0 in y.shape:
         return
     device, dtype = y.device, accumulator_type(y.dtype)
@@ -142,19 +160,19 @@ def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, padding_inde
     device.fill(total.buffer, total.offset, _padded_bytes(total), 0)
     for start in range(0, where.shape[0], SEGMENT):
         stop = min(where.shape[0], start + SEGMENT)
-        part, places = _slice_rows(g, start, stop), _slice_rows(where, start, stop)
-        following, later = scratch(places.shape, vk.i32, device), scratch(places.shape, vk.u8, device)
-        device.fill(later.buffer, 0, _padded_bytes(later), 0)
-        link_duplicates(places, following, later)
-        sum_chains(part, places, following, later, total, padding_index)
+        part_g, part_where = _slice_rows(g, start, stop), _slice_rows(where, start, stop)
+        following, is_duplicate = scratch(part_where.shape, vk.i32, device), scratch(part_where.shape, vk.u8, device)
+        device.fill(is_duplicate.buffer, 0, _padded_bytes(is_duplicate), 0)
+        link_duplicates(part_where, following, is_duplicate)
+        sum_chains(part_g, part_where, following, is_duplicate, total, padding_index)
     if total is not y:
         convert(total, y)
 
 
 def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
-    """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]).
+    """y[b] = the sum of the rows of x from offsets[b] to offsets[b + 1], exclusive.
 
-    Offsets that decrease, don't start at 0, or don't end at the number of rows are reported.
+    Offsets that decrease, don't start with 0, or don't end with the number of rows are reported.
     """
     if 0 in y.shape:
         return
@@ -168,7 +186,10 @@ def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
 def bag_argmax(
     x: DeviceArray, where: DeviceArray, offsets: DeviceArray, y: DeviceArray, *, padding_index: int = -1
 ) -> None:
-    """y = the argmax over the rows of each bag, per column; -1 for bags without rows other than those of index `padding_index`."""
+    """y[b, d] = the index (i64) of the row of bag b with the largest x[:, d].
+
+    Rows m with where[m] = `padding_index` are left out; -1 if no row remains.
+    """
     if 0 not in y.shape:
         argmax_of_bags(x, where, offsets, y, padding_index)
 
@@ -182,11 +203,12 @@ def _padded_bytes(array: DeviceArray) -> int:
 
 
 def _slice_rows(array: DeviceArray, start: int, stop: int) -> DeviceArray:
+    """Return the view array[start:stop]."""
     offset = array.offset + start * array.strides[0] * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, (stop - start, *array.shape[1:]), array.strides)
 
 
 def one_hot(where: DeviceArray, y: DeviceArray) -> None:
-    """y[m, c] = 1 where where[m] = c, else 0."""
+    """y[m, c] = 1 if where[m] = c, else 0; an index outside the classes is reported."""
     if 0 not in y.shape:
         one_hot_rows(where, y)

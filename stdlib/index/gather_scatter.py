@@ -1,9 +1,15 @@
 """Gather and scatter along an axis.
 
-The caller reshapes arrays to three axes (before, along, after) or two (before, along). Indices are integers; negative ones
-count from the end. An out-of-range index reads 0 and writes nothing, and `assert` reports it. Except in the atomic kernels,
-scatters are deterministic: one invocation per slice along the axis processes the indices in order, so the last write wins and sums
-have a fixed order.
+The caller reshapes arrays to three axes, (A, E, B) or for indices and values (A, N, B): the axes before the indexed
+axis (A), the indexed axis (E elements, N indices), and the axes after it (B). Kernels whose name ends in `_last` have
+no axis after it. `where` holds integer indices along the axis; negative ones count from the end. An out-of-range index
+reads 0 and writes nothing. The gather kernels report it by `assert`; for scatters, the caller launches `check_indices`
+on CPUs and in debug mode.
+
+The `scatter_combine*` kernels combine values with elements by Const COMBINE, a device function of the old element and
+the new value, such as `add`, which computes in the type C. Scatters are deterministic except in `scatter_atomic`: one
+invocation per slice along the axis processes the indices in order, so the last write wins and sums have a fixed order.
+For long slices on GPUs, `scatter_last_writer` and `assign_last_writer` assign in parallel with the same result.
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ GROUP = 256
 
 @vk.func
 def checked_index(position, extent):
-    """Return the index counted from the start, with an `assert` that it is in range."""
+    """Return an index along an axis of `extent` elements, counted from the start; `assert` that it is in range."""
     assert -extent <= position, f"index {position} is out of range for an axis of {extent} elements"
     assert position < extent, f"index {position} is out of range for an axis of {extent} elements"
     return vk.where(position < 0, position + extent, position)
@@ -81,13 +87,13 @@ def gather_last(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"])
 
 @vk.func
 def add(x, y):
-    """Return x + y."""
+    """x + y."""
     return x + y
 
 
 @vk.func
 def multiply(x, y):
-    """Return x * y."""
+    """x * y."""
     return x * y
 
 
@@ -105,13 +111,13 @@ def minimum(x, y):
 
 @vk.kernel(over="where")
 def check_indices(where: vk.In[I, "*N"], extent: vk.i64):
-    """Report out-of-range indices, so that the scatter kernels need not."""
+    """Report indices that are out of range for an axis of `extent` elements; the scatter kernels don't report them."""
     checked_index(vk.i64(where[vk.index()]), extent)
 
 
 @vk.func
 def wrap_negative(position, extent):
-    """Return the index counted from the start, without a range check."""
+    """Return an index along an axis of `extent` elements, counted from the start, without a range check."""
     return vk.where(position < 0, position + extent, position)
 
 
@@ -128,7 +134,8 @@ def scatter_combine(
 ):
     """Combine values[a, n, b] into y[a, where[a, n, b], b] for n in [start, stop), in order.
 
-    `lines` only gives the grid its shape. COMBINE computes in the type C.
+    One invocation per slice [a, :, b]. `lines` only gives the grid its shape. Since a loop over all n may be too long
+    for a driver, the caller may launch the kernel for several ranges [start, stop).
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
@@ -147,7 +154,7 @@ def scatter_combine_serial(
     COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
-    """Like `scatter_combine`, with a workgroup of one invocation per slice: for CPUs, where it compiles to scalar code."""
+    """Variant of `scatter_combine` for CPUs: a workgroup of one invocation per slice, which compiles to scalar code."""
     b, a = vk.group_id(0), vk.group_id(1)
     for n in range(start, stop):
         p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
@@ -158,7 +165,7 @@ def scatter_combine_serial(
 def scatter_combine_vector(
     where: vk.In[I, "N"], values: vk.In[T, "N"], y: vk.InOut[U, "E"], COMBINE: vk.Const[Any], C: vk.Const[object]
 ):
-    """Like `scatter_combine_serial`, for vectors: a single slice."""
+    """Variant of `scatter_combine_serial` for vectors: one invocation combines values[n] into y[where[n]] for all n."""
     for n in range(where.shape[0]):
         p = wrap_negative(vk.i64(where[n]), y.shape[0])
         if p >= 0 and p < y.shape[0]:
@@ -168,9 +175,9 @@ def scatter_combine_vector(
 @vk.func
 def unravel(array, i):
     """Return the coordinates of the i-th element, in C order, of an array with three axes."""
-    after = array.shape[2]
-    rest = i // after
-    return rest // array.shape[1], rest % array.shape[1], i % after
+    extent_b = array.shape[2]
+    row = i // extent_b
+    return row // array.shape[1], row % array.shape[1], i % extent_b
 
 
 @vk.kernel(
@@ -190,7 +197,10 @@ def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.In
     groups=lambda where: vk.cdiv(where.shape[0] * where.shape[1] * where.shape[2], GROUP), local=GROUP, debug=False
 )
 def scatter_last_writer(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
-    """last[a, e, b] = the largest n with where[a, n, b] = e, by atomic max; the caller initializes `last` to -1."""
+    """last[a, e, b] = the largest n with where[a, n, b] = e, by atomic max. The caller initializes `last` to -1.
+
+    The first pass of a parallel scatter: value n is the one that a sequential scatter would write last.
+    """
     i = vk.global_id(0)
     if i < where.shape[0] * where.shape[1] * where.shape[2]:
         a, n, b = unravel(where, i)
@@ -201,7 +211,7 @@ def scatter_last_writer(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1] * y.shape[2], GROUP), local=GROUP, debug=False)
 def assign_last_writer(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
-    """y[a, e, b] = values[a, last[a, e, b], b] where `last` isn't -1: the second pass after `scatter_last_writer`."""
+    """y[a, e, b] = values[a, last[a, e, b], b] where `last` isn't -1: the second pass, after `scatter_last_writer`."""
     i = vk.global_id(0)
     if i < y.shape[0] * y.shape[1] * y.shape[2]:
         a, e, b = unravel(y, i)
@@ -219,7 +229,10 @@ def scatter_assign(
     start: vk.i64,
     stop: vk.i64,
 ):
-    """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order."""
+    """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order.
+
+    One invocation per slice [a, :, b]; `lines` only gives the grid its shape.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
         p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])

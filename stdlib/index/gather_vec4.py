@@ -1,7 +1,9 @@
-"""Gathers along an axis: vec4 kernels for GPUs, and the functions that choose between them and those of `gather_scatter`.
+"""Gathers along an axis: vec4 kernels for GPUs, and the choice between them and the kernels of `gather_scatter`.
 
-Indices are integers; negative ones count from the end, and out-of-range ones read 0. The vec4 kernels compute four adjacent
-elements per invocation. They require that the last axis of the result be a multiple of four and the indexed axis nonempty.
+Arrays have the axes of `gather_scatter`: (A, E, B) with the indexed axis E, or (A, E). `where` holds integer indices;
+negative ones count from the end, and out-of-range ones read 0; the vec4 kernels don't report them. These kernels
+compute four adjacent elements per invocation. They require that the last axis of the result be a multiple of four and
+the indexed axis nonempty.
 """
 
 from __future__ import annotations
@@ -25,41 +27,44 @@ GROUP = 256
 
 @vk.func
 def checked_index(position, extent):
-    """Return whether an index is in range for an axis of `extent` elements, and the index from the start (0 if it isn't)."""
+    """Return (in_range, index) for an index along an axis of `extent` elements.
+
+    The returned index is nonnegative, and 0 if `position` is out of range, so that it can always be loaded.
+    """
     counted = vk.i64(position)
     counted = vk.where(counted < 0, counted + vk.i64(extent), counted)
-    inside = (counted >= 0) & (counted < vk.i64(extent))
-    return inside, vk.index(vk.where(inside, counted, vk.i64(0)))
+    in_range = (counted >= 0) & (counted < vk.i64(extent))
+    return in_range, vk.index(vk.where(in_range, counted, vk.i64(0)))
 
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
 def take_last_vec4(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
-    """y[a, n] = x[a, where[n]]."""
+    """y[a, n] = x[a, where[n]], four n per invocation."""
     n, a = vk.global_id(0) * 4, vk.global_id(1)
     if n < y.shape[1]:
-        places = ()
+        checked = ()
         for k in vk.unroll(4):
-            places = places + (checked_index(where[n + k], x.shape[1]),)
+            checked = checked + (checked_index(where[n + k], x.shape[1]),)
         values = ()
         for k in vk.unroll(4):
-            values = values + (x[a, places[k][1]],)
+            values = values + (x[a, checked[k][1]],)
         for k in vk.unroll(4):
-            y[a, n + k] = vk.where(places[k][0], values[k], T(0))
+            y[a, n + k] = vk.where(checked[k][0], values[k], T(0))
 
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
 def gather_last_vec4(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
-    """y[a, n] = x[a, where[a, n]]."""
+    """y[a, n] = x[a, where[a, n]], four n per invocation."""
     n, a = vk.global_id(0) * 4, vk.global_id(1)
     if n < y.shape[1]:
-        places = ()
+        checked = ()
         for k in vk.unroll(4):
-            places = places + (checked_index(where[a, n + k], x.shape[1]),)
+            checked = checked + (checked_index(where[a, n + k], x.shape[1]),)
         values = ()
         for k in vk.unroll(4):
-            values = values + (x[a, places[k][1]],)
+            values = values + (x[a, checked[k][1]],)
         for k in vk.unroll(4):
-            y[a, n + k] = vk.where(places[k][0], values[k], T(0))
+            y[a, n + k] = vk.where(checked[k][0], values[k], T(0))
 
 
 @vk.kernel(
@@ -68,21 +73,21 @@ def gather_last_vec4(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A
     debug=False,
 )
 def take_vec4(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"], LOCAL: vk.Const[Any]):
-    """y[a, n, b] = x[a, where[n], b], in workgroups of LOCAL invocations along b."""
+    """y[a, n, b] = x[a, where[n], b], four b per invocation, in workgroups of LOCAL invocations along b."""
     b, n, a = (vk.group_id(0) * LOCAL + vk.local_id(0)) * 4, vk.global_id(1), vk.global_id(2)
-    inside, p = checked_index(where[n], x.shape[1])
+    in_range, position = checked_index(where[n], x.shape[1])
     if b < y.shape[2]:
         values = ()
         for k in vk.unroll(4):
-            values = values + (x[a, p, b + k],)
+            values = values + (x[a, position, b + k],)
         for k in vk.unroll(4):
-            y[a, n, b + k] = vk.where(inside, values[k], T(0))
+            y[a, n, b + k] = vk.where(in_range, values[k], T(0))
 
 
-def _supports_vec4(x: DeviceArray, y: DeviceArray, shortest: int = 2 * GROUP) -> bool:
-    """True if the vec4 kernels support the arrays and the rows of y, at least `shortest` long, keep a workgroup busy."""
+def _supports_vec4(x: DeviceArray, y: DeviceArray, min_length: int = 2 * GROUP) -> bool:
+    """True if the vec4 kernels support the arrays, and y's last axis has at least `min_length` elements."""
     length = y.shape[-1]
-    return device_class(y.device) == "gpu" and x.shape[1] > 0 and length % 4 == 0 and length >= shortest
+    return device_class(y.device) == "gpu" and x.shape[1] > 0 and length % 4 == 0 and length >= min_length
 
 
 def take_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:

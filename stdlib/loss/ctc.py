@@ -1,9 +1,16 @@
 """Connectionist temporal classification (CTC): the forward-backward recursion and the gradient.
 
-Takes log probabilities (T, N, C), labels (N, L) with interleaved blanks, and lengths (N,). Computes for each time step and label
-position the log probability of all alignments that lead there from the start (alpha) or on to the end (beta). Impossible
-alignments have the log probability LOW instead of -inf, so that differences never become NaN. Each time step is one launch
-with one invocation per position; results are reproducible.
+`vkjit.tensor.nn.ctc_loss` calls these functions, and computes the loss from alpha. Parameters:
+
+- p: log probabilities (T, N, C) of T time steps, N sequences and C classes; one time step, (N, C), in the recursion.
+- labels: (N, L), the target sequences with a blank before, between and after the labels. `blank` is the class of
+  blanks.
+- times and lengths: (N,), the number of time steps and of label positions (blanks included) that each sequence uses.
+- alpha and beta: (T, N, L), for each time step and label position the log probability of all alignments that lead to
+  this position from the start (alpha), or from it to the end (beta). Both include p at this time step.
+
+Impossible alignments have the log probability LOG_ZERO instead of -inf, so that differences never become NaN. Each time
+step is one launch with one invocation per sequence and label position; results are reproducible.
 """
 
 from __future__ import annotations
@@ -24,8 +31,8 @@ LOG_ZERO = -1e30
 @vk.func
 def _logaddexp(a, b):
     """Return log(exp(a) + exp(b))."""
-    most = vk.max(a, b)
-    return most + vk.log1p(vk.exp(vk.min(a, b) - most))
+    largest = vk.max(a, b)
+    return largest + vk.log1p(vk.exp(vk.min(a, b) - largest))
 
 
 @vk.kernel(over="y", debug=False)
@@ -40,7 +47,13 @@ def _forward(
     blank: vk.i32,
     FIRST: vk.Const[bool],
 ):
-    """y = alpha at a time step, from alpha at the previous one. FIRST: initialize the recursion."""
+    """y = alpha at the time step `time`, from `before`, alpha at the previous step.
+
+    p is (N, C), the log probabilities of this time step. FIRST is true for time step 0, which initializes the
+    recursion: an alignment begins at the first blank or the first label. At a later step, an alignment comes from the
+    same position or the previous one, or from the previous label, if the two labels differ, so that no blank is needed
+    between them.
+    """
     n, s = vk.index()
     value = T(LOG_ZERO)
     if time < times[n] and s < lengths[n]:
@@ -49,13 +62,13 @@ def _forward(
             if s < 2:
                 value = p[n, label]
         else:
-            ways = before[n, s]
+            log_sum = before[n, s]
             if s > 0:
-                ways = _logaddexp(ways, before[n, s - 1])
+                log_sum = _logaddexp(log_sum, before[n, s - 1])
             if s > 1:
                 if label != blank and label != labels[n, s - 2]:
-                    ways = _logaddexp(ways, before[n, s - 2])
-            value = vk.max(ways + p[n, label], T(LOG_ZERO))
+                    log_sum = _logaddexp(log_sum, before[n, s - 2])
+            value = vk.max(log_sum + p[n, label], T(LOG_ZERO))
     y[n, s] = value
 
 
@@ -70,7 +83,11 @@ def _backward(
     time: vk.i32,
     blank: vk.i32,
 ):
-    """y = beta at a time step, from beta at the next one."""
+    """y = beta at the time step `time`, from `after`, beta at the next step.
+
+    p is (N, C), the log probabilities of this time step. The last time step of a sequence initializes the recursion: an
+    alignment ends at the last label or the last blank.
+    """
     n, s = vk.index()
     value = T(LOG_ZERO)
     if time < times[n] and s < lengths[n]:
@@ -79,13 +96,13 @@ def _backward(
             if s + 2 >= lengths[n]:
                 value = p[n, label]
         else:
-            ways = after[n, s]
+            log_sum = after[n, s]
             if s + 1 < lengths[n]:
-                ways = _logaddexp(ways, after[n, s + 1])
+                log_sum = _logaddexp(log_sum, after[n, s + 1])
             if s + 2 < lengths[n]:
                 if label != blank and label != labels[n, s + 2]:
-                    ways = _logaddexp(ways, after[n, s + 2])
-            value = vk.max(ways + p[n, label], T(LOG_ZERO))
+                    log_sum = _logaddexp(log_sum, after[n, s + 2])
+            value = vk.max(log_sum + p[n, label], T(LOG_ZERO))
     y[n, s] = value
 
 
@@ -101,35 +118,39 @@ def _gradient(
     g: vk.In[T, "N"],
     y: vk.Out[T, "T N C"],
 ):
-    """y = -g times the posterior probability of each class at each time step."""
+    """y = -g times the posterior probability of each class at each time step, given the target sequence.
+
+    `loss` is the negative log probability of each target sequence and g the gradient of the losses.
+    """
     t, n, c = vk.index()
-    share = T(0)
+    posterior = T(0)
     if t < times[n]:
         for s in range(lengths[n]):
-            if labels[n, s] == c:
-                share += vk.exp(vk.min(alpha[t, n, s] + beta[t, n, s] - p[t, n, c] + loss[n], T(80)))
-    y[t, n, c] = -g[n] * share
+            if labels[n, s] == c:  # p is contained in both alpha and beta; the minimum keeps exp finite
+                posterior += vk.exp(vk.min(alpha[t, n, s] + beta[t, n, s] - p[t, n, c] + loss[n], T(80)))
+    y[t, n, c] = -g[n] * posterior
 
 
 def _row(array: DeviceArray, t: int) -> DeviceArray:
+    """Return the view array[t]."""
     offset = array.offset + t * array.strides[0] * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, array.shape[1:], array.strides[1:])
 
 
 Targets = tuple[DeviceArray, DeviceArray, DeviceArray]
-"""Labels (N, L), numbers of time steps (N,) and of label positions (N,), all i32."""
+"""The arrays (labels, times, lengths), all i32."""
 
 
 def forward_step(p: DeviceArray, targets: Targets, alpha: DeviceArray, t: int, blank: int) -> None:
-    """Compute alpha[t] of (T, N, L) from alpha[t - 1]."""
+    """Compute alpha[t] from alpha[t - 1]; called for t = 0, 1, ... in order."""
     _forward(_row(p, t), *targets, _row(alpha, max(t - 1, 0)), _row(alpha, t), t, blank, t == 0)
 
 
 def backward_step(p: DeviceArray, targets: Targets, beta: DeviceArray, t: int, blank: int) -> None:
-    """Compute beta[t] of (T, N, L) from beta[t + 1]."""
+    """Compute beta[t] from beta[t + 1]; called for t from the last time step down to 0."""
     _backward(_row(p, t), *targets, _row(beta, min(t + 1, p.shape[0] - 1)), _row(beta, t), t, blank)
 
 
 def gradient(p: DeviceArray, targets: Targets, alpha: Any, beta: Any, loss: Any, g: Any, y: DeviceArray) -> None:
-    """y (T, N, C) = the gradient of the log probabilities; g (N,) is the gradient of the losses."""
+    """y (T, N, C) = the gradient of the log probabilities p, from g (N,), the gradient of the losses `loss` (N,)."""
     _gradient(p, *targets, alpha, beta, loss, g, y)

@@ -1,8 +1,21 @@
 """Loss functions: elementwise losses, and cross entropy and NLL of rows of scores against class indices.
 
-The elementwise losses are device functions of a prediction and a target for `elementwise.map2` and `map3`. The others take dense
-scores viewed as (outer, C, inner) and targets (outer, inner), and produce one loss per row; cross entropy also uses the row
-statistics of `softmax.row_statistics`. Const WEIGHT: classes are weighted by `weight`, which isn't read otherwise.
+The elementwise losses are device functions of a prediction x and a target (y or t), applied by `elementwise.maps`. The
+other losses take dense scores x viewed as (outer, C, inner). A row consists of the scores of the C classes, x[i, :, k];
+its number is i * inner + k. `target` (outer, inner) holds a class index per row, and each row has one loss. `mean`
+reduces the losses.
+
+Parameters that the kernels share:
+
+- m and s: (rows, chunks), statistics of `rows.softmax.row_statistics`: the maximum of each chunk of a row, and the sum
+  of exp(x - maximum) over the chunk. A chunk has `length` classes; the last chunk may be shorter.
+- weight: (C,), the weight of each class. Const WEIGHT is false if classes aren't weighted; `weight` isn't read then,
+  and has any length D.
+- ignored: rows with this target have loss and gradient 0.
+- smoothing: label smoothing, from 0 to 1: this share of the target probability is distributed evenly over all classes.
+- loss and scale: (outer, inner), the loss of each row and the weight of its target class. g is the gradient of `loss`.
+
+Kernels compute in the type A, f32 or f64.
 """
 
 from __future__ import annotations
@@ -25,7 +38,9 @@ G = TypeVar("G", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 LOCAL = 64
+"""Invocations of a workgroup."""
 BLOCK = 32
+"""Terms that are summed before the partial sum is added to the total, which limits the rounding error."""
 MIN_LOG = -100
 """Lower bound of the logarithms in binary cross entropy: a confident wrong prediction has a finite loss."""
 
@@ -35,28 +50,33 @@ MIN_LOG = -100
 
 @vk.func
 def squared_difference(x, y):
+    """(x - y)**2."""
     return (x - y) * (x - y)
 
 
 @vk.func
 def absolute_difference(x, y):
+    """|x - y|."""
     return vk.abs(x - y)
 
 
 @vk.func
 def smooth_l1(x, y, beta):
+    """Smooth L1 loss: quadratic where |x - y| < beta, else |x - y| - beta / 2."""
     d = vk.abs(x - y)
     return vk.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
 
 
 @vk.func
 def huber(x, y, delta):
+    """Huber loss: quadratic where |x - y| <= delta, else linear with slope delta."""
     d = vk.abs(x - y)
     return vk.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
 
 
 @vk.func
 def binary_cross_entropy(x, t):
+    """Binary cross entropy of a probability x, with logarithms of at least MIN_LOG."""
     assert 0 <= x <= 1, (
         f"binary_cross_entropy: {x} is no probability, expected 0 to 1: take the sigmoid, or the form with logits"
     )
@@ -65,16 +85,19 @@ def binary_cross_entropy(x, t):
 
 @vk.func
 def binary_cross_entropy_logits(x, t):
+    """Binary cross entropy of the probability sigmoid(x), computed without overflow."""
     return (1 - t) * x + vk.max(-x, 0) + vk.log1p(vk.exp(-vk.abs(x)))
 
 
 @vk.func
 def kl_divergence(x, t):
+    """Pointwise KL divergence t * (log(t) - x) of a log probability x and a probability t; 0 where t is 0."""
     return vk.where(t == 0, 0, t * (vk.log(vk.where(t == 0, 1, t)) - x))
 
 
 @vk.func
 def kl_divergence_log_target(x, t):
+    """Pointwise KL divergence exp(t) * (t - x) of two log probabilities."""
     return vk.exp(t) * (t - x)
 
 
@@ -91,7 +114,7 @@ def smoothing_sums(
     length: vk.i32,
     WEIGHT: vk.Const[bool],
 ):
-    """y = the sum over each chunk of weight * -log softmax(x), for label smoothing."""
+    """y[row, chunk] = the sum of weight * -log softmax(x) over the classes of a chunk, for label smoothing."""
     e = vk.global_id(0)
     if e >= y.shape[0] * y.shape[1]:
         return
@@ -127,7 +150,10 @@ def cross_entropy_rows(
     WEIGHT: vk.Const[bool],
     SMOOTH: vk.Const[bool],
 ):
-    """loss = the cross entropy of each row, scale = the weight of its target class; both 0 where the target is `ignored`."""
+    """loss = the cross entropy of each row, scale = the weight of its target class; both 0 for `ignored` targets.
+
+    Const SMOOTH enables label smoothing; `smooth`, the result of `smoothing_sums`, isn't read otherwise.
+    """
     k, i = vk.global_id(0), vk.global_id(1)
     t = vk.i64(target[i, k])
     value, factor = A(0), A(0)
@@ -142,10 +168,10 @@ def cross_entropy_rows(
                 factor = A(weight[t])
             value = factor * (vk.log(total) - (A(x[i, t, k]) - top))
             if SMOOTH:
-                even = A(0)
+                smoothing_sum = A(0)
                 for c in range(smooth.shape[1]):
-                    even += smooth[row, c]
-                value = (1 - smoothing) * value + smoothing / A(x.shape[1]) * even
+                    smoothing_sum += smooth[row, c]
+                value = (1 - smoothing) * value + smoothing / A(x.shape[1]) * smoothing_sum
     loss[i, k] = R(value)
     scale[i, k] = factor
 
@@ -154,25 +180,28 @@ def cross_entropy_rows(
 def gradient_factors(
     g, t, classes, weight, weights, m, s, row, ignored, smoothing, A: vk.Const[object], WEIGHT: vk.Const[bool]
 ):
-    """Return (one, even, top, factor) for the gradient of a row.
+    """Return (target_share, even_share, top, factor), from which the gradient of a row's scores is computed.
 
-    The gradient is exp(x[c] - top) * factor - even * weight[c], minus `one` at the target class. `top` is the maximum of the
-    row; `one`, `even` and `factor` are 0 for rows without a loss.
+    The gradient at class c is exp(x[c] - top) * factor - even_share * weight[c], minus `target_share` at the target
+    class t. `top` is the maximum of the row; `target_share`, `even_share` and `factor` are 0 for rows without a loss.
+
+    g is the gradient of the row's loss, `classes` the number of classes, and weights[0] the sum of all class weights. A
+    is the type to compute in.
     """
-    here, one = A(0), A(0)
+    loss_gradient, target_share = A(0), A(0)
     if t != ignored and t >= 0 and t < classes:
-        here = A(g)
-        one = here * (1 - smoothing)
+        loss_gradient = A(g)
+        target_share = loss_gradient * (1 - smoothing)
         if WEIGHT:
-            one *= A(weight[t])
-    even, whole = here * smoothing / A(classes), A(classes)
+            target_share *= A(weight[t])
+    even_share, weight_sum = loss_gradient * smoothing / A(classes), A(classes)
     if WEIGHT:
-        whole = weights[0]
+        weight_sum = weights[0]
     top, total = combine_chunks(m, s, row, m.shape[1])
     factor = A(0)
-    if here != 0:
-        factor = (one + even * whole) / total
-    return one, even, top, factor
+    if loss_gradient != 0:
+        factor = (target_share + even_share * weight_sum) / total
+    return target_share, even_share, top, factor
 
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
@@ -190,7 +219,10 @@ def cross_entropy_gradient_rows(
     smoothing: A,
     WEIGHT: vk.Const[bool],
 ):
-    """y = the gradient of x, from g, the gradient of each row's loss. `weights` has one element, the sum of all weights."""
+    """y = the gradient of x, by one invocation per chunk of a row.
+
+    `weights` has one element, the sum of all class weights.
+    """
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -198,15 +230,15 @@ def cross_entropy_gradient_rows(
     i, k = row // x.shape[2], row % x.shape[2]
     t = vk.i64(target[i, k])
     first = chunk * length
-    one, even, top, factor = gradient_factors(
+    target_share, even_share, top, factor = gradient_factors(
         g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
     )
     for j in range(vk.min(x.shape[1] - first, length)):
-        share = even
+        share = even_share
         if WEIGHT:
             share *= A(weight[first + j])
         if first + j == t:
-            share += one
+            share += target_share
         y[i, first + j, k] = R(vk.where(factor == 0, 0, vk.exp(A(x[i, first + j, k]) - top) * factor - share))
 
 
@@ -226,19 +258,22 @@ def cross_entropy_gradient_by_groups(
     smoothing: A,
     WEIGHT: vk.Const[bool],
 ):
-    """Like `cross_entropy_gradient_rows`, with a workgroup per chunk of a row."""
+    """Variant of `cross_entropy_gradient_rows` for rows along the last axis, with a workgroup per chunk of a row.
+
+    `chunks` is the number of chunks per row.
+    """
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     t = vk.i64(target[row, 0])
-    one, even, top, factor = gradient_factors(
+    target_share, even_share, top, factor = gradient_factors(
         g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
     )
     for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
-        share = even
+        share = even_share
         if WEIGHT:
             share *= A(weight[j])
         if j == t:
-            share += one
+            share += target_share
         y[row, j] = R(vk.where(factor == 0, 0, vk.exp(A(x[row, j]) - top) * factor - share))
 
 
@@ -290,7 +325,10 @@ def cross_entropy(
     ignore_index: int,
     smoothing: float,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Compute loss and scale, one element per row of a nonempty x; return the statistics for `cross_entropy_gradient`."""
+    """Compute `loss` and `scale`, one element per row of a nonempty x; return (m, s) for `cross_entropy_gradient`.
+
+    Classes aren't weighted if `weight` is None. Rows with the target `ignore_index` have loss and scale 0.
+    """
     m, s, length = row_statistics(x)
     smooth = m
     if smoothing:
@@ -315,7 +353,10 @@ def cross_entropy(
 
 
 def _vector(array: DeviceArray) -> DeviceArray:
-    """Return the array if it has one axis, else a placeholder for an argument that isn't read."""
+    """Return the array if it has one axis, else a placeholder: a vector of one element on its memory.
+
+    The kernel doesn't read a placeholder.
+    """
     return array if len(array.shape) == 1 else DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
 
 
@@ -331,17 +372,23 @@ def cross_entropy_gradient(
     ignore_index: int,
     smoothing: float,
 ) -> None:
-    """y = the gradient of x. `weight_sum` has one element, the sum of `weight`."""
+    """y = the gradient of x, from g, the gradient of each row's loss.
+
+    `statistics` is the result of `cross_entropy`; `weight_sum` has one element, the sum of `weight`. Both weights are
+    None if classes aren't weighted.
+    """
     m, s = statistics
-    factors, whole = _vector(m if weight is None else weight), _vector(m if weight_sum is None else weight_sum)
+    factors, weight_total = _vector(m if weight is None else weight), _vector(m if weight_sum is None else weight_sum)
     flags = (ignore_index, float(smoothing), weight is not None)
     if use_workgroups(x):
         chunks = m.shape[1]
         length = vk.cdiv(x.shape[1], chunks)
-        cross_entropy_gradient_by_groups(g, matrix(x), target, factors, whole, m, s, matrix(y), length, chunks, *flags)
+        cross_entropy_gradient_by_groups(
+            g, matrix(x), target, factors, weight_total, m, s, matrix(y), length, chunks, *flags
+        )
         return
     length = chunk_length(x.shape)
-    cross_entropy_gradient_rows(g, x, target, factors, whole, m, s, y, length, *flags)
+    cross_entropy_gradient_rows(g, x, target, factors, weight_total, m, s, y, length, *flags)
 
 
 def nll(
@@ -353,11 +400,11 @@ def nll(
     *,
     ignore_index: int,
 ) -> None:
-    """Compute loss and scale, one element per row."""
+    """Compute the loss of each row, -weight * x at the target class, and `scale`, the weight of this class."""
     nll_rows(x, target, _vector(scale) if weight is None else weight, loss, scale, ignore_index, weight is not None)
 
 
 def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: DeviceArray) -> None:
-    """y = the gradient of x, from g, the gradient of each row's loss."""
+    """y = the gradient of x, from g, the gradient of each row's loss, and `scale`, computed by `nll`."""
     if 0 not in y.shape:
         nll_gradient_rows(g, target, scale, y)

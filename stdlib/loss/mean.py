@@ -1,8 +1,13 @@
 """Weighted mean of per-row losses in one launch, optionally fused with the cross entropy itself.
 
-Takes the losses, already multiplied by their class weights, and the weights, one per row; for small inputs, the scores
-instead, whose cross entropy it computes. Produces sum(losses) / sum(weights), and 1 / sum(weights) for the gradient. The
-order of summation depends only on the number of rows.
+`mean_of_rows` takes `loss` and `scale`, one element per row, as computed by `loss.cross_entropy` and `loss.nll`: the
+losses, already multiplied by the weight of their target class, and these weights. It stores two arrays of one element:
+y = sum(loss) / sum(scale), and inverse = 1 / sum(scale), which the gradient needs. For small inputs
+`cross_entropy_mean` does so too, but takes the scores x (N, C) and the class indices `target` (N,) and computes their
+cross entropy itself. The order of summation depends only on the number of rows.
+
+Const ACC is the type in which the kernels accumulate. As in `loss`, Const WEIGHT is false if classes aren't weighted;
+`weight` isn't read then, and has any length D. Rows whose target is `ignored` don't count.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ G = TypeVar("G", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 GROUP = 256
+"""Invocations of a workgroup."""
 MAX_ROWS = 1 << 18
 """Maximum number of rows that one workgroup sums; for more, several launches are faster."""
 MAX_SCORES = 8192
@@ -34,7 +40,10 @@ MAX_SCORES = 8192
 def mean_by_group(
     loss: vk.In[T, "N"], scale: vk.In[A, "N"], y: vk.Out[T, "1"], inverse: vk.Out[A, "1"], ACC: vk.Const[Any]
 ):
-    """One workgroup: each invocation sums every GROUP-th row, followed by a tree reduction."""
+    """y = the weighted mean of the losses, by one workgroup.
+
+    Each invocation sums every GROUP-th row; a tree reduction adds the sums.
+    """
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
     lane = vk.local_id(0)
     total, weight = ACC(0), ACC(0)
@@ -43,13 +52,13 @@ def mean_by_group(
         weight += ACC(scale[i])
     sums[lane], weights[lane] = total, weight
     vk.barrier()
-    width = GROUP // 2
-    while width > 0:
-        if lane < width:
-            sums[lane] = sums[lane] + sums[lane + width]
-            weights[lane] = weights[lane] + weights[lane + width]
+    half = GROUP // 2
+    while half > 0:
+        if lane < half:
+            sums[lane] = sums[lane] + sums[lane + half]
+            weights[lane] = weights[lane] + weights[lane + half]
         vk.barrier()
-        width //= 2
+        half //= 2
     if lane == 0:
         y[0] = T(sums[0] / weights[0])
         inverse[0] = A(1 / weights[0])
@@ -59,7 +68,7 @@ def mean_by_group(
 def mean_by_invocation(
     loss: vk.In[T, "N"], scale: vk.In[A, "N"], y: vk.Out[T, "1"], inverse: vk.Out[A, "1"], ACC: vk.Const[Any]
 ):
-    """One invocation sums all rows."""
+    """y = the weighted mean of the losses, by one invocation that sums all rows."""
     i = vk.index()
     total, weight = ACC(0), ACC(0)
     for row in range(loss.shape[0]):
@@ -70,12 +79,12 @@ def mean_by_invocation(
 
 
 def supports_mean(rows: int, device: Any) -> bool:
-    """True if `mean_of_rows` is the best choice for that many rows."""
+    """True if `mean_of_rows` is preferable to several launches for that many rows."""
     return 0 < rows <= (MAX_ROWS if device_class(device) == "gpu" else MAX_CPU_ITERATIONS)
 
 
 def mean_of_rows(loss: DeviceArray, scale: DeviceArray, y: DeviceArray, inverse: DeviceArray) -> None:
-    """y = sum(loss) / sum(scale), inverse = 1 / sum(scale); all have one axis, and loss and scale are dense."""
+    """y = sum(loss) / sum(scale), inverse = 1 / sum(scale). All arrays have one axis; `loss` and `scale` are dense."""
     run = mean_by_group if device_class(loss.device) == "gpu" else mean_by_invocation
     run(loss, scale, y, inverse, scale.dtype)
 
@@ -93,21 +102,22 @@ def cross_entropy_by_group(
     WEIGHT: vk.Const[bool],
     ACC: vk.Const[Any],
 ):
-    """y = the mean cross entropy, inverse = 1 / the sum of the rows' weights.
+    """y = the mean cross entropy, inverse = 1 / the sum of the target classes' weights, by one workgroup.
 
-    m and s are each row's maximum and its sum of exp(x - m). One workgroup; each invocation processes every GROUP-th row.
+    Each invocation processes every GROUP-th row. m and s are the maximum of each row and its sum of exp(x - m), stored
+    for the gradient.
     """
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
     lane = vk.local_id(0)
-    total, whole = ACC(0), ACC(0)
+    total, weight_total = ACC(0), ACC(0)
     for i in range(lane, x.shape[0], GROUP):
         top = ACC(x[i, 0])
         for c in range(1, x.shape[1]):
             top = vk.max(top, ACC(x[i, c]))
-        row = ACC(0)
+        row_sum = ACC(0)
         for c in range(x.shape[1]):
-            row += vk.exp(ACC(x[i, c]) - top)
-        m[i], s[i] = A(top), A(row)
+            row_sum += vk.exp(ACC(x[i, c]) - top)
+        m[i], s[i] = A(top), A(row_sum)
         t = vk.i64(target[i])
         if t != ignored:
             assert t >= 0, f"target {t} is no class: it is below 0"
@@ -116,17 +126,17 @@ def cross_entropy_by_group(
                 factor = ACC(1)
                 if WEIGHT:
                     factor = ACC(weight[t])
-                total += factor * (vk.log(row) - (ACC(x[i, t]) - top))
-                whole += factor
-    sums[lane], weights[lane] = total, whole
+                total += factor * (vk.log(row_sum) - (ACC(x[i, t]) - top))
+                weight_total += factor
+    sums[lane], weights[lane] = total, weight_total
     vk.barrier()
-    width = GROUP // 2
-    while width > 0:
-        if lane < width:
-            sums[lane] = sums[lane] + sums[lane + width]
-            weights[lane] = weights[lane] + weights[lane + width]
+    half = GROUP // 2
+    while half > 0:
+        if lane < half:
+            sums[lane] = sums[lane] + sums[lane + half]
+            weights[lane] = weights[lane] + weights[lane + half]
         vk.barrier()
-        width //= 2
+        half //= 2
     if lane == 0:
         y[0] = T(sums[0] / weights[0])
         inverse[0] = A(1 / weights[0])
@@ -145,7 +155,7 @@ def mean_gradient(
     ignored: vk.i64,
     WEIGHT: vk.Const[bool],
 ):
-    """y = the gradient of x, from g, the gradient of the mean."""
+    """y = the gradient of x, from g, the gradient of the mean, and the results of `cross_entropy_by_group`."""
     i, c = vk.index()
     t = vk.i64(target[i])
     factor = A(0)
@@ -153,14 +163,14 @@ def mean_gradient(
         factor = A(g[0]) * inverse[0]
         if WEIGHT:
             factor *= A(weight[t])
-    share = vk.exp(A(x[i, c]) - m[i]) / s[i]
+    probability = vk.exp(A(x[i, c]) - m[i]) / s[i]
     if c == t:
-        share -= 1
-    y[i, c] = R(vk.where(factor == 0, 0, factor * share))
+        probability -= 1
+    y[i, c] = R(vk.where(factor == 0, 0, factor * probability))
 
 
 def supports_fused(rows: int, classes: int, device: Any) -> bool:
-    """True if `cross_entropy_mean` is the best choice for that many scores."""
+    """True if `cross_entropy_mean` is faster than separate launches: on GPUs, for few scores."""
     return 0 < rows * classes <= MAX_SCORES and device_class(device) == "gpu"
 
 
@@ -173,9 +183,9 @@ def cross_entropy_mean(
     inverse: DeviceArray,
     ignore_index: int,
 ) -> None:
-    """Compute y and inverse, of one element each, and the row statistics (m, s).
+    """Compute the mean cross entropy y, `inverse`, and `statistics`: the outputs m and s of `cross_entropy_by_group`.
 
-    x has two axes; target and statistics have one.
+    x has two axes; `target` and the statistics have one, with an element per row; y and `inverse` have one element.
     """
     m, s = statistics
     factors = _placeholder(x) if weight is None else weight
@@ -183,7 +193,7 @@ def cross_entropy_mean(
 
 
 def _placeholder(array: DeviceArray) -> DeviceArray:
-    """Return a placeholder of one axis for an argument that isn't read."""
+    """Return a vector of one element on the array's memory: a placeholder for an argument that isn't read."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
 
 
@@ -197,6 +207,6 @@ def cross_entropy_mean_gradient(
     y: DeviceArray,
     ignore_index: int,
 ) -> None:
-    """y = the gradient of x, from g, the gradient of the mean."""
+    """y = the gradient of x, from g, the gradient of the mean, and the outputs of `cross_entropy_mean`."""
     m, s = statistics
     mean_gradient(g, inverse, x, target, m if weight is None else weight, m, s, y, ignore_index, weight is not None)

@@ -1,6 +1,7 @@
 """Choose and launch the kernel of a matrix product by rules for each device class, without tuning.
 
-Registers the variants of "matmul".
+Registers the variants of "matmul", from which `dispatch.multiply` chooses where no tuning record says otherwise. a, b
+and c are DeviceArrays with three axes (see the package), `accumulate` is the accumulator type.
 """
 
 from __future__ import annotations
@@ -35,16 +36,20 @@ MIN_GROUPS = 16
 
 @variant("matmul", "gpu")
 def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    """Use split-K for products with a large K and few results, otherwise a kernel that sums over the whole K."""
     if multiply_split_k(a, b, c, accumulate, split_k_parts(c, a.shape[2]), multiply_without_split_k):
         return
     multiply_without_split_k(a, b, c, accumulate)
 
 
 def multiply_without_split_k(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    """Queue the product on a GPU without split-K: each result is computed by one workgroup."""
+    """Queue c = a @ b on a GPU without split-K: each result is computed by one workgroup.
+
+    Tries, in this order, the kernels of `cooperative`, `vec4` and `shared_tiles`.
+    """
     if multiply_coopmat(a, b, c):
         return
-    a_rows = abs(a.strides[2]) <= abs(a.strides[1])
+    a_rows = abs(a.strides[2]) <= abs(a.strides[1])  # row-major, as A_ROWS of the kernels
     b_rows = abs(b.strides[2]) <= abs(b.strides[1])
     tiles = c.shape[0] * vk.cdiv(c.shape[1], LARGE) * vk.cdiv(c.shape[2], LARGE)
     large = tiles >= MIN_LARGE_TILES and accumulate is vk.f32
@@ -58,6 +63,7 @@ def multiply_without_split_k(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 @variant("matmul", "cpu")
 def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    """Choose one of the kernels of `registers`, and the block of results per invocation."""
     caps = c.device.caps
     rows, columns, size = *c.shape[1:], caps.subgroup_size
     if caps.kind == "interpreter":  # the cost is in operations per iteration, not in invocations
@@ -72,6 +78,7 @@ def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 @variant("matmul", "llvm-cpu")
 def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    """Use dot products for few columns, else `multiply_panels`, with blocks of results that fit into the registers."""
     size = c.device.caps.subgroup_size
     if c.shape[2] <= MAX_DOT_COLUMNS and a.strides[2] == 1 and a.shape[2] >= 4 * size:
         multiply_dots(a, b, c, accumulate, size, 4 if c.shape[1] >= 4 else 1, c.shape[2])
@@ -79,12 +86,14 @@ def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     if c.shape[2] < min(size, c.shape[1]):  # few columns: transpose, so that lanes run along the longer axis
         a, b, c = _transposed(b), _transposed(a), _transposed(c)
     groups, rows, columns = c.shape
-    wide = 4 if size >= 16 else 2  # with six rows and the values of the panel this fills the registers
-    across = min(wide, vk.cdiv(columns, size))
-    high = min(rows, 6)
-    tiles = groups * vk.cdiv(columns, size * across) * vk.cdiv(rows, high)
+    # up to 6 x 4 (or 2) vectors of results: with the vectors of the panel, they fill the CPU's 32 (or 16) vector
+    # registers
+    max_across = 4 if size >= 16 else 2
+    vectors_per_row = min(max_across, vk.cdiv(columns, size))
+    rows_per_block = min(rows, 6)
+    tiles = groups * vk.cdiv(columns, size * vectors_per_row) * vk.cdiv(rows, rows_per_block)
     blocks = 16 if tiles >= 16 * MIN_GROUPS else 4 if tiles >= 4 * MIN_GROUPS else 1
-    multiply_panels(a, b, c, accumulate, size, high, across, blocks)
+    multiply_panels(a, b, c, accumulate, size, rows_per_block, vectors_per_row, blocks)
 
 
 def _transposed(array: DeviceArray) -> DeviceArray:

@@ -1,8 +1,12 @@
 """Matrix multiplication on cooperative matrices: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
 
-Arrays have three axes; rows or columns are contiguous and 16-byte aligned. Tiles of a and b are staged in shared memory as
-16-byte vectors, with rows padded by one vector against bank conflicts. The loop is software-pipelined: while the subgroups
-multiply one K slice, they load the next one from shared memory into matrices, and the next tiles from global memory into
+`cooperative_plan` chooses the parameters and launches the kernel. The operands have three axes; their rows or their
+columns are contiguous and 16-byte aligned. A *line* of an operand is such a contiguous row or column. The operand is
+passed as a flat array of 32-bit words (`operands.Operand`) and read in *vectors* of 16 bytes.
+
+Tiles of a and b are staged in shared memory, with lines padded by one vector against bank conflicts. The loop over K is
+software-pipelined: while the subgroups multiply one K slice (the MK elements along K of one cooperative matrix
+product), they load the next slice from shared memory into matrices, and the next tiles from global memory into
 registers. A tile of a may span several tiles of b along K, so that both are read in whole cache lines.
 """
 
@@ -20,9 +24,10 @@ R = TypeVar("R", bound=vk.Element)
 
 @vk.func
 def load_a_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
-    """Load the MM x MK matrix of a at row `line` of the tile and offset k along K, in elements of type T.
+    """Load a cooperative matrix of MM x MK elements of type T from the tile of a in shared memory.
 
-    ALONG: the 16-byte vectors of the tile lie along K. Each holds E elements.
+    `line` is its first row and k its first column in the tile, in elements. ALONG: the vectors of the tile lie along K,
+    else along the rows' axis. Each vector holds E elements. `sg` is the subgroup.
     """
     if ALONG:
         q = k // E
@@ -34,9 +39,9 @@ def load_a_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
 
 @vk.func
 def load_b_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
-    """Load the MK x MN matrix of b at `column` of the tile and offset k along K, in elements of type T.
+    """Load a cooperative matrix of MK x MN elements of type T from the tile of b in shared memory.
 
-    ALONG: the 16-byte vectors of the tile lie along K. Each holds E elements.
+    k is its first row and `column` its first column in the tile, in elements. ALONG and E are as in `load_a_matrix`.
     """
     if ALONG:
         q = k // E
@@ -66,22 +71,23 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
 ):
     """Compute c = a @ b, one tile of BM x BN results per workgroup.
 
-    T is the element type of a and b, ACC the accumulator type. `depth` (the length of K), the line strides `a_line` and
-    `b_line`, and the batch strides `a_batch` and `b_batch` are in 16-byte vectors of E elements.
+    T is the element type of a and b, ACC the accumulator type. `depth` is the extent of K; `a_line` and `b_line` are
+    the strides of lines, `a_batch` and `b_batch` those of matrices in the batch. All five are in vectors of E elements.
     PLAN holds the compile-time parameters, in the order in which `cooperative_plan._plan` returns them:
 
     - BM, BN: rows and columns of a workgroup's tile of results.
     - BK, HALVES: extent of a tile of b along K, in elements; a tile of a spans HALVES tiles of b along K.
     - DOWN, ACROSS: rows and columns of subgroups in the workgroup. SIZE: invocations per subgroup.
-    - MM, MN, MK: shape of one cooperative matrix product.
-    - E: elements per 16-byte vector. A_ALONG, B_ALONG: the vectors of a, b lie along K.
+    - MM, MN, MK: M, N and K of one cooperative matrix product.
+    - E: elements per vector. A_ALONG, B_ALONG: the vectors of a, b lie along K.
     - EXACT: K is a multiple of BK * HALVES. EDGES: some tiles extend beyond c.
     - EARLY: issue the global loads of the next tiles between the two barriers instead of after the second one.
-    - BAND: height in tiles of the bands of the swizzled tile order.
+    - BAND: the number of tile rows in a band of the swizzled tile order (see the comment below).
     """
     BM, BN, BK, HALVES, DOWN, ACROSS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES, EARLY, BAND = PLAN
-    # A vector is 16 bytes. A tile has A_LINES (B_LINES) lines of AV (BV) vectors each; an invocation loads NA (NB) vectors
-    # of it, A_STEP (B_STEP) lines apart. A subgroup computes TM x TN results in FM x FN matrices.
+    # A tile has A_LINES (B_LINES) lines of AV (BV) vectors each; an invocation loads NA (NB) vectors of it, A_STEP
+    # (B_STEP) lines apart. A subgroup computes TM x TN results in FM x FN matrices. A tile of b is KV vectors deep, or
+    # PARTS slices.
     V = vk.vec(vk.u32, 4)
     KV, PARTS, COUNT = BK // E, BK // MK, DOWN * ACROSS * SIZE
     AK, TM, TN = BK * HALVES, BM // DOWN, BN // ACROSS
@@ -93,23 +99,25 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
     NA, NB = A_LINES // A_STEP, B_LINES // B_STEP
     a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
     sg = vk.subgroup()
-    # `lane` is the index of the invocation in its workgroup, `w` that of its subgroup.
-    lane, w, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
+    # `lane` is the index of the invocation in its workgroup.
+    lane, subgroup_index, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
     rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
     down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
-    # Swizzled tile order for L2 locality: workgroups run down the columns of a band of BAND rows of tiles.
-    number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
-    band, rest = number // (BAND * across), number % (BAND * across)
-    high = vk.min(down - band * BAND, BAND)
-    tile_row, tile_column = band * BAND + rest % high, rest // high
+    # Swizzled tile order for L2 locality: a band is BAND rows of tiles. Consecutive workgroups compute the tiles of a
+    # band column by column, so that those running at the same time share tiles of a and b.
+    tile_number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
+    band, in_band = tile_number // (BAND * across), tile_number % (BAND * across)
+    band_height = vk.min(down - band * BAND, BAND)
+    tile_row, tile_column = band * BAND + in_band % band_height, in_band // band_height
     row, column = tile_row * BM, tile_column * BN
-    # First and last valid line (or vector, if the vectors don't lie along K) of a and b for this tile.
+    # First line (or vector, if the vectors don't lie along K) of this tile in a and b, and the last one in the matrix.
     a_first = row if A_ALONG else tile_row * (BM // E)
     b_first = column if B_ALONG else tile_column * (BN // E)
     a_last = rows - 1 if A_ALONG else vk.cdiv(rows, E) - 1
     b_last = columns - 1 if B_ALONG else vk.cdiv(columns, E) - 1
     a_base, b_base = g * a_batch, g * b_batch
-    my_row, my_column = w // ACROSS * TM, w % ACROSS * TN
+    my_row, my_column = subgroup_index // ACROSS * TM, subgroup_index % ACROSS * TN
+    # Line and vector in the tile of a (ra, ca) and in that of b (rb, cb) at which this invocation starts to load.
     ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
     acc = ()
     for _ in vk.unroll(FM * FN):
@@ -123,8 +131,9 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
         b_tile[rb + t * B_STEP, cb] = load_tile_vector(
             b, b_base, b_line, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
         )
-    # Prefetch the first 1 / HALVES of the next tile of a, and the next tile of b, into registers. With EXACT, loads aren't
-    # checked against `depth`: the offset is clamped, so that a prefetch past the end reloads the last tile, unused.
+    # Prefetch the first 1 / HALVES of the next tile of a, and the next tile of b, into registers. With EXACT, loads
+    # aren't checked against `depth`: the offset is clamped, so that a prefetch past the end reloads the last tile,
+    # unused.
     ka = vk.min(KV * HALVES, depth - KV * HALVES) if EXACT else KV * HALVES
     kb = vk.min(KV, depth - KV) if EXACT else KV
     ahead_a, ahead_b = (), ()
@@ -147,11 +156,13 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
         left = left + (load_a_matrix(sg, a_tile, my_row + i * MM, 0, T, A_ALONG, E, MM, MK),)
     for j in vk.unroll(FN):
         right = right + (load_b_matrix(sg, b_tile, my_column + j * MN, 0, T, B_ALONG, E, MN, MK),)
+    # Main loop: one tile of a per iteration. k is in vectors; s counts the K slices of the tile.
     for k in range(0, depth, KV * HALVES):
         for s in vk.unroll(PARTS * HALVES):
             if s % PARTS == PARTS - 1:
-                # The matrices of the tile's last K slice are in registers: the tile of b can be replaced, and with LAST
-                # that of a. Store the prefetched tiles to shared memory.
+                # The matrices of the last K slice of this tile of b are in registers, so its shared memory can be
+                # reused. With LAST, in the last of the HALVES tiles of b, that is true of the tile of a, too. Store the
+                # prefetched tiles to shared memory.
                 half = s // PARTS
                 LAST = half == HALVES - 1
                 vk.barrier()
@@ -185,7 +196,7 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
                 if EARLY:
                     vk.barrier()
             # Load the matrices of the next K slice while the current ones are multiplied.
-            next_left, next_right, total = (), (), ()
+            next_left, next_right, new_acc = (), (), ()
             for i in vk.unroll(FM):
                 q = (s + 1) % (PARTS * HALVES) * MK
                 next_left = next_left + (load_a_matrix(sg, a_tile, my_row + i * MM, q, T, A_ALONG, E, MM, MK),)
@@ -194,9 +205,9 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
                 next_right = next_right + (load_b_matrix(sg, b_tile, my_column + j * MN, q, T, B_ALONG, E, MN, MK),)
             for i in vk.unroll(FM):
                 for j in vk.unroll(FN):
-                    total = total + (sg.mma(left[i], right[j], acc[i * FN + j]),)
-            acc, left, right = total, next_left, next_right
-    # Epilogue. NATIVE: matrices can be stored to c directly, if the whole tile lies in c.
+                    new_acc = new_acc + (sg.mma(left[i], right[j], acc[i * FN + j]),)
+            acc, left, right = new_acc, next_left, next_right
+    # Epilogue: store the results. NATIVE: matrices can be stored to c directly, if the whole tile lies in c.
     NATIVE = c.dtype is ACC or (c.dtype is vk.f16 and ACC is vk.f32)
     if NATIVE and (not EDGES or (row + BM <= rows and column + BN <= columns)):
         for i in vk.unroll(FM):
@@ -204,21 +215,25 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
                 p, q = row + my_row + i * MM, column + my_column + j * MN
                 sg.store(c[g, p : p + MM, q : q + MN], R(acc[i * FN + j]))
     elif not NATIVE or EDGES:
-        # Otherwise each subgroup stages one matrix at a time in its own slot of `a_tile`, at (`line`, `place`), and its
-        # invocations convert and store the elements; `put` skips those outside c.
+        # Otherwise each subgroup stages one matrix at a time in its own slot of `a_tile`, which starts at line
+        # `slot_line`, vector `slot_vector`. Its invocations then convert and store the elements; `put` skips those
+        # outside c. WORD is the type of the staged elements, of 32 bits; a row of the matrix is WORDS vectors of four.
         WORDS, WORD = MN // 4, vk.f32 if ACC is vk.f16 else ACC
-        line, place = w // ((AV + 1) // WORDS) * MM, w % ((AV + 1) // WORDS) * WORDS
+        slot_line, slot_vector = (
+            subgroup_index // ((AV + 1) // WORDS) * MM,
+            subgroup_index % ((AV + 1) // WORDS) * WORDS,
+        )
         for i in vk.unroll(FM):
             for j in vk.unroll(FN):
                 vk.barrier()
                 sg.store(
-                    a_tile[line : line + MM, place : place + WORDS],
+                    a_tile[slot_line : slot_line + MM, slot_vector : slot_vector + WORDS],
                     acc[i * FN + j] if WORD is ACC else WORD(acc[i * FN + j]),
                 )
                 vk.barrier()
                 for step in vk.unroll(MM * WORDS // SIZE):
-                    at = step * SIZE + vk.i32(sg.rank())
-                    words = a_tile[line + at // WORDS, place + at % WORDS]
-                    p, q = row + my_row + i * MM + at // WORDS, column + my_column + j * MN + at % WORDS * 4
+                    position = step * SIZE + vk.i32(sg.rank())
+                    vector = a_tile[slot_line + position // WORDS, slot_vector + position % WORDS]
+                    p, q = row + my_row + i * MM + position // WORDS, column + my_column + j * MN + position % WORDS * 4
                     for t in vk.unroll(4):
-                        c.put(g, p, q + t, R(vk.bitcast(WORD, words[t])))
+                        c.put(g, p, q + t, R(vk.bitcast(WORD, vector[t])))

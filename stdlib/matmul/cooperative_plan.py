@@ -1,4 +1,9 @@
-"""Matrix multiplication on cooperative matrices: choose the tile shape for a device, and launch the kernel of `cooperative`."""
+"""Matrix multiplication on cooperative matrices: choose the tile shape, and launch the kernel of `cooperative`.
+
+`by_rule` calls `multiply_coopmat`; `variants` calls `multiply_coopmat_tile` to tune the tile shape. In this module, a
+vector is 16 bytes of an operand, `each` is the number of elements in a vector, and `along` tells for (a, b) whether the
+vectors, which lie along the operand's contiguous axis, lie along K.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +22,12 @@ __all__ = ["ACCUMULATORS", "TileShape", "fits", "multiply_coopmat", "multiply_co
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """Tile shape of a workgroup.
+    """Tiling of a product by a workgroup: the parameters BM to ACROSS, EARLY and BAND of `multiply_coopmat_tiles`.
 
     `rows` x `columns` results are computed by `subgroup_rows` x `subgroup_columns` subgroups. Shared memory holds
-    `depth` elements of b along K, and `a_depth_factor` times as many of a. With `early_loads`, the next global loads
-    are issued between the two barriers. `swizzle_height` is the height in tiles of the bands of the swizzled tile
-    order.
+    `depth` elements of b along K, and `a_depth_factor` times as many of a. With `early_loads`, the global loads of the
+    next tiles are issued between the two barriers of an iteration, else after the second one. Consecutive workgroups
+    compute the tiles in bands of `swizzle_height` rows of tiles, column by column (L2 locality).
     """
 
     rows: int
@@ -37,7 +42,7 @@ class TileShape:
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """Both operands as arrays of 16-byte vectors; `each` is the number of elements per vector."""
+    """Both operands as flat arrays, with `each` elements per 16-byte vector."""
 
     a: Operand
     b: Operand
@@ -45,12 +50,12 @@ class _Operands:
 
     @property
     def along(self) -> tuple[bool, bool]:
-        """For a and b: True if the vectors lie along K."""
+        """For (a, b): True if the vectors lie along K."""
         return self.a.along_last_axis, not self.b.along_last_axis
 
 
 def _operands(a: DeviceArray, b: DeviceArray) -> _Operands | None:
-    """Return a and b as arrays of 16-byte vectors, or None if their layout isn't supported."""
+    """View a and b as flat arrays of 16-byte vectors; return None if their layout doesn't allow it."""
     left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
     each = 16 // a.dtype.itemsize
     if left is None or right is None or a.shape[2] % each:
@@ -78,11 +83,11 @@ def _plan(c: DeviceArray, depth: int, operands: _Operands, shape: MatrixShape, t
 def multiply_coopmat_tile(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: MatrixShape, tile: TileShape
 ) -> bool:
-    """Queue c = a @ b on the device of c; return False if the layout of the arrays isn't supported.
+    """Queue c = a @ b with the given tiling on the device of c.
 
-    `accumulate` is the accumulator type, `shape` that of one cooperative matrix product.
-
-    c is contiguous, with rows that begin at multiples of 16 bytes. The tile must fit the device (see `fits`).
+    Return False, and queue nothing, if the layout of the arrays isn't supported. `accumulate` is the accumulator type,
+    `shape` the shape of one cooperative matrix product. The caller guarantees that c is contiguous and that the tile
+    fits the device (see `fits`).
     """
     operands = _operands(a, b)
     if operands is None or not _can_store(c):
@@ -92,6 +97,7 @@ def multiply_coopmat_tile(
 
 
 def _launch(a: DeviceArray, c: DeviceArray, accumulate: Any, operands: _Operands, plan: tuple[Any, ...]) -> None:
+    """Launch the kernel; `operands` are the views of a and b, `plan` is its parameter PLAN."""
     multiply_coopmat_tiles(
         operands.a.words, operands.b.words, c, a.shape[2] // operands.each, operands.a.line_stride,
         operands.a.batch_stride, operands.b.line_stride,
@@ -100,15 +106,15 @@ def _launch(a: DeviceArray, c: DeviceArray, accumulate: Any, operands: _Operands
 
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "u32"}
-"""Maps element types of cooperative matrices to their accumulator types."""
+"""Maps the element types of a and b to the accumulator type that is used with them."""
 MIN_TILES = 96
 """Minimum number of workgroups that keeps a large GPU busy."""
 DEPTH_BYTES = 64
-"""Extent of a tile along K in bytes: 32 elements of 16 bits."""
+"""Extent of a tile of b along K in bytes: 32 elements of 16 bits."""
 
 
 def candidate_tiles(each: int) -> tuple[TileShape, ...]:
-    """Return the candidate tiles, largest first; `each` is the number of elements in 16 bytes."""
+    """Return the tile shapes from which `tile_for` chooses, largest first."""
     depth = DEPTH_BYTES // 16 * each
     return (
         TileShape(256, 128, depth, 4, 2, 2, early_loads=True),
@@ -119,9 +125,9 @@ def candidate_tiles(each: int) -> tuple[TileShape, ...]:
 
 
 def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]) -> bool:
-    """True if a device can run a tile.
+    """True if a device can run a tile: it divides into cooperative matrices and vectors, and fits into shared memory.
 
-    `each` is the number of elements in 16 bytes; `along` tells for a and b whether their vectors lie along K.
+    `each` and `along` are explained in the module docstring.
     """
     count = tile.subgroup_rows * tile.subgroup_columns * caps.subgroup_size
     if (
@@ -134,11 +140,11 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
     if count > caps.max_invocations or shape.n % 4 or any(size % each for size in sizes):
         return False
     shared = 0
-    for size, deep, is_along, halves in (
+    for size, k_extent, is_along, halves in (
         (tile.rows, tile.depth * tile.a_depth_factor, along[0], tile.a_depth_factor), (tile.columns, tile.depth, along[1], 1),
     ):  # fmt: skip
-        lines, vectors = (size, deep // each) if is_along else (deep, size // each)
-        if count % vectors or lines * vectors % (count * halves):
+        lines, vectors = (size, k_extent // each) if is_along else (k_extent, size // each)
+        if count % vectors or lines * vectors % (count * halves):  # invocations must divide the loads evenly
             return False
         shared += lines * (vectors + 1) * 16
     return (
@@ -148,22 +154,24 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
 
 
 def _staging_slots(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
-    """Return the number of result matrices that fit into the tile of a in shared memory.
+    """Return the number of result matrices, of 32-bit elements, that fit into the shared memory of the tile of a.
 
-    Results that can't be stored to c directly (at edges, or where their type is converted) are staged there: each
-    subgroup needs a slot for one matrix of 32-bit elements. `along`: the vectors of a lie along K.
+    The kernel stages results there that can't be stored to c directly (at edges, or where their type is converted). For
+    this, each subgroup needs a slot for one matrix. `along`: the vectors of a lie along K.
     """
-    deep = tile.depth * tile.a_depth_factor
-    lines, vectors = (tile.rows, deep // each) if along else (deep, tile.rows // each)
+    k_extent = tile.depth * tile.a_depth_factor
+    lines, vectors = (tile.rows, k_extent // each) if along else (k_extent, tile.rows // each)
     return lines // shape.m * ((vectors + 1) // (shape.n // 4))
 
 
 def tile_for(
     rows: int, columns: int, batch: int, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]
 ) -> TileShape | None:
-    """Choose the largest tile that still yields enough workgroups to keep the device busy, else the smallest.
+    """Choose the tile for `batch` products of `rows` x `columns` results; return None if no tile fits the device.
 
-    Return None if no tile fits the device.
+    Among the tiles that fit, choose the largest that yields enough workgroups to keep the device busy, else the
+    smallest. `shape` is the shape of one cooperative matrix product; `each` and `along` are explained in the module
+    docstring.
     """
     usable = [tile for tile in candidate_tiles(each) if fits(tile, shape, each, caps, along)]
     for tile in usable:
@@ -175,12 +183,16 @@ def tile_for(
 Choice = tuple[Any, tuple[Any, ...]]
 """The accumulator type and the PLAN of `multiply_coopmat_tiles`."""
 _CHOICES: weakref.WeakKeyDictionary[Device, dict[Any, Choice | None]] = weakref.WeakKeyDictionary()
-"""Per device: the choice for each combination of types, shapes and layouts; None if cooperative matrices can't be used."""
+"""Per device: the choice for each combination of types, shapes and layouts; None without cooperative matrices."""
 MAX_CHOICES = 4096
+"""Number of choices per device at which they are discarded."""
 
 
 def multiply_coopmat(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """Like `multiply_coopmat_tile`, with the shapes chosen by rule; also False if the device has no suitable matrices."""
+    """Queue c = a @ b on the device of c, with accumulator type, matrix shape and tiling chosen by rule.
+
+    Return False, and queue nothing, if the layout of the arrays isn't supported or the device has no suitable matrices.
+    """
     device = c.device
     if not device.caps.matrices or a.dtype.itemsize > 2 or a.dtype is not b.dtype:
         return False
@@ -193,19 +205,20 @@ def multiply_coopmat(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
         if len(choices) >= MAX_CHOICES:
             choices.clear()
         choices[key] = _choose(a, c, operands)
-    chosen = choices[key]
-    if chosen is None:
+    choice = choices[key]
+    if choice is None:
         return False
-    _launch(a, c, chosen[0], operands, chosen[1])
+    _launch(a, c, choice[0], operands, choice[1])
     return True
 
 
 def _choose(a: DeviceArray, c: DeviceArray, operands: _Operands) -> Choice | None:
-    caps, accumulator = c.device.caps, ACCUMULATORS.get(a.dtype.name, "")
-    shape = native_shape(caps.matrices, a.dtype.name, a.dtype.name, accumulator)
+    """Choose the accumulator type, matrix shape and tiling for a product; None if the device can't compute it."""
+    caps, accumulator_name = c.device.caps, ACCUMULATORS.get(a.dtype.name, "")
+    shape = native_shape(caps.matrices, a.dtype.name, a.dtype.name, accumulator_name)
     if shape is None:
         return None
     tile = tile_for(c.shape[1], c.shape[2], c.shape[0], shape, operands.each, caps, operands.along)
     if tile is None:
         return None
-    return getattr(vk, accumulator), _plan(c, a.shape[2], operands, shape, tile)
+    return getattr(vk, accumulator_name), _plan(c, a.shape[2], operands, shape, tile)

@@ -1,9 +1,12 @@
-"""Matrix multiplication on CPUs (LLVM): packed panels of b in cache, blocks of results in registers.
+"""Matrix multiplication on the device "cpu" (LLVM): packed panels of b in cache, blocks of results in registers.
 
-Arrays have three axes and any strides. Products are accumulated in ACC, in the order of k, and converted once. A workgroup is one
-SIMD vector of invocations along a row of c. Each invocation keeps ROWS x COLUMNS results in registers and computes BLOCKS
-such blocks in turn from a panel of b that it packs once. This is Goto's loop order without packing of a, whose elements are
-broadcast directly from memory.
+`by_rule` launches the kernels. Arrays have three axes and any strides. Products are accumulated in the type ACC, in the
+order of k, and converted once. A workgroup is one SIMD vector of SIZE invocations along a row of c.
+
+In `multiply_panels`, each invocation keeps a block of ROWS x COLUMNS results in registers. It packs a panel of b, DEPTH
+rows of its columns, and computes from it BLOCKS blocks one after another. This is Goto's loop order (Goto and van de
+Geijn, Anatomy of High-Performance Matrix Multiplication) without packing of a, whose elements are broadcast directly
+from memory.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 DEPTH = 256
-"""Rows of a panel: 256 rows of four 64-byte vectors stay in the L2 cache."""
+"""Rows of a panel of b: 256 rows of four 64-byte vectors stay in the L2 cache."""
 
 
 @vk.kernel(
@@ -39,9 +42,10 @@ def multiply_panels(
     COLUMNS: vk.Const[int],
     BLOCKS: vk.Const[int],
 ):
-    """Compute c = a @ b in workgroups of SIZE invocations, each of which computes BLOCKS blocks of ROWS x COLUMNS results.
+    """Compute c = a @ b; each invocation computes BLOCKS blocks of ROWS x COLUMNS results.
 
-    Rows past the end repeat the last one and columns past the end are 0; neither is stored.
+    The columns of an invocation are SIZE apart, so that the lanes access adjacent elements. Rows past the end repeat
+    the last one and columns past the end are 0; neither is stored. ACC is the accumulator type.
     """
     lane, g = vk.local_id(0), vk.group_id(2)
     row, first = vk.group_id(1) * (ROWS * BLOCKS), vk.group_id(0) * (SIZE * COLUMNS)
@@ -93,7 +97,7 @@ def multiply_dots(
     """Compute c = a @ b for few columns by dot products, with the lanes along K, where a is contiguous.
 
     Each workgroup of SIZE lanes computes ROWS rows of c and sums over its lanes at the end. COLUMNS is the number of
-    columns of c. Rows past the end repeat the last one.
+    columns of c. Rows past the end repeat the last one and aren't stored. ACC is the accumulator type.
     """
     lanes = vk.subgroup()
     lane, g, row = vk.local_id(0), vk.group_id(2), vk.group_id(1) * ROWS

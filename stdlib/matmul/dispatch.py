@@ -1,7 +1,7 @@
-"""Matrix products: choose between reduced precision, the tuned variant, and the kernel chosen by rule.
+"""The entry point of matrix products: reduced precision if permitted, else the tuned variant, else a kernel by rule.
 
-Products are batched: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]. Arrays have three axes and any strides (transposed
-views, broadcast batches).
+Products are batched: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]. Arrays have three axes and any strides
+(transposed views, broadcast batches). `vkjit.tensor.ops.matmul` calls `multiply`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ __all__ = ["multiply"]
 
 
 def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    """Queue the product on the device of c. On devices of class "cpu", K must be at most `registers.MAX_K`."""
+    """Queue c = a @ b on the device of c; `accumulate` is the accumulator type.
+
+    On devices of class "cpu", K must be at most `registers.MAX_K`; the caller splits longer products.
+    """
     if device_class(c.device) == "gpu" and multiply_reduced(a, b, c):
         return
     best_name = tuned_variant(a, b, c)

@@ -1,8 +1,12 @@
-"""Small linear layers on GPUs: the product fused with the bias, and the gradients of weight and bias fused in one launch.
+"""Small linear layers on GPUs: the product fused with the bias, and the gradients of weight and bias in one launch.
 
-x is (M, K), weight (N, K), bias (N,) and y (M, N), of any strides. Products are accumulated in ACC in order of the summation
-index and converted once. A small layer has too few large tiles to keep a GPU busy, and its launches cost the host more time
-than the device takes to run it. These kernels therefore use small tiles and few launches.
+`vkjit.tensor.nn.linear` calls these functions where `supports` is true. A small layer has too few large tiles to keep a
+GPU busy, and its launches cost the host more time than the device takes to run it. These kernels therefore use small
+tiles and few launches.
+
+x is (M, K), weight (N, K), bias (N,) and y (M, N), of any strides; g is the gradient of y. Products are accumulated in
+the type ACC in order of the summation index and converted once. BIASED: there is a bias; otherwise the array is a
+placeholder that isn't accessed. MUL_ADD(a, b, c) returns a * b + c.
 """
 
 from __future__ import annotations
@@ -20,19 +24,25 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 TILE = 32
+"""Rows and columns of a tile of results, and its extent along the summed axis."""
 LANES = 256
+"""Invocations per workgroup."""
 ROWS = LANES // TILE
+"""Rows of a tile that the workgroup loads at a time."""
 ELEMENTS_PER_INVOCATION = TILE // ROWS
 """Elements of a tile that each invocation loads."""
 MAX_RESULTS = 1 << 20
 """Maximum number of results: beyond it, large tiles keep a GPU busy."""
 MAX_K = 4096
-"""Maximum K: beyond it, split-K is faster."""
+"""Maximum extent of the summed axis: beyond it, split-K is faster."""
 
 
 @vk.func
 def multiply_tile(acc, left, right, row, column, MUL_ADD: vk.Const[Any]):
-    """Compute acc += left.T @ right for the 2 x 2 results of an invocation. MUL_ADD(a, b, c) returns a * b + c."""
+    """Compute acc += left.T @ right for the 2 x 2 results of an invocation: rows row + 16 i, columns column + 16 j.
+
+    MUL_ADD(a, b, c) returns a * b + c.
+    """
     for k in vk.unroll(TILE):
         for i in vk.unroll(2):
             for j in vk.unroll(2):
@@ -49,15 +59,17 @@ def linear_tiles(
     BIASED: vk.Const[bool],
     MUL_ADD: vk.Const[Any],
 ):
-    """Compute y = x @ weight.T + bias in 32 x 32 tiles, with the next tiles of x and weight prefetched into registers.
+    """Compute y = x @ weight.T + bias in TILE x TILE tiles; the next tiles of x and weight are prefetched.
 
-    ACC is the accumulator type; `bias` is read only if BIASED; MUL_ADD(a, b, c) returns a * b + c.
+    ACC, BIASED and MUL_ADD are described in the module docstring.
     """
+    # one column of padding avoids bank conflicts
     left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
     next_x, next_w = vk.local(ACC, ELEMENTS_PER_INVOCATION), vk.local(ACC, ELEMENTS_PER_INVOCATION)
     acc = vk.local(ACC, (2, 2))
     lane = vk.i32(vk.local_id(0))
     row, column = vk.i32(vk.group_id(1)) * TILE, vk.i32(vk.group_id(0)) * TILE
+    # this invocation loads the elements `inner` of the rows outer, outer + ROWS, ... of both tiles
     inner, outer = lane % TILE, lane // TILE
     depth = vk.i32(x.shape[1])
     for i in vk.unroll(2):
@@ -78,11 +90,11 @@ def linear_tiles(
         vk.barrier()
     for j in vk.unroll(2):
         n = column + lane % 16 + 16 * j
-        shift = ACC(0)
+        bias_value = ACC(0)
         if BIASED:
-            shift = ACC(bias.get(n, pad=0))
+            bias_value = ACC(bias.get(n, pad=0))
         for i in vk.unroll(2):
-            y.put(row + lane // 16 + 16 * i, n, R(acc[i, j] + shift))
+            y.put(row + lane // 16 + 16 * i, n, R(acc[i, j] + bias_value))
 
 
 @vk.kernel(
@@ -97,16 +109,16 @@ def gradient_tiles(
     BIASED: vk.Const[bool],
     MUL_ADD: vk.Const[Any],
 ):
-    """Compute weight = g.T @ x and, if BIASED, bias = g.sum(0) in 32 x 32 tiles.
+    """Compute the gradients weight = g.T @ x and, if BIASED, bias = g.sum(0) in TILE x TILE tiles.
 
-    The workgroups of the first tile column compute the bias. ACC is the accumulator type; MUL_ADD(a, b, c) returns
-    a * b + c.
+    The workgroups of the first tile column compute the bias. ACC and MUL_ADD are described in the module docstring.
     """
     left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
     next_g, next_x = vk.local(ACC, ELEMENTS_PER_INVOCATION), vk.local(ACC, ELEMENTS_PER_INVOCATION)
     acc = vk.local(ACC, (2, 2))
     lane = vk.i32(vk.local_id(0))
     row, column = vk.i32(vk.group_id(1)) * TILE, vk.i32(vk.group_id(0)) * TILE
+    # this invocation loads the elements `inner` of the rows outer, outer + ROWS, ... of both tiles
     inner, outer = lane % TILE, lane // TILE
     depth, total = vk.i32(x.shape[0]), ACC(0)
     for i in vk.unroll(2):
@@ -140,9 +152,9 @@ def gradient_tiles(
 
 
 def supports(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) -> bool:
-    """True if one of these kernels is the best choice for a product of (rows, depth) and (depth, columns).
+    """True if these kernels are the best choice for a product of matrices (rows, depth) and (depth, columns).
 
-    False if an extent is 0.
+    False if an extent is 0. `dtype` is the element type of the matrices.
     """
     if device_class(device) != "gpu" or not dtype.is_float or not 0 < rows * columns <= MAX_RESULTS:
         return False
@@ -150,15 +162,18 @@ def supports(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) 
 
 
 def linear(x: Any, weight: Any, bias: Any, y: Any, accumulate: vk.DType) -> None:
-    """Queue y = x @ weight.T + bias; all arrays have two axes, the bias has one or is None."""
+    """Queue y = x @ weight.T + bias, summed in the type `accumulate`. The bias has one axis or is None."""
     linear_tiles(x, weight, _placeholder(weight) if bias is None else bias, y, accumulate, bias is not None, vk.fma)
 
 
 def linear_gradients(g: Any, x: Any, weight: Any, bias: Any, accumulate: vk.DType) -> None:
-    """Queue weight = g.T @ x and, unless bias is None, bias = g.sum(0)."""
+    """Queue the gradients weight = g.T @ x and, unless bias is None, bias = g.sum(0), summed in the type `accumulate`.
+
+    g is the gradient of the output of `linear`.
+    """
     gradient_tiles(g, x, weight, _placeholder(weight) if bias is None else bias, accumulate, bias is not None, vk.fma)
 
 
 def _placeholder(array: Any) -> Any:
-    """Return a placeholder for an argument that isn't accessed."""
+    """Return a one-element view of an array, a placeholder for an argument that isn't accessed."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))

@@ -1,7 +1,8 @@
-"""GEMM operands accessed as 16-byte vectors.
+"""Matrix operands accessed as 16-byte vectors, for the kernels of `cooperative` and `vec4`.
 
-`flat_operand` views a batch of row-major or column-major matrices as a flat array of 32-bit words with strides in vectors;
-`load_tile_vector` loads a vector of a tile of it in a kernel.
+A *line* of an operand is a row of a row-major matrix, or a column of a column-major one: its contiguous axis.
+`flat_operand` views a batch of such matrices as a flat array of 32-bit words with strides in vectors. In a kernel,
+`load_tile_vector` loads a vector of a tile of this array.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ __all__ = ["Operand", "flat_operand", "load_tile_vector", "load_vector"]
 class Operand:
     """A batch of matrices as a flat array.
 
-    `words` is the memory from the first element on. `line_stride` and `batch_stride` are the strides of lines and
-    matrices in 16-byte vectors. `along_last_axis` is true if the vectors lie along the array's last axis.
+    `words` is the memory from the first element on, as 32-bit words. `line_stride` and `batch_stride` are the strides
+    of lines and matrices in 16-byte vectors. `along_last_axis` is true if lines, and thus vectors, lie along the
+    array's last axis.
     """
 
     words: DeviceArray
@@ -30,10 +32,13 @@ class Operand:
 
 
 def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
-    """View an array as an operand of 4-byte words; None unless it consists of whole 16-byte-aligned vectors."""
+    """View an array with three axes as an operand of words of the 4-byte type `word`.
+
+    Return None unless its lines consist of whole vectors, aligned to 16 bytes.
+    """
     each = 16 // array.dtype.itemsize
     along = array.strides[2] == 1 and (array.strides[1] != 1 or array.shape[2] > 1)
-    inner, outer = (2, 1) if along else (1, 2)
+    inner, outer = (2, 1) if along else (1, 2)  # the axis along the lines, and the axis across them
     line, batch = array.strides[outer], array.strides[0]
     if array.strides[inner] != 1 or array.shape[inner] % each or array.offset % 16:
         return None
@@ -47,12 +52,13 @@ def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
 
 
 @vk.func
-def load_vector(x, base, ld, line, column, inside, T, EXACT):
-    """Load the 16-byte vector at a line and column, or 0 unless `inside`. EXACT: `inside` isn't checked.
+def load_vector(x, base, line_stride, line, column, inside, T, EXACT):
+    """Load a 16-byte vector of four words of type T, or zeros unless `inside`. With EXACT, `inside` isn't checked.
 
-    `base`, the line stride `ld` and `column` are in vectors.
+    `column` is the index of the vector in its line. `base`, the start of the matrix, and `line_stride`, the stride of
+    lines, are in vectors, too.
     """
-    p = (base + line * ld + column) * 4
+    p = (base + line * line_stride + column) * 4
     if EXACT:
         return vk.vec(T, 4)(x[p], x[p + 1], x[p + 2], x[p + 3])
     else:
@@ -63,12 +69,16 @@ def load_vector(x, base, ld, line, column, inside, T, EXACT):
 
 
 @vk.func
-def load_tile_vector(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
-    """Load the vector at line r, column c of a tile that begins at vector k along K and at `first` across it.
+def load_tile_vector(x, base, line_stride, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
+    """Load the vector at line r, vector c of a tile of x, as four words of type T.
 
-    ALONG: the vectors lie along K, and `first` and `last` count lines. Otherwise lines are indexed by K (E lines per unit of
-    k), and `first` and `last` count vectors. EDGES: the tile may extend past `last`, which is then loaded instead; its results
-    are never stored. Unless EXACT, loads past `depth`, the end of K in vectors, are clamped to be valid and return 0.
+    The tile begins at k, counted in vectors of E elements, along K, and at `first` along the other axis, which ends
+    with `last`. ALONG: the vectors lie along K, and `first` and `last` count lines. Otherwise the lines are indexed by
+    K, and `first` and `last` count vectors. `base` and `line_stride` are the offset of the matrix and the stride of
+    lines, in vectors.
+
+    EDGES: the tile may extend past `last`, which is then loaded instead; the results that use it are never stored.
+    Unless EXACT, loads past `depth`, the end of K in vectors, return 0; their addresses are clamped to be valid.
     """
     if ALONG:
         line, column = first + r, k + c
@@ -77,7 +87,7 @@ def load_tile_vector(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXAC
             line = vk.min(line, last)
         if not EXACT:
             column = vk.min(column, depth - 1)
-        return load_vector(x, base, ld, line, column, inside, T, EXACT)
+        return load_vector(x, base, line_stride, line, column, inside, T, EXACT)
     else:
         line, column = k * E + r, first + c
         inside = line < depth * E
@@ -85,4 +95,4 @@ def load_tile_vector(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXAC
             column = vk.min(column, last)
         if not EXACT:
             line = vk.min(line, depth * E - 1)
-        return load_vector(x, base, ld, line, column, inside, T, EXACT)
+        return load_vector(x, base, line_stride, line, column, inside, T, EXACT)

@@ -1,15 +1,16 @@
 """Reduced-precision f32 matrix products on bf16 cooperative matrices with f32 accumulation, if the user permits it.
 
-`set_matmul_precision` bounds the error of each result, relative to the sum of |a[i, k]| |b[k, j]| over k, as follows (K is the
-number of products summed):
+`set_matmul_precision` sets the permitted precision, and `dispatch.multiply` calls `multiply_reduced` first. The setting
+bounds the error of each result, relative to the sum of |a[i, k]| |b[k, j]| over k, as follows, where K is the number of
+products summed:
 
     highest   (K + 1) 2**-23: plain f32
     high      2**-14.3 + (3 K + 1) 2**-23: operands are split into two bf16 terms, and three of the four products are summed
     medium    2**-6.99 + (K + 1) 2**-23: operands are rounded to bf16
 
-bf16 has the exponent range of f32: a result overflows only if it is within this error of the largest f32 number. Infinities and
-NaN behave as in f32. Devices without bf16 matrices, small products, and layouts to which matrices can't be stored always use
-f32.
+bf16 has the exponent range of f32: a result overflows only if it is within this error of the largest f32 number.
+Infinities and NaN behave as in f32. f32 is always used on devices without bf16 matrices, for small products, and if the
+layout of the result doesn't allow cooperative matrices to be stored to it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MIN_MULTIPLY_ADDS = 1 << 24
 
 @dataclass(slots=True)
 class _Setting:
-    """The process-wide setting."""
+    """The process-wide setting of `set_matmul_precision`."""
 
     precision: str = "highest"
 
@@ -48,9 +49,9 @@ _setting = _Setting()
 def set_matmul_precision(precision: str) -> None:
     """Set the precision of f32 matrix products for the whole process: "highest" (the default), "high" or "medium".
 
-    This is a permission, used on devices with bf16 cooperative matrices. "high" keeps errors below 2**-14.3 of the sum of
-    the products' magnitudes, "medium" below 2**-6.99, in addition to those of f32 accumulation. Raises `ArgumentError` for
-    any other value.
+    This is a permission, used on devices with bf16 cooperative matrices. "high" keeps errors below 2**-14.3 of the sum
+    of the products' magnitudes, "medium" below 2**-6.99, in addition to those of f32 accumulation. Raises
+    `ArgumentError` for any other value.
     """
     if precision not in PRECISIONS:
         options = ", ".join(map(repr, PRECISIONS))
@@ -74,7 +75,7 @@ def round_to_bf16(x):
 
 @vk.kernel(over="y", debug=False)
 def convert_to_bf16(x: vk.In[vk.f32, "G M K"], y: vk.Out[vk.bf16, "G R C"]):
-    """y = x rounded to bf16, zero-padded."""
+    """y = x rounded to bf16, padded with zeros from (M, K) to (R, C)."""
     g, i, k = vk.index()
     y[g, i, k] = round_to_bf16(x.get(g, i, k, pad=0))
 
@@ -86,25 +87,29 @@ def split_to_bf16(
     again: vk.Out[vk.bf16, "G R C"],
     rest: vk.Out[vk.bf16, "G R C"],
 ):
-    """Split x into two bf16 terms, x ~ first + rest, zero-padded.
+    """Split x into two bf16 terms, x ~ first + rest, padded with zeros from (M, K) to (R, C).
 
-    `again` is a copy of `first` with non-finite values replaced by 0, and `rest` is 0 there as well: an infinity or NaN thus
-    enters only one of the three products.
+    The product of two split operands is approximated by three products: first * first + again * rest + rest * again.
+    `again` is a copy of `first` in which infinities and NaN are replaced by 0. `rest` is 0 there as well, so that an
+    infinity or NaN enters only the product first * first.
     """
     g, i, k = vk.index()
-    v = x.get(g, i, k, pad=0)
-    high = round_to_bf16(v)
+    value = x.get(g, i, k, pad=0)
+    high = round_to_bf16(value)
     first[g, i, k] = high
-    if vk.isfinite(v):
+    if vk.isfinite(value):
         again[g, i, k] = high
-        rest[g, i, k] = vk.bf16(v - vk.f32(high))
+        rest[g, i, k] = vk.bf16(value - vk.f32(high))
     else:
         again[g, i, k] = vk.bf16(0)
         rest[g, i, k] = vk.bf16(0)
 
 
 def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """Queue a product of f32 on bf16 cooperative matrices; return False if this isn't permitted, supported or worthwhile."""
+    """Queue c = a @ b, a product of f32, on bf16 cooperative matrices.
+
+    Return False, and queue nothing, if this isn't permitted, supported or worthwhile.
+    """
     precision = _setting.precision
     if precision == "highest" or not (a.dtype is b.dtype is c.dtype is vk.f32):
         return False
@@ -123,6 +128,7 @@ def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
 
 
 def _has_bf16(caps: DeviceCaps) -> bool:
+    """True if the device has bf16 cooperative matrices with f32 accumulation."""
     return native_shape(caps.matrices, "bf16", "bf16", "f32") is not None
 
 
@@ -132,9 +138,10 @@ def _round_up(extent: int) -> int:
 
 
 def _left(a: DeviceArray, parts: int) -> DeviceArray:
-    """Convert a from (G, M, K) to bf16 (G, M, parts * K'), where K' is K padded to whole vectors.
+    """Convert a from (G, M, K) to bf16 (G, M, parts * K'), where K' is K padded to whole 16-byte vectors.
 
-    For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, again, rest.
+    For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, again, rest. With the
+    order of `_right`, one product then computes the sum of three.
     """
     groups, rows, depth = a.shape[0], a.shape[1], _round_up(a.shape[2])
     packed = scratch((groups, rows, parts * depth), vk.bf16, a.device)
@@ -144,7 +151,7 @@ def _left(a: DeviceArray, parts: int) -> DeviceArray:
 
 
 def _right(b: DeviceArray, parts: int) -> DeviceArray:
-    """Convert b from (G, K, N) to bf16 (G, parts * K', N'), where K' and N' are padded to whole vectors.
+    """Convert b from (G, K, N) to bf16 (G, parts * K', N'), where K' and N' are padded to whole 16-byte vectors.
 
     For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, rest, again.
     """
@@ -156,6 +163,7 @@ def _right(b: DeviceArray, parts: int) -> DeviceArray:
 
 
 def _convert(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]) -> None:
+    """Store x, rounded to bf16, to the only piece, or the terms of `split_to_bf16` to three pieces in `order`."""
     if len(pieces) == 1:
         convert_to_bf16(x, pieces[0])
         return

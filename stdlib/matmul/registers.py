@@ -1,7 +1,12 @@
 """Batched matrix multiplication with results in registers, for devices of class "cpu": no shared memory, no barriers.
 
-Computes c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]. Arrays have three axes and any strides (transposed views, broadcast
-batches). Products are accumulated in ACC, in the order of k, and converted once.
+Computes c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]; `by_rule` launches the kernels. Arrays have three axes and
+any strides (transposed views, broadcast batches). Products are accumulated in the type ACC, in the order of k, and
+converted once.
+
+Each invocation computes ROWS rows and COLUMNS columns of results. The invocations of a workgroup, LANES or SIZE of
+them, compute the same rows; their columns are interleaved, so that lanes access adjacent elements of b and c. Rows and
+columns past the end repeat the last one and aren't stored.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 MAX_K = 16384
-"""Maximum K of the register-blocked kernels, which loop over it; the caller splits longer products."""
+"""Maximum K of the kernels, so that drivers don't stop the loop over it; the caller splits longer products."""
 
 
 @vk.kernel(
@@ -39,10 +44,9 @@ def multiply_registers(
     COLUMNS: vk.Const[int],
     LANES: vk.Const[int],
 ):
-    """Compute c = a @ b with ROWS x COLUMNS results per invocation in registers, in workgroups of LANES invocations.
+    """Compute c = a @ b; every invocation loads all elements of a that it needs, the same in the whole workgroup.
 
-    Elements of a are uniform across the workgroup; lanes are adjacent along a row of b. Rows and columns past the end repeat
-    the last one and aren't stored.
+    The parameters are described in the module docstring.
     """
     lane, g = vk.local_id(0), vk.group_id(2)
     row, column = vk.group_id(1) * ROWS, vk.group_id(0) * (LANES * COLUMNS) + lane
@@ -78,9 +82,10 @@ def multiply_broadcast(
     COLUMNS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Like `multiply_registers`, with one subgroup of SIZE lanes per workgroup.
+    """Variant of `multiply_registers` that distributes the elements of a by subgroup broadcasts.
 
-    Each lane loads the element of a for one of the ROWS rows, and a subgroup broadcast distributes it.
+    A workgroup is one subgroup of SIZE lanes. For each k, a lane loads the element of a of one row and broadcasts it.
+    ACC, ROWS and COLUMNS are described in the module docstring.
     """
     lanes = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
@@ -94,9 +99,9 @@ def multiply_broadcast(
     for k in range(vk.min(vk.i32(a.shape[2]), MAX_K)):
         for j in vk.unroll(COLUMNS):
             right[j] = ACC(b[g, k, vk.min(column + j * SIZE, last_column)])
-        mine = ACC(a[g, my_row, k])
+        my_a = ACC(a[g, my_row, k])
         for i in vk.unroll(ROWS):
-            left = lanes.broadcast(mine, i)
+            left = lanes.broadcast(my_a, i)
             for j in vk.unroll(COLUMNS):
                 acc[i, j] = acc[i, j] + left * right[j]
     for i in vk.unroll(ROWS):
@@ -117,9 +122,10 @@ def multiply_pairs(
     PAIRS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Like `multiply_broadcast`, for f32 loaded as 64-bit words of two: pairs along K of a, and along the rows of b.
+    """Variant of `multiply_broadcast` for f32, loaded as 64-bit words of two adjacent elements of a row (`as_pairs`).
 
-    One subgroup of SIZE lanes per workgroup; each lane computes ROWS x 2 * PAIRS results.
+    A word of a has two values of k, a word of b two columns. A workgroup is one subgroup of SIZE lanes. Each lane
+    computes ROWS rows and PAIRS pairs of columns.
     """
     lanes = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
@@ -130,15 +136,18 @@ def multiply_pairs(
         for j in vk.unroll(2 * PAIRS):
             acc[i, j] = vk.f32(0)
     my_row = vk.min(row + lane % ROWS, last_row)
-    for h in range(vk.min(vk.i32(a.shape[2]), MAX_K // 2)):
-        both = a[g, my_row, h]
+    for pair_index in range(vk.min(vk.i32(a.shape[2]), MAX_K // 2)):
+        a_pair = a[g, my_row, pair_index]
         for half in vk.unroll(2):
             for j in vk.unroll(PAIRS):
-                two = b[g, h * 2 + half, vk.min(column + j * SIZE, last_pair)]
-                right[2 * j], right[2 * j + 1] = vk.bitcast(vk.f32, vk.u32(two)), vk.bitcast(vk.f32, vk.u32(two >> 32))
-            mine = vk.bitcast(vk.f32, vk.u32(both >> (32 * half)))
+                b_pair = b[g, pair_index * 2 + half, vk.min(column + j * SIZE, last_pair)]
+                right[2 * j], right[2 * j + 1] = (
+                    vk.bitcast(vk.f32, vk.u32(b_pair)),
+                    vk.bitcast(vk.f32, vk.u32(b_pair >> 32)),
+                )
+            my_a = vk.bitcast(vk.f32, vk.u32(a_pair >> (32 * half)))
             for i in vk.unroll(ROWS):
-                left = lanes.broadcast(mine, i)
+                left = lanes.broadcast(my_a, i)
                 for j in vk.unroll(2 * PAIRS):
                     acc[i, j] = acc[i, j] + left * right[j]
     for i in vk.unroll(ROWS):
@@ -148,12 +157,12 @@ def multiply_pairs(
 
 
 def readable_as_pairs(array: Any) -> bool:
-    """True for arrays of f32 that can be read as 64-bit words of two adjacent elements of a row."""
+    """True if an array of f32 can be read as 64-bit words of two adjacent elements of a row; False for other types."""
     even = array.shape[2] % 2 == 0 and all(s % 2 == 0 for s in array.strides[:2]) and array.offset % 8 == 0
     return array.dtype is vk.f32 and even and array.strides[2] == 1
 
 
 def as_pairs(array: Any) -> DeviceArray:
-    """View an array for which `readable_as_pairs` is true as 64-bit words of two elements."""
+    """View an array for which `readable_as_pairs` is true as 64-bit words of two adjacent elements of a row."""
     shape = (*array.shape[:2], array.shape[2] // 2)
     return DeviceArray(array.buffer, array.offset, vk.u64, shape, (*(s // 2 for s in array.strides[:2]), 1))

@@ -1,7 +1,12 @@
-"""Batched matrix multiplication with tiles in shared memory, for GPUs: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
+"""Batched matrix multiplication, c = a @ b, with tiles in shared memory, for GPUs.
 
-Arrays have three axes and any strides (transposed views, broadcast batches). Products are accumulated in ACC, in the order of
-k, and converted once.
+`by_rule` launches the kernels where those of `cooperative` and `vec4` aren't suitable. Arrays have three axes and any
+strides (transposed views, broadcast batches). Products are accumulated in the type ACC, in the order of k, and
+converted once.
+
+A_ROWS, B_ROWS: the rows of a, b are contiguous, or have at least the smaller stride. The loads of adjacent invocations
+then run along rows, so that they are coalesced; else along columns. In shared memory, both tiles are stored with K as
+the first axis.
 """
 
 from __future__ import annotations
@@ -17,14 +22,18 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 TILE = 64
+"""Rows and columns of a tile of c in `multiply_tiles`."""
 LARGE = 128
+"""Rows and columns of a tile of c in `multiply_large_tiles`."""
 DEPTH = 16
+"""Extent of a tile of a or b along K."""
 RESULTS_PER_SIDE = 4
+"""Rows and columns of results that an invocation of `multiply_tiles` computes, 16 apart."""
 
 
 @vk.func
 def plain_mul_add(x, y, z):
-    """Return x * y + z."""
+    """Return x * y + z: the MUL_ADD of `multiply_tiles` for types without fma."""
     return x * y + z
 
 
@@ -40,9 +49,9 @@ def multiply_tiles(
 ):
     """Compute c = a @ b in tiles of 64 x 64 staged through shared memory, with 4 x 4 results per invocation.
 
-    MUL_ADD(x, y, z) computes x * y + z.
-    A_ROWS, B_ROWS: the matrix is row-major, so that coalesced loads run along rows; else along columns.
+    MUL_ADD(x, y, z) returns x * y + z. ACC, A_ROWS and B_ROWS are described in the module docstring.
     """
+    # rows are padded against bank conflicts
     a_tile, b_tile = vk.shared(ACC, (DEPTH, TILE + 4)), vk.shared(ACC, (DEPTH, TILE + 4))
     lane, g = vk.local_id(0), vk.group_id(2)
     row, column = vk.group_id(1) * TILE, vk.group_id(0) * TILE
@@ -94,12 +103,14 @@ def multiply_large_tiles(
     A_ROWS: vk.Const[bool],
     B_ROWS: vk.Const[bool],
 ):
-    """Tiles of 128 x 128 staged through shared memory as vec4, 8 x 8 results per invocation.
+    """Compute c = a @ b in tiles of 128 x 128 staged through shared memory as vec4, with 8 x 8 results per invocation.
 
-    The next tiles are prefetched into registers while the current ones are multiplied. Loads past an edge of c repeat the
-    last row or column; loads past the end of K are 0.
+    The next tiles are prefetched into registers while the current ones are multiplied. Loads past an edge of c repeat
+    the last row or column; loads past the end of K are 0. Each invocation computes two blocks of 4 rows, 64 apart, by
+    two blocks of 4 columns, 64 apart. ACC, A_ROWS and B_ROWS are described in the module docstring.
     """
     V = vk.vec(ACC, 4)
+    # rows are padded by one vec4 against bank conflicts
     a_tile, b_tile = vk.shared(V, (DEPTH, LARGE // 4 + 1)), vk.shared(V, (DEPTH, LARGE // 4 + 1))
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
     row, column = vk.i32(vk.group_id(1)) * LARGE, vk.i32(vk.group_id(0)) * LARGE
@@ -122,6 +133,7 @@ def multiply_large_tiles(
             a_tile[k_index(lane, s, A_ROWS), vector_index(lane, s, A_ROWS)] = next_a[s]
             b_tile[k_index(lane, s, not B_ROWS), vector_index(lane, s, not B_ROWS)] = next_b[s]
         vk.barrier()
+        # prefetch the next tiles
         after = k + DEPTH
         for s in vk.unroll(2):
             next_a[s] = load_a_vec4(
@@ -153,7 +165,10 @@ def multiply_large_tiles(
 
 @vk.func
 def load_a_vec4(a, g, row, k, quad, last, depth, ACC):
-    """Load four adjacent elements of column k of a tile of a, rows row + 4 quad to row + 4 quad + 3."""
+    """Load a vec4 of a: column k, rows row + 4 quad to row + 4 quad + 3.
+
+    Rows past `last` repeat the row `last`; columns from `depth` (K) on are 0. The elements are converted to ACC.
+    """
     r, inside, p = row + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(a[g, vk.min(r, last), p]), ACC(a[g, vk.min(r + 1, last), p])
     z, w = ACC(a[g, vk.min(r + 2, last), p]), ACC(a[g, vk.min(r + 3, last), p])
@@ -164,7 +179,10 @@ def load_a_vec4(a, g, row, k, quad, last, depth, ACC):
 
 @vk.func
 def load_b_vec4(b, g, column, k, quad, last, depth, ACC):
-    """Load four adjacent elements of row k of a tile of b, columns column + 4 quad to column + 4 quad + 3."""
+    """Load a vec4 of b: row k, columns column + 4 quad to column + 4 quad + 3.
+
+    Columns past `last` repeat the column `last`; rows from `depth` (K) on are 0. The elements are converted to ACC.
+    """
     r, inside, p = column + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(b[g, p, vk.min(r, last)]), ACC(b[g, p, vk.min(r + 1, last)])
     z, w = ACC(b[g, p, vk.min(r + 2, last)]), ACC(b[g, p, vk.min(r + 3, last)])
@@ -175,11 +193,17 @@ def load_b_vec4(b, g, column, k, quad, last, depth, ACC):
 
 @vk.func
 def vector_index(lane, step, depth_first):
-    """Return the group of four rows (of a) or columns (of b) of a tile that an invocation loads in a step."""
+    """Return which group of four rows (of a) or columns (of b) of a tile an invocation loads in step 0 or 1.
+
+    `k_index` returns at which k. Over both steps, the invocations of a workgroup load the whole tile.
+    """
     return vk.where(depth_first, lane // 16 + 16 * step, lane % 32)
 
 
 @vk.func
 def k_index(lane, step, depth_first):
-    """Return the k within a tile that an invocation loads in a step. With `depth_first`, adjacent lanes load adjacent k."""
+    """Return the k within a tile that an invocation loads in step 0 or 1.
+
+    With `depth_first`, adjacent lanes load adjacent k; else adjacent rows (of a) or columns (of b).
+    """
     return vk.where(depth_first, lane % 16, lane // 32 + 8 * step)

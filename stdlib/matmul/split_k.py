@@ -1,7 +1,8 @@
-"""Split-K for products with a large K and few results: the parts run as one batch and are added in order afterwards.
+"""Split-K for products with a large K and few results: K is divided into parts, computed as one batched product.
 
-The parts are views of the operands, so nothing is copied. Partial sums are kept in the accumulator type and added in order;
-results are reproducible.
+`by_rule` uses it on GPUs, with the number of parts from `split_k_parts`. The parts of the operands are views, so
+nothing is copied. Partial sums are kept in the accumulator type and added in a fixed order afterwards, so that results
+are reproducible.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ SIDE = 64
 MAX_TILES = 128
 """Maximum number of output tiles for split-K; more keep a large GPU busy."""
 TARGET_TILES = 512
+"""Number of output tiles, over all parts, that split-K aims at."""
 MIN_DEPTH = 2048
 """Minimum K at which split-K is worth the additional sums."""
 MIN_PART_DEPTH = 512
+"""Minimum extent of a part along K."""
 MAX_PARTS = 8
 
 
 def split_k_parts(c: DeviceArray, depth: int) -> int:
-    """Return the number of split-K parts that keeps a large GPU busy with a product; 1 if split-K doesn't pay off."""
+    """Return the number of split-K parts for a product with result c and K = `depth`; 1 if split-K doesn't pay off."""
     tiles = c.shape[0] * vk.cdiv(c.shape[1], SIDE) * vk.cdiv(c.shape[2], SIDE)
     if c.shape[0] != 1 or tiles > MAX_TILES or depth < MIN_DEPTH:
         return 1
@@ -42,10 +45,10 @@ def split_k_parts(c: DeviceArray, depth: int) -> int:
 def multiply_split_k(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int, multiply: Multiply
 ) -> bool:
-    """Queue the product on the device of c in about `parts` split-K parts.
+    """Queue c = a @ b on the device of c in at most `parts` split-K parts.
 
-    `multiply(a, b, c, accumulate)` queues a batched product. Return False, and queue nothing, if the batch isn't 1, c isn't
-    dense, or K is too small to split.
+    `multiply(a, b, c, accumulate)` queues a batched product with accumulator type `accumulate`. Return False, and queue
+    nothing, if `parts` is 1, the batch isn't 1, c isn't dense, or K is too small to split.
     """
     depth = a.shape[2]
     if parts < 2 or c.shape[0] != 1 or not is_dense(c) or depth < 2 * STEP:
@@ -69,7 +72,7 @@ def multiply_split_k(
 
 
 def _part(array: DeviceArray, axis: int, start: int, count: int, length: int) -> DeviceArray:
-    """View `count` pieces of `length` elements along an axis, from `start` on, as a batch."""
+    """View `count` consecutive pieces of `length` elements along an axis, the first from `start` on, as a batch."""
     stride = array.strides[axis]
     shape = tuple(length if n == axis else e for n, e in enumerate(array.shape))
     offset = array.offset + start * stride * array.dtype.itemsize
@@ -79,5 +82,6 @@ def _part(array: DeviceArray, axis: int, start: int, count: int, length: int) ->
 
 
 def _slice_parts(partial: DeviceArray, first: int, count: int) -> DeviceArray:
+    """View `count` parts of the partial sums, from the part `first` on."""
     offset = partial.offset + first * partial.strides[0] * partial.dtype.itemsize
     return DeviceArray(partial.buffer, offset, partial.dtype, (count, *partial.shape[1:]), partial.strides)

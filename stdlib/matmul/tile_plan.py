@@ -1,8 +1,9 @@
-"""Matrix multiplication by tile kernels, c = activation(a @ b + bias): choose tile sizes and split-K parts, and launch.
+"""Matrix multiplication by the tile kernels of `tiles`, c = activation(a @ b + bias): choose the tiling, and launch.
 
-Arrays have three axes and any strides; bias and activation form an optional epilogue. Accumulators have their own type. Products
-with a large K and few results are split along K over several workgroups (split-K), whose partial sums are added in order.
-Results are reproducible.
+`variants` offers these kernels for tuning; `benchmarks` and docs/tiles.md call them directly. Arrays have three axes
+and any strides; bias and activation are optional. The accumulator type can differ from that of the arrays. Products
+with a large K and few results are split along K over several workgroups (split-K), whose partial sums are added in a
+fixed order, so that results are reproducible.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ __all__ = ["TilePlan", "multiply_by_tiles", "plan_tiles", "split_k_parts", "tran
 class TilePlan:
     """Tiling of a product.
 
-    Each workgroup of `threads` invocations computes a tile of `rows` x `columns`, in steps of `depth` along K. `parts` is the
-    number of split-K parts, and `prefetch` the software pipelining mode of `wg.mma`.
+    Each workgroup of `threads` invocations computes a tile of `rows` x `columns`, in steps of `depth` along K. `parts`
+    is the number of split-K parts. `prefetch` is the software pipelining mode of `wg.mma`: "", "early", "late",
+    "overlap" or "overlap late" (docs/tiles.md).
     """
 
     rows: int
@@ -39,7 +41,7 @@ class TilePlan:
     prefetch: str = ""
 
     def covers(self, a: DeviceArray, c: DeviceArray) -> bool:
-        """True if tiles are prefetched and all lie within their matrices: the kernel then omits bounds checks."""
+        """True if the plan prefetches and all tiles lie within their matrices: the kernel then omits bounds checks."""
         exact = c.shape[1] % self.rows == 0 and c.shape[2] % self.columns == 0 and a.shape[2] % self.depth == 0
         return exact and self.prefetch != ""
 
@@ -49,34 +51,36 @@ class TilePlan:
 
 
 TARGET_GROUPS = 256
-"""Number of workgroups that keeps a large GPU busy."""
+"""Number of workgroups that split-K aims at on GPUs: enough to keep a large one busy."""
 MIN_GROUPS = 96
-"""Minimum number of workgroups of large tiles that keeps a large GPU busy."""
+"""Minimum number of workgroups for which large tiles are used on GPUs."""
 LARGE_TILE_SHARED_BYTES = 48 << 10
 """Bytes of shared memory required for the operands of a 256 x 128 tile."""
 MIN_DEPTH = 512
 """Minimum K extent of a part at which another part is worth the additional sums."""
 MAX_PARTS = 16
+"""Maximum number of split-K parts, unless `max_depth` requires more."""
 TARGET_GROUPS_CPU = 16
 """Number of workgroups that keeps the cores of a CPU evenly busy."""
 
 
 def split_k_parts(tiles: int, depth: int, target_groups: int, max_depth: int = 0) -> int:
-    """Return the number of split-K parts for `tiles` output tiles, such that about `target_groups` workgroups are busy.
+    """Return the number of split-K parts with which `tiles` output tiles yield about `target_groups` workgroups.
 
-    If `max_depth` isn't 0, there are enough parts that none exceeds that extent along K.
+    `depth` is the extent of K. If `max_depth` isn't 0, there are enough parts that none exceeds that extent along K.
     """
     busy = min(target_groups // max(tiles, 1), depth // MIN_DEPTH, MAX_PARTS)
     return max(1, busy, vk.cdiv(depth, max_depth) if max_depth else 1)
 
 
 def plan_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> TilePlan:
-    """Choose the tiling for a product on the device of c. `accumulate` defaults to the type of c."""
+    """Choose the tiling for a product on the device of c. The accumulator type `accumulate` defaults to that of c."""
     plan: TilePlan = choose("gemm", c.device)(a, c, accumulate or c.dtype)
     return plan
 
 
 def _count(c: DeviceArray, rows: int, columns: int) -> int:
+    """Return the number of output tiles of `rows` x `columns`."""
     return c.shape[0] * -(-c.shape[1] // rows) * -(-c.shape[2] // columns)
 
 
@@ -84,7 +88,7 @@ def _count(c: DeviceArray, rows: int, columns: int) -> int:
 def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
     """Choose large tiles if there are enough to fill the device, else small ones.
 
-    The steps along K are 64 bytes, or 128 for 32-bit elements and accumulators.
+    Without cooperative matrices, the steps along K are 64 bytes, or 128 for 32-bit elements and accumulators.
     """
     for plan in _on_matrices(a, c, accumulate):
         if _count(c, plan.rows, plan.columns) >= MIN_GROUPS:
@@ -99,10 +103,11 @@ def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
 
 
 def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[TilePlan]:
-    """Yield the tilings for large products on cooperative matrices, largest tile first.
+    """Yield the tilings for large products on cooperative matrices, largest first.
 
-    Steps along K are a whole cache line of 128 bytes (half for 16-bit accumulators), iterations are software-pipelined
-    ("overlap"), and each subgroup keeps a block of 64 x 64 accumulators, or of as many bytes.
+    Yield nothing if the device doesn't support matrices of these types. Steps along K are a cache line of 128 bytes, or
+    half of it for the 256 x 256 tile of 16-bit accumulators. Iterations are software-pipelined ("overlap"). Each
+    subgroup keeps 16 KiB of accumulators: 64 x 64 of 32 bits.
     """
     caps, kind = c.device.caps, a.dtype.name
     if a.dtype.itemsize > 2 or native_shape(caps.matrices, kind, kind, accumulate.name) is None:
@@ -127,6 +132,7 @@ def _on_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
 
 @variant("gemm", "llvm-cpu")
 def _on_llvm_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
+    """Choose fixed tile sizes, and split-K parts that keep the cores busy."""
     return TilePlan(64, 64, 64, 64, split_k_parts(_count(c, 64, 64), a.shape[2], TARGET_GROUPS_CPU))
 
 
@@ -137,9 +143,9 @@ def transposed(array: DeviceArray) -> DeviceArray:
 
 
 def _row_major(array: DeviceArray) -> tuple[DeviceArray, bool]:
-    """Return the operand with contiguous elements along its last axis, if possible, and whether it was transposed for that."""
-    flip = array.strides[2] != 1 and array.strides[1] == 1 and array.shape[1] > 1
-    return (transposed(array), True) if flip else (array, False)
+    """Transpose the matrices if that makes their last axis contiguous; return the array, and True if transposed."""
+    transpose = array.strides[2] != 1 and array.strides[1] == 1 and array.shape[1] > 1
+    return (transposed(array), True) if transpose else (array, False)
 
 
 def multiply_by_tiles(
@@ -153,8 +159,9 @@ def multiply_by_tiles(
 ) -> None:
     """Queue c = activation(a @ b + bias) on the device of c: a (G, M, K), b (G, K, N), c (G, M, N), bias (N,).
 
-    `activation` is "", "relu", "gelu" (by erf) or "silu". Raises `ArgumentError` for any other, and for "gelu" and "silu" with
-    integer accumulators.
+    `accumulate` is the accumulator type. `activation` is "" (none), "relu", "gelu" (by erf) or "silu". `plan` defaults
+    to that of `plan_tiles`. Raises `ArgumentError` for any other activation, and for "gelu" and "silu" with integer
+    accumulators.
     """
     if activation not in ACTIVATIONS or (activation not in ("", "relu") and not accumulate.is_float):
         allowed = ", ".join(repr(name) for name in (ACTIVATIONS if accumulate.is_float else ACTIVATIONS[:2]))
@@ -162,29 +169,29 @@ def multiply_by_tiles(
     if 0 in c.shape:
         return
     plan = plan or plan_tiles(a, c, accumulate)
-    (left, a_turned), (right, b_turned) = _row_major(a), _row_major(b)
-    biased, whole = bias is not None, plan.covers(a, c)
-    added = bias if bias is not None else _placeholder_bias(a, c, accumulate)
+    (left, a_transposed), (right, b_transposed) = _row_major(a), _row_major(b)
+    biased, in_bounds = bias is not None, plan.covers(a, c)
+    bias_or_placeholder = bias if bias is not None else _placeholder_bias(a, c, accumulate)
     if plan.parts <= 1 or a.shape[2] <= plan.depth:
         gemm_transposed(
-            left, right, added, c, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, activation, biased,
-            plan.threads, plan.prefetch, whole,
+            left, right, bias_or_placeholder, c, plan.rows, plan.columns, plan.depth, accumulate, a_transposed, b_transposed,
+            activation, biased, plan.threads, plan.prefetch, in_bounds,
         )  # fmt: skip
         return
     chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth
     parts = scratch((vk.cdiv(a.shape[2], chunk), *c.shape), accumulate, c.device)
     gemm_split_k(
-        left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, plan.threads,
-        plan.prefetch, whole,
+        left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_transposed, b_transposed, plan.threads,
+        plan.prefetch, in_bounds,
     )  # fmt: skip
-    gemm_reduce_split_k(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
+    gemm_reduce_split_k(parts, bias_or_placeholder, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
 
 
 def _placeholder_bias(a: DeviceArray, c: DeviceArray, accumulate: Any) -> DeviceArray:
     """Return a placeholder for the bias, which isn't read: a broadcast element of a.
 
-    A placeholder that aliased c would make the compiler assume that every store to c may change it. If the buffer of a is too
-    small, c is used nevertheless.
+    An element of c would serve as well, but the compiler would then assume that every store to c may change the bias.
+    Only if the buffer of a is too small, an element of c is used.
     """
     start = a.offset - a.offset % ROW_ALIGNMENT
     if start + accumulate.itemsize > a.buffer.nbytes:

@@ -1,9 +1,16 @@
-"""Matrix products on tiles: transposed operands, batches, a fused bias and activation (epilogue), split-K.
+"""Matrix products as tile kernels (see docs/tiles.md): batches, transposed operands, bias and activation, split-K.
 
-a is (batch x M x K), b is (batch x K x N), of any strides, c is (batch x M x N). With A_TRANSPOSED or B_TRANSPOSED, the
-operand is passed with its last two axes swapped, so that its last axis is contiguous in memory. Each workgroup computes one BM
-x BN tile of the result, or of one split-K part. Products and sums are in ACC; the order of additions depends on the
-device. `tile_plan` chooses tile sizes and the split.
+`tile_plan` chooses the parameters and launches the kernels. a is (batch x M x K), b (batch x K x N) and c (batch x M x
+N), of any strides. The kernels share these parameters:
+
+- BM, BN, BK: each workgroup of THREADS invocations computes one BM x BN tile of the result, or of one split-K part, in
+  steps of BK along K.
+- ACC: the type of products and sums. The order of additions depends on the device.
+- A_TRANSPOSED, B_TRANSPOSED: the operand is passed with its last two axes swapped, (batch x K x M) or (batch x N x K),
+  so that its last axis is contiguous in memory.
+- ACTIVATION: a name in `ACTIVATIONS`. BIASED: `bias` is added; otherwise it is a placeholder that isn't read.
+- PREFETCH: the software pipelining mode of `wg.mma`.
+- IN_BOUNDS: the caller guarantees that all tiles lie within their matrices, which makes bounds checks unnecessary.
 """
 
 from __future__ import annotations
@@ -19,24 +26,24 @@ R = TypeVar("R", bound=vk.Element)
 P = TypeVar("P", bound=vk.Element)
 
 ACTIVATIONS = ("", "relu", "gelu", "silu")
-"""Activations that may follow the bias; all but "" and "relu" need floats."""
+"""Activations that may follow the bias; "" is none, and "gelu" and "silu" need floats."""
 
 
 def gemm_grid(c: Any, BM: int, BN: int) -> tuple[int, int, int]:
-    """Return the grid for a result of shape (batch, M, N)."""
+    """Return the grid for a result of shape (batch, M, N): one workgroup per BM x BN tile."""
     batch, m, n = c.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch
 
 
 def split_k_grid(parts: Any, BM: int, BN: int) -> tuple[int, int, int]:
-    """Return the grid for `parts` of shape (split-K parts, batch, M, N)."""
+    """Return the grid for `parts` of shape (split-K parts, batch, M, N): one workgroup per BM x BN tile of a part."""
     number, batch, m, n = parts.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch * number
 
 
 @vk.func
 def apply_activation(x, activation: vk.Const[str]):
-    """Apply the activation to an element."""
+    """Apply an activation of `ACTIVATIONS` to an element or tile."""
     if activation == "relu":
         return vk.max(x, 0)
     if activation == "gelu":
@@ -62,11 +69,9 @@ def gemm(
     PREFETCH: vk.Const[str] = "",
     IN_BOUNDS: vk.Const[bool] = False,
 ) -> None:
-    """Compute c = activation(a @ b + bias) for each matrix of the batch. `bias` is read only if BIASED.
+    """Compute c = activation(a @ b + bias) for each matrix of the batch, without transposed operands or split-K.
 
-    Each workgroup of THREADS invocations computes a BM x BN tile in steps of BK along K. PREFETCH is the software
-    pipelining mode of `wg.mma`. IN_BOUNDS: all tiles are assumed to lie within their matrices, which makes bounds checks
-    unnecessary.
+    The parameters are described in the module docstring.
     """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
@@ -93,9 +98,9 @@ def tile_product(
     a, b, g, i, j, first, end, BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], ACC: vk.Const[Any],
     A_TRANSPOSED: vk.Const[bool], B_TRANSPOSED: vk.Const[bool], PREFETCH: vk.Const[str], IN_BOUNDS: vk.Const[bool],
 ):  # fmt: skip
-    """Return the tile of a[g] @ b[g] at row i, column j, summed over first <= k < end.
+    """Return the BM x BN tile of a[g] @ b[g] at row i, column j, summed over first <= k < end.
 
-    `end` is K, or `first` plus a multiple of BK. IN_BOUNDS: all tiles are assumed to lie within their matrices.
+    `end` is K, or `first` plus a multiple of BK. The other parameters are described in the module docstring.
     """
     wg = vk.workgroup()
     if IN_BOUNDS:
@@ -136,7 +141,10 @@ def gemm_transposed(
     PREFETCH: vk.Const[str] = "",
     IN_BOUNDS: vk.Const[bool] = False,
 ) -> None:
-    """Variant of `gemm` for operands that may be transposed: those with A_TRANSPOSED, B_TRANSPOSED are (B, K, M), (B, N, K)."""
+    """Variant of `gemm` with the parameters A_TRANSPOSED and B_TRANSPOSED.
+
+    The other parameters are described in the module docstring.
+    """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     depth = a.shape[1] if A_TRANSPOSED else a.shape[2]
@@ -169,7 +177,7 @@ def gemm_split_k(
 ) -> None:
     """Compute the split-K parts: parts[s] = a @ b summed over s * chunk <= k < (s + 1) * chunk.
 
-    `chunk` is a multiple of BK. The other parameters are those of `gemm_transposed`.
+    `chunk` is a multiple of BK. The other parameters are described in the module docstring.
     """
     wg, batch = vk.workgroup(), parts.shape[1]
     g, part = vk.group_id(2) % batch, vk.group_id(2) // batch
@@ -195,7 +203,10 @@ def gemm_reduce_split_k(
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
 ) -> None:
-    """Compute c = activation(sum of the split-K parts + bias). Parts are added in order; `bias` is read only if BIASED."""
+    """Compute c = activation(sum of the split-K parts + bias); the parts are added in order.
+
+    The parameters are described in the module docstring.
+    """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     acc = wg.zeros((BM, BN), ACC)

@@ -1,6 +1,7 @@
-"""Look up the tuned variant of a matrix product, with an in-memory cache of the records.
+"""Look up the tuned variant of a matrix product, with an in-memory cache of the results.
 
-Variants are identified by their name in `variants`; None means that the default rule decides.
+`dispatch.multiply` calls `tuned_variant` for each product. Variants are identified by their name in `variants`; None
+means that the kernel is chosen by rule (`by_rule`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from vkjit.runtime.dispatch_cache import renew
 __all__ = ["invalidate", "product_key", "tuned_variant"]
 
 _CACHE: weakref.WeakKeyDictionary[Device, dict[Any, str | None]] = weakref.WeakKeyDictionary()
+"""Per device: the name of the tuned variant, or None, for each combination of types, shapes and layouts."""
 MAX_CACHED = 4096
+"""Number of entries per device at which they are discarded."""
 
 
 def product_key(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str:
     """Return the key of a product's tuning record: types, shapes, and which axes are contiguous."""
-    forms = [f"{x.dtype.name}{x.shape}{'n' if x.strides[2] == 1 else 't'}" for x in (a, b, c)]
-    return f"matmul 1 | {', '.join(forms)}"
+    operands = [f"{x.dtype.name}{x.shape}{'n' if x.strides[2] == 1 else 't'}" for x in (a, b, c)]
+    return f"matmul 1 | {', '.join(operands)}"
 
 
 def tuned_variant(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
-    """Return the name of the tuned variant for a product on the device of c; None if there is none."""
+    """Return the name of the tuned variant for c = a @ b on the device of c; None if the kernel is chosen by rule."""
     cache = _CACHE.get(c.device)
     if cache is None:
         cache = _CACHE[c.device] = {}
@@ -39,6 +42,7 @@ def tuned_variant(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
 
 
 def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
+    """Read the name of the best variant from the stored record; None without a record, or if the default is best."""
     if not storage.enabled():
         return None
     record = storage.load(product_key(a, b, c), *key_of_device(c.device))
@@ -47,6 +51,6 @@ def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
 
 
 def invalidate(device: Device) -> None:
-    """Invalidate the cached choices and the device's cached dispatches after tuning; the records are read again."""
+    """After tuning, discard the cached results and the device's cached dispatches: the records are read again."""
     _CACHE.pop(device, None)
     renew(device)

@@ -1,7 +1,9 @@
-"""f32 matrix multiplication on GPUs with vectorized loads: tiles in shared memory as vec4, 8 x 8 accumulators per invocation.
+"""f32 matrix multiplication on GPUs with vectorized loads: vec4 tiles in shared memory, 8 x 8 sums per invocation.
 
-Arrays have three axes; rows or columns are contiguous and 16-byte aligned. Products are added in the order of k. The next tiles
-are prefetched into registers while the current ones are multiplied.
+`by_rule` uses this kernel for large products of f32. The operands have three axes; their rows or their columns are
+contiguous and 16-byte aligned. A *line* of an operand is such a contiguous row or column, and a *vector* is four
+adjacent elements of a line (see `operands`). Products are added in the order of k. The next tiles are prefetched into
+registers while the current ones are multiplied.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ TILE = 128
 DEPTH = 16
 """Extent of a tile of a or b along K, in elements."""
 QUADS = DEPTH // 4
-"""Vectors along K in a tile."""
+"""Extent of a tile of a or b along K, in vectors."""
 
 
 @vk.kernel(groups=lambda c: (vk.cdiv(c.shape[2], TILE), vk.cdiv(c.shape[1], TILE), c.shape[0]), local=256, debug=False)
@@ -40,31 +42,39 @@ def multiply_vec4_tiles(
     EDGES: vk.Const[bool],
     BAND: vk.Const[int] = 8,
 ):
-    """Compute c = a @ b, one TILE x TILE tile per workgroup. `depth` (K) and the line and batch strides are in 16-byte vectors.
+    """Compute c = a @ b, one TILE x TILE tile of c per workgroup.
 
-    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of DEPTH. EDGES: some tiles extend beyond c. BAND is
-    the height in tiles of the bands of the swizzled tile order (L2 locality).
+    `depth` is the extent of K; `a_line` and `b_line` are the strides of lines, `a_batch` and `b_batch` those of
+    matrices in the batch. All five are in vectors. A_ALONG, B_ALONG: the vectors of a, b lie along K. EXACT: K is a
+    multiple of DEPTH. EDGES: some tiles extend beyond c. BAND: the number of tile rows in a band of the swizzled tile
+    order (see the comment below).
     """
     V = vk.vec(vk.f32, 4)
+    # A tile has A_LINES (B_LINES) lines of AV (BV) vectors, padded by one vector against bank conflicts.
     AV, BV = (QUADS if A_ALONG else TILE // 4), (QUADS if B_ALONG else TILE // 4)
     A_LINES, B_LINES = (TILE if A_ALONG else DEPTH), (TILE if B_ALONG else DEPTH)
     a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
     lane, g = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(2))
     rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
     down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
-    number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
-    band, rest = number // (BAND * across), number % (BAND * across)
-    high = vk.min(down - band * BAND, BAND)
-    tile_row, tile_column = band * BAND + rest % high, rest // high
+    # Swizzled tile order for L2 locality: a band is BAND rows of tiles. Consecutive workgroups compute the tiles of a
+    # band column by column, so that those running at the same time share tiles of a and b.
+    tile_number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
+    band, in_band = tile_number // (BAND * across), tile_number % (BAND * across)
+    band_height = vk.min(down - band * BAND, BAND)
+    tile_row, tile_column = band * BAND + in_band % band_height, in_band // band_height
     row, column = tile_row * TILE, tile_column * TILE
+    # First line (or vector, if the vectors don't lie along K) of this tile in a and b, and the last one in the matrix.
     a_first = row if A_ALONG else tile_row * (TILE // 4)
     b_first = column if B_ALONG else tile_column * (TILE // 4)
     a_last = rows - 1 if A_ALONG else vk.cdiv(rows, 4) - 1
     b_last = columns - 1 if B_ALONG else vk.cdiv(columns, 4) - 1
     a_base, b_base = g * a_batch, g * b_batch
+    # Line and vector in the tile of a (ra, ca) and in that of b (rb, cb) at which this invocation starts to load. It
+    # loads two vectors of each tile, A_STEP (B_STEP) lines apart.
     ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
     A_STEP, B_STEP = 256 // AV, 256 // BV
-    # `lane` is the index in the workgroup; a warp of 32 covers 4 x 8 positions of the 16 x 16
+    # The 256 invocations form a grid of 16 x 16; 32 consecutive ones cover 4 x 8 of it, so that they share loads.
     my_row, my_column = lane // 64 * 4 + lane % 32 // 8, lane // 32 % 2 * 8 + lane % 8
     acc = vk.local(V, (8, 2))
     for i in vk.unroll(8):
@@ -84,6 +94,7 @@ def multiply_vec4_tiles(
             a_tile[ra + s * A_STEP, ca] = ahead_a[s]
             b_tile[rb + s * B_STEP, cb] = ahead_b[s]
         vk.barrier()
+        # with EXACT, loads aren't checked against `depth`: the last iteration prefetches the last tile again, unused
         after = vk.min(k + QUADS, depth - QUADS) if EXACT else k + QUADS
         for s in vk.unroll(2):
             r, q = ra + s * A_STEP, rb + s * B_STEP
@@ -127,7 +138,7 @@ def multiply_vec4_tiles(
 
 
 def multiply_vec4(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """Queue the product of f32 matrices on the device of c; return False if the layout of the arrays isn't supported."""
+    """Queue c = a @ b, a product of f32, on the device of c; return False if the layout isn't supported."""
     left, right = flat_operand(a, vk.f32), flat_operand(b, vk.f32)
     if left is None or right is None or a.shape[2] % 4:
         return False

@@ -1,1 +1,1 @@
-"""Optimizer steps."""
+"""Optimizer steps: the update rules, and the kernels that apply them to parameters."""

@@ -1,11 +1,15 @@
 """Optimizer steps: kernels that update parameters and state in place, for one tensor or several per launch.
 
-A step applies a rule of `rules` with its hyperparameters. Arithmetic is in f32 (f64 for f64); results are
-stored in each array's own type.
+`vkjit.optim` calls `step` and `step_tensors`. A step applies a rule of `rules` with its hyperparameters to every
+element. Arithmetic is in f32 (f64 for f64); results are stored in each array's own type. A state is an array that the
+optimizer keeps per parameter, such as the momentum; a rule has up to three kinds of state.
 
-For a step of several tensors, each kind of state is one array shared by all of them, and a table gives the offset of
-each tensor. On CPUs each tensor has its own launch: a launch costs less there than looking up the tensor of every
-element.
+For a step of several tensors, the states of one kind lie in one array, and a table gives the offset of each tensor. On
+CPUs each tensor has its own launch: a launch costs less there than looking up the tensor of every element.
+
+Constants that the kernels share: RULE is a device function of `rules`, FLAGS its compile-time booleans, STATES the
+number of states it uses, and NEGATE negates the gradient (gradient ascent). Unused states are placeholders that aren't
+read.
 """
 
 from __future__ import annotations
@@ -32,9 +36,11 @@ A = TypeVar("A", bound=vk.Element)
 MAX_HYPERPARAMETERS = 8
 """Maximum number of hyperparameters of a rule."""
 MAX_STATES = 3
+"""Maximum number of states of a rule."""
 MAX_TENSORS = 8
 """Maximum number of tensors per launch."""
 LOCAL = 256
+"""Invocations of a workgroup."""
 
 
 @vk.kernel(over="p", debug=False)
@@ -57,9 +63,9 @@ def step_one(
     STATES: vk.Const[int],
     NEGATE: vk.Const[bool],
 ):
-    """Update p and the first STATES of the states a, b, c by RULE, a function of `rules`, from the gradient g.
+    """Update the parameter p and the first STATES of its states a, b, c from the gradient g, in the type A.
 
-    RULE takes the hyperparameters n0 to n7 and FLAGS. NEGATE negates the gradient (gradient ascent).
+    n0 to n7 are the rule's hyperparameters, padded with zeros.
     """
     i = vk.index()
     slope = A(g[i])
@@ -119,9 +125,10 @@ def step_many(
     NEGATE: vk.Const[bool],
     TENSORS: vk.Const[int],
 ):
-    """Variant of `step_one` for the first TENSORS tensors, which have `count` elements in total.
+    """Update the first TENSORS of the parameters p0 to p7 from their gradients g0 to g7, as `step_one` does for one.
 
-    Tensor k holds the elements from table[0, k] on; its state starts at offset table[1, k].
+    The tensors have `count` elements in total; one invocation updates an element. The elements of tensor k are numbered
+    from table[0, k] on, and its states start at offset table[1, k] of a, b and c.
     """
     i = vk.global_id(0)
     ps, gs = (p0, p1, p2, p3, p4, p5, p6, p7), (g0, g1, g2, g3, g4, g5, g6, g7)
@@ -130,32 +137,32 @@ def step_many(
         for k in vk.unroll(1, TENSORS):
             if i >= table[0, k]:
                 tensor = k
-        place = i - table[0, tensor]
-        at = place + table[1, tensor]
+        index = i - table[0, tensor]
+        state_index = index + table[1, tensor]
         value, slope = A(0), A(0)
         for k in vk.unroll(TENSORS):
             if tensor == k:
-                value, slope = A(ps[k][place]), A(gs[k][place])
+                value, slope = A(ps[k][index]), A(gs[k][index])
         if NEGATE:
             slope = -slope
         x, y, z = A(0), A(0), A(0)
         if STATES > 0:
-            x = A(a[at])
+            x = A(a[state_index])
         if STATES > 1:
-            y = A(b[at])
+            y = A(b[state_index])
         if STATES > 2:
-            z = A(c[at])
+            z = A(c[state_index])
         value, x, y, z = RULE(value, slope, x, y, z, (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
         if STATES > 0:
-            a[at] = S(x)
+            a[state_index] = S(x)
         if STATES > 1:
-            b[at] = S(y)
+            b[state_index] = S(y)
         if STATES > 2:
-            c[at] = S(z)
+            c[state_index] = S(z)
         for k in vk.unroll(TENSORS):
             if tensor == k:
                 p = ps[k]
-                p[place] = T(value)
+                p[index] = T(value)
 
 
 # -- launching
@@ -181,7 +188,11 @@ def step(
     *,
     negate: bool = False,
 ) -> None:
-    """Update one tensor. All arrays have the same shape, with any strides. `negate` ascends the gradient."""
+    """Update the parameter p and its states from the gradient g, in one launch.
+
+    All arrays have the same shape, with any strides. `rule` is a function of `rules`; its docstring describes its
+    `hyperparameters` and `flags`. `negate` ascends the gradient.
+    """
     if 0 in p.shape:
         return
     arrays = [p, g, *states]
@@ -193,11 +204,11 @@ def step(
 
 @dataclass(frozen=True, slots=True)
 class TensorBatch:
-    """Up to MAX_TENSORS dense parameters of one type, each flattened to one axis, with `states`, one array per kind of
-    state.
+    """The parameters that one launch updates: up to MAX_TENSORS dense tensors of one type, each flattened to one axis.
 
-    `table`, an i32 array of shape (2, MAX_TENSORS), gives each tensor's first index among all their elements and its
-    offset in the states. `count` is the total number of elements.
+    `states` has one array per kind of state, with the states of all parameters. `table` is an i32 array of shape (2,
+    MAX_TENSORS): row 0 has the number of elements before each parameter, row 1 its offset in the arrays of `states`.
+    `count` is the total number of elements.
     """
 
     parameters: tuple[DeviceArray, ...]
@@ -205,7 +216,7 @@ class TensorBatch:
     table: DeviceArray
     count: int
     placeholders: tuple[tuple[DeviceArray, ...], ...]
-    """Placeholder arrays from `placeholder_arrays`."""
+    """Arrays for the unused arguments of the kernel, made by `placeholder_arrays`."""
 
 
 def prefers_multi_tensor(device: Any) -> bool:
@@ -222,7 +233,10 @@ def step_tensors(
     *,
     negate: bool = False,
 ) -> None:
-    """Update several tensors in one launch. `gradients` are dense, of one type, each flattened to one axis."""
+    """Update several tensors in one launch, as `step` does for one.
+
+    `gradients` has one array per parameter of the batch: dense, of one type, flattened to one axis.
+    """
     if tensors.count == 0:
         return
     parameters, states, unused = tensors.parameters, tensors.states, tensors.placeholders
@@ -235,11 +249,16 @@ def step_tensors(
 def placeholder_arrays(
     parameters: Sequence[DeviceArray], gradient: vk.DType, states: Sequence[DeviceArray]
 ) -> tuple[tuple[DeviceArray, ...], ...]:
-    """Return one-element placeholders for the parameters, gradients and states that a launch doesn't use.
+    """Return one-element arrays for the parameters, gradients and states that a launch doesn't use, as three tuples.
 
-    Each has its own memory, so that a launch needn't check whether its outputs overlap.
+    `gradient` is the type of the gradients. Each array has its own memory, so that a launch needn't check whether its
+    outputs overlap.
     """
-    device, own = parameters[0].device, parameters[0].dtype
+    device, parameter_type = parameters[0].device, parameters[0].dtype
     unused = MAX_TENSORS - len(parameters)
-    specs = ((own, unused), (gradient, unused), (states[0].dtype if states else own, MAX_STATES - len(states)))
+    specs = (
+        (parameter_type, unused),
+        (gradient, unused),
+        (states[0].dtype if states else parameter_type, MAX_STATES - len(states)),
+    )
     return tuple(tuple(scratch((1,), dtype, device) for _ in range(count)) for dtype, count in specs)

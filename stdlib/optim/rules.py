@@ -1,9 +1,11 @@
 """Per-element update rules of the optimizers, called by the kernels of `optimizers`.
 
-A rule takes the parameter's value, its gradient (`slope`), up to three state values, the hyperparameters as a tuple
-`n`, and FLAGS, a tuple of compile-time booleans. It returns the new value and the new state. The formulas are
-PyTorch's. Each docstring lists the entries of `n` and FLAGS in order; "rate" is the learning rate, "decay" the weight
-decay, t the step.
+A rule takes one element of the parameter (`value`) and of its gradient (`slope`), three state values, the
+hyperparameters as a tuple `n`, and FLAGS, a tuple of compile-time booleans. It returns the new value and the three new
+states; a rule with fewer states passes the others (`b`, `c`) through. The formulas are PyTorch's.
+
+Each docstring lists the entries of `n` and FLAGS in order; "rate" is the learning rate, "decay" the weight decay, and t
+the number of the step, from 1. A flag's name says what is used if it is true.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def sgd(value, slope, velocity, b, c, n, FLAGS: vk.Const[Any]):
 
 @vk.func
 def apply_weight_decay(value, slope, decay_factor, decay, DECOUPLED: vk.Const[Any]):
-    """Apply weight decay to the value itself (DECOUPLED) or to the gradient; return (value, slope)."""
+    """Apply weight decay to the value itself if DECOUPLED, else to the gradient; return (value, slope).
+
+    `decay` is the weight decay, and `decay_factor` is 1 - rate * decay.
+    """
     if DECOUPLED:
         value = value * decay_factor
     else:
@@ -45,14 +50,15 @@ def apply_weight_decay(value, slope, decay_factor, decay, DECOUPLED: vk.Const[An
 
 @vk.func
 def moments(slope, mean, square, one_minus_beta1, beta2, one_minus_beta2):
-    """Return the updated running means of the gradient and of its square."""
+    """Return (mean, square), the running means of the gradient `slope` and of its square, after this step."""
     return mean + one_minus_beta1 * (slope - mean), beta2 * square + one_minus_beta2 * slope * slope
 
 
 @vk.func
 def adam(value, slope, mean, square, largest, n, FLAGS: vk.Const[Any]):
-    """Adam rule. n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, 1 - rate * decay, sqrt(1 -
-    beta2^t).
+    """Adam rule.
+
+    n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, 1 - rate * decay, sqrt(1 - beta2^t).
 
     FLAGS: decoupled decay, AMSGrad.
     """
@@ -106,7 +112,8 @@ def radam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
 def lamb(value, slope, mean, square, update, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
     """LAMB rule. n: 1 / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, sqrt(1 - beta2^t). FLAGS: none.
 
-    Leaves the value unchanged; the third state is the update before scaling by the trust ratio.
+    Leaves the value unchanged and stores the update in the third state. The optimizer then scales it by the trust
+    ratio, which depends on the whole tensor.
     """
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     update = n[0] * mean / (vk.sqrt(square) / n[6] + n[4]) + n[5] * value
@@ -138,13 +145,13 @@ def adagrad(value, slope, total, b, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001
 
 
 @vk.func
-def adadelta(value, slope, square, moved, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
+def adadelta(value, slope, squared_gradients, squared_updates, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
     """Adadelta rule. n: rate, rho, 1 - rho, epsilon, decay. FLAGS: none."""
     slope = slope + n[4] * value
-    square = n[1] * square + n[2] * slope * slope
-    step = vk.sqrt(moved + n[3]) / vk.sqrt(square + n[3]) * slope
-    moved = n[1] * moved + n[2] * step * step
-    return value - n[0] * step, square, moved, c
+    squared_gradients = n[1] * squared_gradients + n[2] * slope * slope
+    step = vk.sqrt(squared_updates + n[3]) / vk.sqrt(squared_gradients + n[3]) * slope
+    squared_updates = n[1] * squared_updates + n[2] * step * step
+    return value - n[0] * step, squared_gradients, squared_updates, c
 
 
 @vk.func

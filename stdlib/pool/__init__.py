@@ -1,1 +1,1 @@
-"""Pooling kernels."""
+"""Max and average pooling."""

@@ -1,8 +1,25 @@
 """Pooling over three spatial axes: max pooling with indices, average pooling, and their gradients.
 
-Arrays are dense, of shape (N * C, D, H, W) for inputs and (N * C, O, P, Q) for outputs; a `Window` describes the
-pooling. Gradients are gathered: each input element sums over the windows that cover it in a fixed order, so results are
-deterministic.
+`vkjit.tensor.nn.pool` calls the host functions at the end. Arrays are dense, of shape (N * C, D, H, W) for inputs and
+(N * C, O, P, Q) for outputs, with N batch elements of C channels; a `Window` describes the pooling. Each gradient
+element is computed by one invocation, which sums over the windows that cover the input element in a fixed order, so
+results are deterministic.
+
+Kernels take arrays flattened to one axis. Parameters that they share:
+
+- count: the number of invocations, one per element of y (in `_scatter_at_indices`, of g).
+- D, O, kernel_d, stride_d, pad_d, dilation_d: `Window` along the first spatial axis, with input size D and output size
+  O; the next two rows of parameters describe the second axis (H, P) and the third (W, Q). The `axis` parameter of the
+  device functions is the tuple of these six values for one axis.
+- taps_d, taps_h, taps_w: `Window.taps()`. windows_d, windows_h, windows_w: `Window.covering()`.
+- at: the indices that `max_pool` stores.
+- size and out: the number of elements of a channel in the input and in the output.
+- divisor, ADAPTIVE and COUNT_PAD: `Window.divisor`, `Window.adaptive` and `Window.count_pad`.
+- A and I: the types to compute values and indices in.
+
+In the kernels, nc is the index of a batch element and channel, (d, h, w) are coordinates in the input and (o, p, q) in
+the output. Loops run over the maximum number of taps or windows, the same for all elements, and test whether each tap
+or window exists.
 """
 
 from __future__ import annotations
@@ -22,18 +39,22 @@ T = TypeVar("T", bound=vk.Element)
 S = TypeVar("S", bound=vk.Element)
 
 Triple = tuple[int, int, int]
+"""A value per spatial axis."""
 LOCAL = 64
+"""Invocations of a workgroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Geometry of a pooling.
+    """Geometry of a pooling from an input of `size` elements per axis to an output of `out` elements.
 
-    Regular: `kernel` taps, `dilation` apart, every `stride` elements, with `pad` elements of padding. Adaptive: output
-    element i covers the input elements from floor(i D / O) to ceil((i + 1) D / O), exclusive; kernel, stride, pad and
-    dilation are unused.
+    A window consists of the input elements that are combined to one output element. Normally it has `kernel` elements
+    ("taps"), `dilation` apart, windows begin every `stride` elements, and the input is padded by `pad` elements at both
+    ends. In `adaptive` pooling, output element i covers the input elements from floor(i D / O) to ceil((i + 1) D / O),
+    exclusive, for input size D and output size O; kernel, stride, pad and dilation are unused.
 
-    `divisor` divides the sums of average pooling; 0 stands for the number of elements, padding included if `count_pad`.
+    `divisor` divides the sums of average pooling; 0 stands for the number of elements of the window, including its
+    padding if `count_pad`.
     """
 
     size: Triple
@@ -70,14 +91,17 @@ class Window:
         return any(o > 1 and (k - 1) * d + 1 > step for _, o, k, step, d in axes)
 
     def kernel_arguments(self) -> tuple[int, ...]:
-        """Return the window as the scalars that each kernel takes, axis by axis."""
+        """Return the 18 scalars that the kernels take: size, out, kernel, stride, pad and dilation of each axis."""
         columns = (self.size, self.out, self.kernel, self.stride, self.pad, self.dilation)
         return tuple(n for axis in zip(*columns, strict=True) for n in axis)
 
 
 @vk.func
 def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
-    """Return (first, end, step) of the input indices of window i along an axis; `first` may be negative."""
+    """Return (first, end, step) of the input indices of window i along an axis.
+
+    `first` is negative in the padding.
+    """
     size, out, kernel, stride, pad, dilation = axis
     if ADAPTIVE:
         return i * size // out, ((i + 1) * size + out - 1) // out, 1
@@ -87,7 +111,7 @@ def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
 
 @vk.func
 def covering(i, axis, ADAPTIVE: vk.Const[bool]):
-    """Return (first, end) of the output indices whose windows may cover input index i."""
+    """Return (first, end) of the output indices whose windows may cover input index i along an axis."""
     size, out, kernel, stride, pad, dilation = axis
     if ADAPTIVE:
         return i * out // size, vk.min(((i + 1) * out + size - 1) // size, out)
@@ -97,7 +121,7 @@ def covering(i, axis, ADAPTIVE: vk.Const[bool]):
 
 @vk.func
 def divisor_along(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
-    """Return the number of elements along an axis that a mean is divided by."""
+    """Return the number of elements of window i along an axis, for the divisor of a mean."""
     size, _, kernel, _, pad, _ = axis
     first, end, _ = bounds(i, axis, ADAPTIVE)
     if COUNT_PAD and not ADAPTIVE:
@@ -107,7 +131,10 @@ def divisor_along(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
 
 @vk.func
 def window_divisor(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
-    """Return the divisor of the mean at output index (o, p, q)."""
+    """Return the divisor of the mean at output index (o, p, q): `divisor` or, if it is 0, the number of elements.
+
+    `axes` has the tuple of six values for each axis.
+    """
     if divisor != 0:
         return divisor
     d, h = divisor_along(o, axes[0], ADAPTIVE, COUNT_PAD), divisor_along(p, axes[1], ADAPTIVE, COUNT_PAD)
@@ -116,10 +143,10 @@ def window_divisor(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: 
 
 @vk.func
 def unravel(e, a, b, c):
-    """Split the linear index e over (rest, a, b, c) into (rest, i, j, k)."""
-    k, rest = e % c, e // c
-    j, rest = rest % b, rest // b
-    return rest // a, rest % a, j, k
+    """Return the four coordinates of the linear index e of an array of shape (n, a, b, c), for any n."""
+    k, quotient = e % c, e // c
+    j, quotient = quotient % b, quotient // b
+    return quotient // a, quotient % a, j, k
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
@@ -138,9 +165,9 @@ def _max_pool(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = the maximum of each window, or NaN if it contains one.
+    """y = the maximum of each window, or NaN if it contains one; one invocation per window.
 
-    `at` = the index of the maximum in the channel, the first of equals.
+    `at` = the index of the maximum among the D * H * W elements of its channel; of equal elements, the first.
     """
     e = I(vk.global_id(0))
     if e >= count:
@@ -149,7 +176,7 @@ def _max_pool(
     d0, d_end, d_step = bounds(I(o), (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d)), ADAPTIVE)
     h0, h_end, h_step = bounds(I(p), (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h)), ADAPTIVE)
     w0, w_end, w_step = bounds(I(q), (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w)), ADAPTIVE)
-    best, found = A(-math.inf), I(-1)
+    best, best_index = A(-math.inf), I(-1)
     for t in range(taps_d):
         d = d0 + t * d_step
         for r in range(taps_h):
@@ -158,12 +185,12 @@ def _max_pool(
                 for s in range(taps_w):
                     w = w0 + s * w_step
                     if w >= 0 and w < w_end:
-                        here = (d * H + h) * W + w
-                        value = A(x[nc * (I(D) * H * W) + here])
-                        if value > best or value != value or found < 0:
-                            best, found = value, here
+                        index = (d * H + h) * W + w
+                        value = A(x[nc * (I(D) * H * W) + index])
+                        if value > best or value != value or best_index < 0:
+                            best, best_index = value, index
     y[e] = T(best)
-    at[e] = vk.i64(found)
+    at[e] = vk.i64(best_index)
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
@@ -175,14 +202,17 @@ def _max_pool_gradient(
     D: vk.i32, O: vk.i32, kernel_d: vk.i32, stride_d: vk.i32, pad_d: vk.i32, dilation_d: vk.i32,  # noqa: E741
     H: vk.i32, P: vk.i32, kernel_h: vk.i32, stride_h: vk.i32, pad_h: vk.i32, dilation_h: vk.i32,
     W: vk.i32, Q: vk.i32, kernel_w: vk.i32, stride_w: vk.i32, pad_w: vk.i32, dilation_w: vk.i32,
-    most_d: vk.i32,
-    most_h: vk.i32,
-    most_w: vk.i32,
+    windows_d: vk.i32,
+    windows_h: vk.i32,
+    windows_w: vk.i32,
     ADAPTIVE: vk.Const[bool],
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = for each input element, the sum of g over the windows whose maximum it is."""
+    """y = for each input element, the sum of g over the windows whose maximum it is.
+
+    g is the gradient of the output.
+    """
     e = I(vk.global_id(0))
     if e >= count:
         return
@@ -190,15 +220,15 @@ def _max_pool_gradient(
     o0, o_end = covering(I(d), (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d)), ADAPTIVE)
     p0, p_end = covering(I(h), (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h)), ADAPTIVE)
     q0, q_end = covering(I(w), (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w)), ADAPTIVE)
-    here = vk.i64(e - nc * (I(D) * H * W))
+    index = vk.i64(e - nc * (I(D) * H * W))
     total = A(0)
-    for t in range(most_d):
-        for r in range(most_h):
+    for t in range(windows_d):
+        for r in range(windows_h):
             if o0 + t < o_end and p0 + r < p_end:
                 row = ((nc * O + o0 + t) * P + p0 + r) * Q
-                for s in range(most_w):
+                for s in range(windows_w):
                     if q0 + s < q_end:
-                        if at[row + q0 + s] == here:
+                        if at[row + q0 + s] == index:
                             total += A(g[row + q0 + s])
     y[e] = T(total)
 
@@ -213,12 +243,12 @@ def _scatter_at_indices(
     out: vk.i32,
     I: vk.Const[object],  # noqa: E741
 ):
-    """Scatter g into the zero-initialized y at the indices from `max_pool`, which must be distinct."""
+    """Scatter g into the zero-initialized y at the indices `at`, which must be distinct within a channel."""
     e = I(vk.global_id(0))
     if e < count:
-        place = at[e]
-        if place >= 0:
-            y[I(e // out) * size + I(place)] = g[e]
+        index = at[e]
+        if index >= 0:
+            y[I(e // out) * size + I(index)] = g[e]
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
@@ -238,7 +268,7 @@ def _avg_pool(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = the mean of each window."""
+    """y = the mean of each window, by one invocation per window; the dilation is 1."""
     e = I(vk.global_id(0))
     if e >= count:
         return
@@ -271,16 +301,19 @@ def _avg_pool_gradient(
     D: vk.i32, O: vk.i32, kernel_d: vk.i32, stride_d: vk.i32, pad_d: vk.i32, dilation_d: vk.i32,  # noqa: E741
     H: vk.i32, P: vk.i32, kernel_h: vk.i32, stride_h: vk.i32, pad_h: vk.i32, dilation_h: vk.i32,
     W: vk.i32, Q: vk.i32, kernel_w: vk.i32, stride_w: vk.i32, pad_w: vk.i32, dilation_w: vk.i32,
-    most_d: vk.i32,
-    most_h: vk.i32,
-    most_w: vk.i32,
+    windows_d: vk.i32,
+    windows_h: vk.i32,
+    windows_w: vk.i32,
     divisor: vk.i32,
     ADAPTIVE: vk.Const[bool],
     COUNT_PAD: vk.Const[bool],
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = for each input element, the sum of g / divisor over the windows that cover it."""
+    """y = for each input element, the sum of g / divisor over the windows that cover it.
+
+    g is the gradient of the output.
+    """
     e = I(vk.global_id(0))
     if e >= count:
         return
@@ -292,13 +325,13 @@ def _avg_pool_gradient(
     p0, p_end = covering(h, height, ADAPTIVE)
     q0, q_end = covering(w, width, ADAPTIVE)
     total = A(0)
-    for t in range(most_d):
+    for t in range(windows_d):
         o = o0 + t
-        for r in range(most_h):
+        for r in range(windows_h):
             p = p0 + r
             if o < o_end and p < p_end:
                 row = ((nc * O + o) * P + p) * Q
-                for s in range(most_w):
+                for s in range(windows_w):
                     q = q0 + s
                     if q < q_end:
                         size = window_divisor(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)
@@ -316,23 +349,24 @@ def _gather_at_indices(
     out: vk.i32,
     I: vk.Const[object],  # noqa: E741
 ):
+    """y = the elements of x at the indices `at` of the same channel."""
     e = I(vk.global_id(0))
     if e < count:
         y[e] = x[vk.i64(e // out) * size + at[e]]
 
 
 def max_pool(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> None:
-    """Max pooling: y = the maxima, at = their indices in the channel's D * H * W elements (i64)."""
+    """Max pooling: y = the maximum of each window, at = its index among the D * H * W elements of its channel (i64)."""
     count = math.prod(y.shape)
     if count:
-        compared = accumulator_type(x.dtype) if x.dtype.is_float else vk.i64
+        compute_type = accumulator_type(x.dtype) if x.dtype.is_float else vk.i64
         _max_pool(flattened(x), flattened(y), flattened(at), count, *window.kernel_arguments(), *window.taps(),
-                window.adaptive, compared,
+                window.adaptive, compute_type,
                 index_type(x, y))  # fmt: skip
 
 
 def max_pool_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """Compute y = the gradient of the input of `max_pool`."""
+    """Compute y = the gradient of the input of `max_pool`, from g, the gradient of its output, and its indices `at`."""
     count = math.prod(y.shape)
     if count and g.device.caps.kind == "llvm-cpu" and not window.overlaps():
         # without overlapping windows, scattering to the indices is less work than gathering for each element
@@ -347,7 +381,10 @@ def max_pool_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: W
 
 
 def gather_at_indices(x: DeviceArray, at: DeviceArray, y: DeviceArray) -> None:
-    """Gather the elements of x (N * C, D, H, W) at the indices from `max_pool`; at and y have shape (N * C, O, P, Q)."""
+    """Gather elements of x at the indices from `max_pool`.
+
+    x is (N * C, D, H, W); at and y are (N * C, O, P, Q).
+    """
     count = math.prod(y.shape)
     if count:
         _gather_at_indices(
@@ -370,7 +407,7 @@ def avg_pool(x: DeviceArray, y: DeviceArray, window: Window) -> None:
 
 
 def avg_pool_gradient(g: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """Compute y = the gradient of the input of `avg_pool`."""
+    """Compute y = the gradient of the input of `avg_pool`, from g, the gradient of its output."""
     count = math.prod(y.shape)
     if count:
         _avg_pool_gradient(flattened(g), flattened(y), count, *window.kernel_arguments(), *window.covering(),

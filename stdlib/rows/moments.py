@@ -1,8 +1,8 @@
-"""Variance and log-sum-exp along rows, one workgroup per row.
+"""Variance and log-sum-exp along rows, one workgroup per row: the kernels of `var`, `std` and `logsumexp` of tensors.
 
-The caller reshapes arrays to three axes (a, b, r); rows run along r. Each kernel writes one value per row. The order of
-additions depends on the shape and the workgroup size SIZE alone, so results are deterministic. A NaN makes the result
-of its row NaN.
+The caller reshapes arrays to three axes (A, B, R); a row is a slice along the last axis. Each kernel writes one value
+per row. A workgroup has SIZE invocations; ACC is the type to which elements are converted. The order of additions
+depends on the shape and SIZE alone, so results are deterministic. A NaN makes the result of its row NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ U = TypeVar("U", bound=vk.Element)
 
 @functools.cache
 def variance(S: Any) -> Any:
-    """Return the variance kernel for a `divisor` scalar of type S."""
+    """Return the variance kernel whose scalar argument `divisor` has type S."""
 
     @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
     def variance(
@@ -33,13 +33,15 @@ def variance(S: Any) -> Any:
         ROOT: vk.Const[bool],
         SIZE: vk.Const[int],
     ):
-        """Divide the sum of squared deviations from the mean, accumulated in SUM, by `divisor`; with ROOT, take its
-        square root.
+        """y = the sum of squared deviations from the row's mean, divided by `divisor`; with ROOT, its square root.
 
-        Corrected two-pass algorithm: the squared sum of deviations, which is 0 up to rounding, is subtracted.
+        The mean is computed in ACC, the deviations are accumulated in the type SUM. Corrected two-pass algorithm: the
+        sum of deviations, which would be 0 without the rounding error of the mean, is squared, divided by the number of
+        elements and subtracted. A workgroup has SIZE invocations.
         """
         wg, lane, b, a = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
         n = x.shape[2]
+        # elements that are added to four independent accumulators, which hides latency; the others follow one by one
         whole = n // (4 * SIZE) * (4 * SIZE)
         s0, s1, s2, s3 = ACC(0), ACC(0), ACC(0), ACC(0)
         for start in range(0, whole, 4 * SIZE):
@@ -51,6 +53,7 @@ def variance(S: Any) -> Any:
         for r in range(whole + lane, n, SIZE):
             s0 += ACC(x[a, b, r])
         center = wg.sum((s0 + s1) + (s2 + s3)) / ACC(n)
+        # q: sums of squared deviations d from the mean, e: sums of the deviations
         q0, q1, q2, q3 = SUM(0), SUM(0), SUM(0), SUM(0)
         e0, e1, e2, e3 = SUM(0), SUM(0), SUM(0), SUM(0)
         for start in range(0, whole, 4 * SIZE):
@@ -75,9 +78,10 @@ def variance(S: Any) -> Any:
 
 @functools.cache
 def variance_in_registers(S: Any) -> Any:
-    """Return a variant of `variance` that reads each row once, for contiguous rows whose length is a multiple of 4.
+    """Return a variant of the `variance` kernel that reads each row once and keeps it in registers.
 
-    In its kernel, each of SIZE invocations keeps VECTORS vec4s of the row in registers.
+    For contiguous rows whose length is a multiple of 4. Each of SIZE invocations keeps VECTORS vec4s of the row. The
+    other parameters are those of `variance`.
     """
 
     @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
@@ -91,44 +95,48 @@ def variance_in_registers(S: Any) -> Any:
         SIZE: vk.Const[int],
         VECTORS: vk.Const[int],
     ):
+        """Variant of the kernel `variance`; each of SIZE invocations keeps VECTORS vec4s of the row in registers."""
         wg, lane, b, a = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
         n = vk.i32(x.shape[2])
-        held, total = (), ACC(0)
+        register_row, total = (), ACC(0)
         for i in vk.unroll(VECTORS):
             r, values = (i * SIZE + lane) * 4, (ACC(0), ACC(0), ACC(0), ACC(0))
             if r < n:
                 values = (ACC(x[a, b, r]), ACC(x[a, b, r + 1]), ACC(x[a, b, r + 2]), ACC(x[a, b, r + 3]))
-            held = held + (values,)
+            register_row = register_row + (values,)
         for i in vk.unroll(VECTORS):
-            total += (held[i][0] + held[i][1]) + (held[i][2] + held[i][3])
+            total += (register_row[i][0] + register_row[i][1]) + (register_row[i][2] + register_row[i][3])
         center = wg.sum(total) / ACC(n)
         squares, error = SUM(0), SUM(0)
         for i in vk.unroll(VECTORS):
             if (i * SIZE + lane) * 4 < n:
                 for k in vk.unroll(4):
-                    away = SUM(held[i][k] - center)
-                    squares, error = squares + away * away, error + away
-        off = wg.sum(error)  # 0 up to the rounding error of the mean
-        found = wg.sum(squares) - off * (off / SUM(n))
-        found = vk.where(found < 0, SUM(0), found) / SUM(divisor)
+                    deviation = SUM(register_row[i][k] - center)
+                    squares, error = squares + deviation * deviation, error + deviation
+        total_error = wg.sum(error)  # 0 up to the rounding error of the mean
+        result = wg.sum(squares) - total_error * (total_error / SUM(n))
+        result = vk.where(result < 0, SUM(0), result) / SUM(divisor)
         if lane == 0:
-            y[a, b] = U(vk.sqrt(found) if ROOT else found)
+            y[a, b] = U(vk.sqrt(result) if ROOT else result)
 
     return variance_held
 
 
 @vk.func
 def greater(x, y):
-    """Return the larger value. If `x` is NaN, return `y`: the NaN still shows in the sum computed afterwards."""
+    """Return the larger value, or `y` if `x` is NaN: `log_sum_exp` still becomes NaN through its sum."""
     return vk.where(x > y, x, y)
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
 def log_sum_exp(x: vk.In[T, "A B R"], y: vk.Out[U, "A B"], ACC: vk.Const[Any], SIZE: vk.Const[int]):
-    """Compute log(sum(exp(x))) along each row. Where the maximum is infinite, the result is that infinity."""
+    """Compute y = log(sum(exp(x))) along each row. If a row's maximum is infinite, the result is that infinity.
+
+    ACC is the type of sums; a workgroup of SIZE invocations processes a row.
+    """
     wg, lane, b, a = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
-    whole = n // (4 * SIZE) * (4 * SIZE)
+    whole = n // (4 * SIZE) * (4 * SIZE)  # elements reduced by four independent accumulators, as in `variance`
     m0, m1, m2, m3 = ACC(-math.inf), ACC(-math.inf), ACC(-math.inf), ACC(-math.inf)
     for start in range(0, whole, 4 * SIZE):
         r = start + lane
@@ -139,7 +147,7 @@ def log_sum_exp(x: vk.In[T, "A B R"], y: vk.Out[U, "A B"], ACC: vk.Const[Any], S
     for r in range(whole + lane, n, SIZE):
         m0 = greater(ACC(x[a, b, r]), m0)
     top = wg.max(greater(greater(m0, m1), greater(m2, m3)))
-    base = vk.where(vk.abs(top) == ACC(math.inf), ACC(0), top)
+    base = vk.where(vk.abs(top) == ACC(math.inf), ACC(0), top)  # inf - inf would be NaN
     s0, s1, s2, s3 = ACC(0), ACC(0), ACC(0), ACC(0)
     for start in range(0, whole, 4 * SIZE):
         r = start + lane

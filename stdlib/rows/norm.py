@@ -1,8 +1,13 @@
-"""Normalization: mean and variance of rows, normalized values, and the sums and values needed by gradients.
+"""Layer, RMS, batch, group and instance normalization: choose and launch the kernels, forward and backward.
 
-Arrays are dense. `Rows` describes the elements that share a mean and a variance; `AffineLayout` maps an element to its
-statistics and weights. Statistics are computed in f32 (f64 for f64); variances are sums of squared deviations from the
-mean. Long rows are split into chunks whose results are combined in a fixed order.
+`vkjit.tensor.nn.norm` calls these functions. The kernels are in `norm_per_row`, for rows that one invocation or
+workgroup can process, and in `norm_chunks`, for rows of any length, which are split into chunks whose results are
+combined in a fixed order.
+
+Arrays are dense. `Rows` describes the sets of elements that share a mean and a variance (the statistics);
+`AffineLayout` maps an element to its statistics and its weight. Statistics are computed in f32 (f64 for f64), variances
+from the squared deviations from the mean. `scale` is always 1 / sqrt(variance + epsilon) of each row, and "the
+normalized x" is (x - mean) * scale.
 """
 
 from __future__ import annotations
@@ -34,7 +39,10 @@ __all__ = [
 ]
 
 CPU_SEGMENT = 8
-"""Elements normalized per invocation on devices of class "cpu". GPUs use one, so that accesses are coalesced."""
+"""Adjacent elements that an invocation of `norm_chunks.normalize` normalizes on devices of class "cpu".
+
+GPUs use one, so that accesses are coalesced.
+"""
 MAX_ELEMENTS_PER_INVOCATION = 32
 """Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
 MIN_ROWS_PER_INVOCATION_KERNEL = 64
@@ -43,8 +51,9 @@ MIN_ROWS_PER_INVOCATION_KERNEL = 64
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`count` rows of `outer * inner` elements; element (row, i, j) is at `row * step + i * outer_step + j *
-    inner_step`.
+    """Sets of elements that share a mean and a variance: `count` rows of `outer * inner` elements.
+
+    Element (i, j) of a row is at the offset `row * step + i * outer_step + j * inner_step` in the flattened array.
     """
 
     count: int
@@ -68,11 +77,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class AffineLayout:
-    """Mapping from elements to statistics and weights, with the array viewed as `rows` rows of `length` elements.
+    """Mapping from elements to their statistics and weights, with the array viewed as `rows` rows of `length` elements.
 
-    If `per_element` (layer norm), each row has one mean, and each of its elements has its own weight. Otherwise each
-    row is a channel of a sample: row l is channel c = l % channels of sample n = l // channels; its weight has index c,
-    its statistics have index n * sample_stride + c // channels_per_statistic.
+    If `per_element` (layer and RMS norm), each row has its own statistics, and element j of a row has weight j.
+    Otherwise each row is a channel of a sample: row r is channel c = r % channels of sample n = r // channels. Its
+    weight has index c, and its statistics have index n * sample_stride + c // channels_per_statistic.
     """
 
     rows: int
@@ -90,18 +99,23 @@ def _sizes(x: DeviceArray, *values: int) -> list[Any]:
 
 
 def _scalar(x: DeviceArray, value: float) -> Any:
+    """Convert a float to the accumulator type of x."""
     return np.asarray(value, accumulator_type(x.dtype).numpy)
 
 
 def _chunk_shape(rows: Rows, kind: str) -> tuple[int, int]:
-    """Return the number of elements along the outer and the inner axis of a row that form one chunk."""
+    """Return the extents (outer, inner) of a chunk of a row, for the device class `kind`.
+
+    Chunks are small enough that loops stay short (class "cpu") and that there are enough chunks to keep the device
+    busy.
+    """
     if kind == "cpu":
-        most = min(MAX_CPU_ITERATIONS // 4, max(256, vk.cdiv(rows.count * rows.length, 256)))
+        max_elements = min(MAX_CPU_ITERATIONS // 4, max(256, vk.cdiv(rows.count * rows.length, 256)))
     else:
-        most = max(4096, vk.cdiv(rows.count * rows.length, 2048))
-    if rows.inner >= most:
-        return 1, most
-    return max(1, min(rows.outer, most // rows.inner)), rows.inner
+        max_elements = max(4096, vk.cdiv(rows.count * rows.length, 2048))
+    if rows.inner >= max_elements:
+        return 1, max_elements
+    return max(1, min(rows.outer, max_elements // rows.inner)), rows.inner
 
 
 def moments(
@@ -109,23 +123,24 @@ def moments(
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """Return the mean, the variance and 1 / sqrt(variance + epsilon) of each row.
 
-    Without `center` the mean counts as 0, and the variance is the mean square. `x` is dense and not empty.
+    Without `center` (RMS norm) the mean is 0, and the variance is the mean square. `x` is dense and not empty.
     """
     rows = rows.with_longer_axis_inner()
     dtype, device = accumulator_type(x.dtype), x.device
     kind = row_kernel_class(device)
-    cuts = _chunk_shape(rows, kind)
-    chunks = vk.cdiv(rows.outer, cuts[0]) * vk.cdiv(rows.inner, cuts[1])
+    chunk_shape = _chunk_shape(rows, kind)
+    chunks = vk.cdiv(rows.outer, chunk_shape[0]) * vk.cdiv(rows.inner, chunk_shape[1])
     means, squares = (scratch((rows.count, chunks), dtype, device) for _ in range(2))
-    sizes = _sizes(x, rows.outer, rows.inner, rows.step, rows.outer_step, rows.inner_step, *cuts)
+    sizes = _sizes(x, rows.outer, rows.inner, rows.step, rows.outer_step, rows.inner_step, *chunk_shape)
     if kind == "cpu":
         kernels.chunk_moments(flattened(x), means, squares, *sizes, center)
     else:
+        # loop over both axes if one row of the chunk occupies the workgroup; else over the flattened chunk
         kernels.chunk_moments_workgroup(
-            flattened(x), means, squares, *sizes, center, cuts[0] == 1 or cuts[1] >= kernels.GROUP
+            flattened(x), means, squares, *sizes, center, chunk_shape[0] == 1 or chunk_shape[1] >= kernels.GROUP
         )
     mean, variance, scale = (scratch((rows.count,), dtype, device) for _ in range(3))
-    sizes = _sizes(x, rows.outer, rows.inner, *cuts)
+    sizes = _sizes(x, rows.outer, rows.inner, *chunk_shape)
     kernels.combine_moments(means, squares, mean, variance, scale, _scalar(x, epsilon), *sizes, center)
     return mean, variance, scale
 
@@ -136,7 +151,7 @@ def update_running(running: DeviceArray, batch: DeviceArray, running_weight: flo
 
 
 def _segments(affine: AffineLayout, x: DeviceArray) -> tuple[int, int]:
-    """Return (segments per row, elements per segment)."""
+    """Return (segments per row, elements per segment); an invocation processes one segment."""
     size = CPU_SEGMENT if device_class(x.device) == "cpu" else 1
     return vk.cdiv(affine.length, size), size
 
@@ -150,9 +165,13 @@ def normalize(
     y: DeviceArray,
     affine: AffineLayout,
 ) -> None:
-    """Compute y = (x - mean) * scale * weight + bias. `mean`, `weight` and `bias` are omitted where None."""
+    """Compute y = (x - mean) * scale * weight + bias. Terms whose array is None are omitted.
+
+    `affine` maps each element to its index in `mean` and `scale`, and to that in `weight` and `bias`.
+    """
     if 0 in y.shape:
         return
+    # an array that is None is replaced by `scale` as a placeholder, which the kernel doesn't read
     segments, size = _segments(affine, x)
     kernels.normalize(
         flattened(x), scale if mean is None else mean, scale, scale if weight is None else weight,
@@ -163,20 +182,22 @@ def normalize(
 
 
 def _matrix(x: DeviceArray, affine: AffineLayout) -> DeviceArray:
+    """View a dense array as a matrix (rows, length)."""
     return DeviceArray(x.buffer, x.offset, x.dtype, (affine.rows, affine.length), (affine.length, 1))
 
 
 def _register_plan(affine: AffineLayout) -> tuple[int, int] | None:
-    """Return (elements per invocation, invocations) of a workgroup that keeps a row in registers; None if it is too
-    long.
+    """Return (elements per invocation, invocations) for a workgroup that keeps a row in registers.
+
+    None if the row is too long for that.
     """
     size = next((s for s, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if affine.length <= limit), 512)
-    held = vk.cdiv(affine.length, size)
-    return (held, size) if held <= MAX_ELEMENTS_PER_INVOCATION else None
+    per_invocation = vk.cdiv(affine.length, size)
+    return (per_invocation, size) if per_invocation <= MAX_ELEMENTS_PER_INVOCATION else None
 
 
 def _use_invocation_per_row(affine: AffineLayout) -> bool:
-    """True if one invocation per row is efficient on a software driver."""
+    """True if one invocation per row is efficient on a software driver: rows are many and not too long."""
     return affine.rows >= MIN_ROWS_PER_INVOCATION_KERNEL and affine.length <= MAX_CPU_ITERATIONS // 4
 
 
@@ -190,12 +211,15 @@ def normalize_rows(
     *,
     center: bool,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Normalize each row of `x` into `y`; return the mean and 1 / standard deviation of each row. `x` is not empty."""
+    """Compute y, the layer norm of each row of x (without `center` the RMS norm); return each row's mean and scale.
+
+    `scale` is 1 / sqrt(variance + epsilon). `affine.per_element` is true, and x isn't empty.
+    """
     dtype, device = accumulator_type(x.dtype), x.device
     mean, scale = (scratch((affine.rows,), dtype, device) for _ in range(2))
     eps_scalar = _scalar(x, epsilon)
     flags = (weight is not None, bias is not None, center)
-    factors, offsets = scale if weight is None else weight, scale if bias is None else bias
+    factors, offsets = scale if weight is None else weight, scale if bias is None else bias  # `scale` as placeholder
     register_plan = _register_plan(affine)
     if row_kernel_class(device) == "gpu" and register_plan is not None:
         norm_per_row.norm_per_workgroup(
@@ -221,10 +245,11 @@ def row_gradient(
     y: DeviceArray,
     affine: AffineLayout,
 ) -> None:
-    """Compute y = the gradient of the input of `normalize_rows` from `g`, the gradient of its output. `mean` is None for
-    uncentered rows.
+    """Compute y, the gradient of the input x of `normalize_rows`, from g, the gradient of its output.
+
+    `mean` and `scale` are the results of `normalize_rows`; `mean` is None if it wasn't subtracted (RMS norm).
     """
-    factors, center = scale if weight is None else weight, scale if mean is None else mean
+    factors, center = scale if weight is None else weight, scale if mean is None else mean  # `scale` as placeholder
     flags, register_plan, kind = (
         (weight is not None, mean is not None),
         _register_plan(affine),
@@ -248,7 +273,10 @@ def gradient_sums(
     weight: DeviceArray | None,
     affine: AffineLayout,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return per-row sums of g (times the weight if `per_element`) and of the same terms times the normalized x."""
+    """Return two sums for each row: that of the gradients g, and that of g times the normalized x.
+
+    If `affine.per_element`, g is first multiplied by the weight. `mean` is None if it wasn't subtracted.
+    """
     dtype, device = accumulator_type(g.dtype), g.device
     arrays = (flattened(g), flattened(x), scale if mean is None else mean, scale, scale if weight is None else weight)
     flags = (affine.per_element, weight is not None, mean is not None)
@@ -257,15 +285,15 @@ def gradient_sums(
         sums = scratch((1, 2, affine.rows), dtype, device)
         kernels.row_gradient_sums(*arrays, sums, *_sizes(g, affine.rows, *layout), *flags)
         return _sum_chunks(sums)
-    cut = min(affine.length, MAX_CPU_ITERATIONS // 2, max(256, vk.cdiv(affine.rows * affine.length, 256)))
-    chunks = vk.cdiv(affine.length, cut)
+    chunk_length = min(affine.length, MAX_CPU_ITERATIONS // 2, max(256, vk.cdiv(affine.rows * affine.length, 256)))
+    chunks = vk.cdiv(affine.length, chunk_length)
     sums = scratch((chunks, 2, affine.rows), dtype, device)
-    kernels.chunk_gradient_sums(*arrays, sums, *_sizes(g, affine.rows, chunks, cut, *layout), *flags)
+    kernels.chunk_gradient_sums(*arrays, sums, *_sizes(g, affine.rows, chunks, chunk_length, *layout), *flags)
     return _sum_chunks(sums)
 
 
 def _sum_chunks(parts: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Add up `parts` (chunks, 2, length) over the chunks; return both sums."""
+    """Sum `parts`, of shape (chunks, 2, length), over the chunks; return the two results of shape (length,)."""
     total = parts
     if parts.shape[0] > 1:
         total = scratch((1, *parts.shape[1:]), parts.dtype, parts.device)
@@ -279,14 +307,17 @@ def _sum_chunks(parts: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
 def column_sums(
     g: DeviceArray, x: DeviceArray, mean: DeviceArray | None, scale: DeviceArray, affine: AffineLayout
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return per-column sums over all rows of g, and of g times the normalized x: the gradients of bias and weight."""
+    """Return two sums over all rows, for each column: that of g, and that of g times the normalized x.
+
+    They are the gradients of the bias and of the weight of `normalize_rows`, from g, the gradient of its output.
+    """
     dtype, device = accumulator_type(g.dtype), g.device
-    chunks_wanted = max(1, vk.cdiv(4096 if device_class(device) == "cpu" else 131_072, affine.length))
-    cut = max(1, min(vk.cdiv(affine.rows, chunks_wanted), MAX_CPU_ITERATIONS // 4))
-    sums = scratch((vk.cdiv(affine.rows, cut), 2, affine.length), dtype, device)
+    target_chunks = max(1, vk.cdiv(4096 if device_class(device) == "cpu" else 131_072, affine.length))
+    rows_per_chunk = max(1, min(vk.cdiv(affine.rows, target_chunks), MAX_CPU_ITERATIONS // 4))
+    sums = scratch((vk.cdiv(affine.rows, rows_per_chunk), 2, affine.length), dtype, device)
     center = scale if mean is None else mean
     kernels.column_gradient_sums(
-        _matrix(g, affine), _matrix(x, affine), center, scale, sums, *_sizes(g, cut), mean is not None
+        _matrix(g, affine), _matrix(x, affine), center, scale, sums, *_sizes(g, rows_per_chunk), mean is not None
     )
     return _sum_chunks(sums)
 
@@ -305,7 +336,8 @@ def gradient(
 ) -> None:
     """Compute y = scale * (g * weight - (shift + normalized x * slope) * inverse_count), the gradient of x.
 
-    `shift` and `slope` are the sums from `gradient_sums`, `inverse_count` is 1 / the number of summed elements.
+    `shift` and `slope` are the two sums of `gradient_sums`, `inverse_count` is 1 / the number of elements in each. If
+    `mean` is None (RMS norm), the term with `shift` is omitted.
     """
     if 0 in y.shape:
         return

@@ -1,10 +1,17 @@
-"""Normalization kernels for arrays of any size: chunk statistics, their combination, normalized values and gradients.
+"""Normalization kernels for rows of any length: chunk statistics, their combination, normalized values and gradients.
 
-Arrays are dense and flattened to one axis. The scalars of `norm.Rows` and `norm.AffineLayout` map elements to statistics and
-weights. Sizes have type I, i32 where all offsets fit. Statistics have type A, f32 or f64.
+`norm` launches them. Arrays are dense and mostly flattened to one axis. In `chunk_moments` and `combine_moments`, the
+sizes and steps are the fields of `norm.Rows`, and a chunk is a block of `outer_cut` x `inner_cut` elements of a row. In
+the other kernels, the array is `lines` rows of `length` elements, and `channels`, `stride` and `share` are the fields
+`channels`, `sample_stride` and `channels_per_statistic` of `norm.AffineLayout`, which map a row to its statistics and
+weight.
 
-The Consts WEIGHT and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is true if the
-mean is subtracted, and PER_ELEMENT is `norm.AffineLayout.per_element`.
+`mean` and `scale` are the mean and 1 / sqrt(variance + epsilon); "the normalized x" is (x - mean) * scale. g is the
+gradient of the normalization's output. All sizes have type I, which is i32 if all offsets fit, else i64. Statistics and
+sums have type A, f32 or f64.
+
+The Consts WEIGHT and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is true
+if the mean is subtracted, and PER_ELEMENT is `norm.AffineLayout.per_element`.
 """
 
 from __future__ import annotations
@@ -36,19 +43,24 @@ A = TypeVar("A", bound=vk.Element)
 I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of sizes and offsets
 
 LOCAL = 64
+"""Invocations per workgroup of the kernels in which each invocation works alone."""
 GROUP = 128
-"""Invocations of a workgroup that sums one row."""
+"""Invocations of a workgroup that sums one row or chunk."""
 BLOCK = 32
-"""Terms that are summed before the partial sum is added to the total: rounding error grows with the number of blocks
-only.
+"""Number of terms that are summed before their sum is added to the total.
+
+The rounding error thus grows with the number of blocks instead of the number of terms.
 """
 
 
 @vk.func
 def chunk_bounds(chunk, outer, inner, outer_cut, inner_cut):
-    """Return (first outer index, outer count, first inner index, inner count) of a chunk of a row."""
-    across = (inner + inner_cut - 1) // inner_cut
-    i, j = chunk // across * outer_cut, chunk % across * inner_cut
+    """Return (first outer index, outer count, first inner index, inner count) of the chunk with the given number.
+
+    A row of `outer` x `inner` elements consists of chunks of `outer_cut` x `inner_cut`; the last ones may be smaller.
+    """
+    chunks_across = (inner + inner_cut - 1) // inner_cut
+    i, j = chunk // chunks_across * outer_cut, chunk % chunks_across * inner_cut
     return i, vk.min(outer - i, outer_cut), j, vk.min(inner - j, inner_cut)
 
 
@@ -66,11 +78,15 @@ def chunk_moments(
     inner_cut: I,
     CENTER: vk.Const[bool],
 ):
-    """Compute the mean of each chunk and the sum of squared deviations from it; without CENTER the mean is 0."""
+    """Compute each chunk's mean, and in `squares` the sum of squared deviations from it, one invocation per chunk.
+
+    Without CENTER, 0 is used as the mean. The other parameters are described in the module docstring.
+    """
     e = I(vk.global_id(0))
     if e >= mean.shape[0] * mean.shape[1]:
         return
     row, chunk = e // I(mean.shape[1]), e % I(mean.shape[1])
+    # the chunk is `rows` x `columns` elements, from (i0, j0) on
     i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
     base = row * step + i0 * outer_step + j0 * inner_step
     center = A(0)
@@ -98,10 +114,11 @@ def chunk_moments(
 @vk.func
 def sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A: vk.Const[object], NESTED: vk.Const[bool],
              SQUARES: vk.Const[bool]):  # fmt: skip
-    """Return one invocation's share of the sum of x - center, or of its square, over a chunk; GROUP invocations share a
-    chunk.
+    """Return an invocation's part of the sum over a chunk of x - center, or with SQUARES of (x - center)**2.
 
-    NESTED: invocations are distributed along the inner axis.
+    The GROUP invocations of a workgroup share the chunk of `rows` x `columns` elements, which starts at offset `base`.
+    With NESTED they are distributed along the inner axis, else over the flattened chunk, for inner axes shorter than
+    GROUP. A is the accumulator type.
     """
     total = A(0)
     if NESTED:
@@ -135,7 +152,10 @@ def chunk_moments_workgroup(
     CENTER: vk.Const[bool],
     NESTED: vk.Const[bool],
 ):
-    """Variant of `chunk_moments` with one workgroup per chunk."""
+    """Variant of `chunk_moments` with one workgroup per chunk. NESTED is explained at `sum_over`.
+
+    The other parameters are described in the module docstring.
+    """
     wg, lane = vk.workgroup(), I(vk.local_id(0))
     row, chunk = I(vk.group_id(0)), I(vk.group_id(1))
     i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
@@ -167,7 +187,9 @@ def combine_moments(
 ):
     """Combine the chunks of each row in order into its mean, population variance and 1 / sqrt(variance + epsilon).
 
-    Uses the parallel update formula of Chan et al.: delta^2 * count_a * count_b / (count_a + count_b).
+    Two parts with sums of squared deviations s_a and s_b and means that differ by delta are combined by the formula of
+    Chan et al.: s_a + s_b + delta^2 * count_a * count_b / (count_a + count_b). The parameters are described in the
+    module docstring.
     """
     row = vk.global_id(0)
     center, total, count = means[row, 0], squares[row, 0], A(0)
@@ -189,14 +211,14 @@ def combine_moments(
 
 @vk.kernel(over="running", debug=False)
 def update_running(running: vk.InOut[T, "N"], found: vk.In[A, "N"], keep: A, take: A):
-    """Update running statistics: running = keep * running + take * found."""
+    """Update running statistics with those of a batch, `found`: running = keep * running + take * found."""
     i = vk.global_id(0)
     running[i] = T(keep * A(running[i]) + take * found[i])
 
 
 @vk.func
 def statistic_index(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
-    """Return the index of the statistics of row `line`."""
+    """Return the index of the statistics of row `line`; the other parameters are described in the module docstring."""
     if PER_ELEMENT:
         return line
     return line // channels * stride + line % channels // share
@@ -222,16 +244,20 @@ def normalize(
     CENTER: vk.Const[bool],
     SIZE: vk.Const[int],
 ):
-    """Compute y = (x - mean) * scale * weight + bias, SIZE elements of a row per invocation."""
+    """Compute y = (x - mean) * scale * weight + bias.
+
+    Each row is divided into `segments` segments of SIZE elements, one per invocation. The other parameters are
+    described in the module docstring.
+    """
     e = I(vk.global_id(0))
     line = e // segments
     if line >= lines:
         return
     first = (e - line * segments) * SIZE
-    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
-    center, factor = A(0), scale[at]
+    statistic = statistic_index(line, channels, stride, share, PER_ELEMENT)
+    center, factor = A(0), scale[statistic]
     if CENTER:
-        center = mean[at]
+        center = mean[statistic]
     w, b = A(1), A(0)
     if not PER_ELEMENT:
         if WEIGHT:
@@ -267,17 +293,19 @@ def chunk_gradient_sums(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Sum g, and g times the normalized x, over the chunks of each row; with PER_ELEMENT, g is first multiplied by the
-    weight.
+    """Compute two sums for each chunk of `cut` elements of a row.
+
+    sums[:, 0] is the sum of g, sums[:, 1] that of g times the normalized x. With PER_ELEMENT, g is first multiplied by
+    the weight. One invocation per chunk. The other parameters are described in the module docstring.
     """
     e = I(vk.global_id(0))
     if e >= lines * chunks:
         return
     line, chunk = e % lines, e // lines
-    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
+    statistic = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center = A(0)
     if CENTER:
-        center = mean[at]
+        center = mean[statistic]
     total, product = A(0), A(0)
     trips = vk.min(length - chunk * cut, cut)
     base = line * length + chunk * cut
@@ -292,7 +320,7 @@ def chunk_gradient_sums(
         total += part
         product += part_product
     sums[chunk, 0, line] = total
-    sums[chunk, 1, line] = product * scale[at]
+    sums[chunk, 1, line] = product * scale[statistic]
 
 
 @vk.kernel(groups=lambda lines: int(lines), local=GROUP, debug=False)
@@ -312,12 +340,15 @@ def row_gradient_sums(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Variant of `chunk_gradient_sums` with one workgroup per row."""
+    """Variant of `chunk_gradient_sums` with one workgroup per row, so that a row is one chunk.
+
+    The parameters are described in the module docstring.
+    """
     wg, lane, line = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
-    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
+    statistic = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center = A(0)
     if CENTER:
-        center = mean[at]
+        center = mean[statistic]
     total, product = A(0), A(0)
     for j in range(lane, length, GROUP):
         slope = A(g[line * length + j])
@@ -328,7 +359,7 @@ def row_gradient_sums(
     total, product = wg.sum(total), wg.sum(product)
     if lane == 0:
         sums[0, 0, line] = total
-        sums[0, 1, line] = product * scale[at]
+        sums[0, 1, line] = product * scale[statistic]
 
 
 @vk.kernel(groups=lambda sums: (vk.cdiv(sums.shape[2], LOCAL), sums.shape[0], 1), local=LOCAL, debug=False)
@@ -341,7 +372,11 @@ def column_gradient_sums(
     cut: I,
     CENTER: vk.Const[bool],
 ):
-    """For each column, sum g and g times the normalized x over blocks of `cut` rows."""
+    """Compute two sums over a chunk of `cut` rows for each column.
+
+    sums[:, 0] is the sum of g, sums[:, 1] that of g times the normalized x. The other parameters are described in the
+    module docstring.
+    """
     j, chunk = I(vk.global_id(0)), I(vk.group_id(1))
     if j >= g.shape[1]:
         return
@@ -379,18 +414,21 @@ def gradient_values(
     CENTER: vk.Const[bool],
     SIZE: vk.Const[int],
 ):
-    """Compute y = scale * (g * weight - shift * over - normalized x * slope * over); without CENTER there is no shift
-    term.
+    """Compute y = scale * (g * weight - shift * over - normalized x * slope * over), the gradient of the input.
+
+    `shift` and `slope` are the sums of g and of g times the normalized x, `over` is 1 / their number of elements.
+    Without CENTER the term with `shift` is omitted. Each row is divided into `segments` segments of SIZE elements, one
+    per invocation. The other parameters are described in the module docstring.
     """
     e = I(vk.global_id(0))
     line = e // segments
     if line >= lines:
         return
     first = (e - line * segments) * SIZE
-    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
-    center, offset, factor, rate = A(0), A(0), scale[at], slope[at] * over
+    statistic = statistic_index(line, channels, stride, share, PER_ELEMENT)
+    center, offset, factor, rate = A(0), A(0), scale[statistic], slope[statistic] * over
     if CENTER:
-        center, offset = mean[at], shift[at] * over
+        center, offset = mean[statistic], shift[statistic] * over
     w = A(1)
     if WEIGHT and not PER_ELEMENT:
         w = A(weight[line % channels])

@@ -1,9 +1,11 @@
 """Layer and RMS norm kernels that process each row with one invocation or one workgroup, forward and backward.
 
-Matrices have shape (lines, length): one row per line, normalized along its length, with weight and bias of shape
-(length,). The forward kernels also store the mean and 1 / standard deviation of each row, which the gradients take. On
-GPUs a workgroup of SIZE invocations keeps a row in registers, HELD elements per invocation, and reads it once. WEIGHT
-and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER: the mean is subtracted.
+`norm` launches them. Matrices have shape (lines, length): `lines` rows of `length` elements, each normalized by its own
+mean and variance, with weight and bias of shape (length,). The forward kernels also store `mean`, and `scale`, which is
+1 / sqrt(variance + epsilon), for each row; the gradient kernels need both. In the kernels with one workgroup per row,
+SIZE invocations keep the row in registers, ITEMS elements each, and read it once. WEIGHT and BIAS are true if there is a
+weight or bias; otherwise the array is a placeholder. CENTER is true if the mean is subtracted (layer norm), false for
+RMS norm.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def norm_per_invocation(
     BIAS: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Compute y = (x - mean) * scale * weight + bias, one invocation per row."""
+    """Compute y = (x - mean) * scale * weight + bias, one invocation per row.
+
+    WEIGHT, BIAS and CENTER are described in the module docstring.
+    """
     line = vk.i32(vk.global_id(0))
     if line >= x.shape[0]:
         return
@@ -81,14 +86,17 @@ def norm_per_workgroup(
     WEIGHT: vk.Const[bool],
     BIAS: vk.Const[bool],
     CENTER: vk.Const[bool],
-    HELD: vk.Const[int],
+    ITEMS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Variant of `norm_per_invocation` with one workgroup per row."""
+    """Variant of `norm_per_invocation` with one workgroup per row.
+
+    The parameters are described in the module docstring.
+    """
     wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
     held, total = (), A(0)
-    for i in vk.unroll(HELD):
+    for i in vk.unroll(ITEMS):
         value = A(0)
         if lane + i * SIZE < length:
             value = A(x[line, lane + i * SIZE])
@@ -98,11 +106,11 @@ def norm_per_workgroup(
     if CENTER:
         center = wg.sum(total) / A(length)
     total = A(0)
-    for i in vk.unroll(HELD):
+    for i in vk.unroll(ITEMS):
         distance = vk.where(lane + i * SIZE < length, held[i] - center, 0)
         total += distance * distance
     factor = 1 / vk.sqrt(wg.sum(total) / A(length) + epsilon)
-    for i in vk.unroll(HELD):
+    for i in vk.unroll(ITEMS):
         j = lane + i * SIZE
         if j < length:
             value = (held[i] - center) * factor
@@ -127,7 +135,10 @@ def gradient_per_invocation(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Compute y = the gradient of x from g, the gradient of the normalized values, one invocation per row."""
+    """Compute y, the gradient of x, from g, the gradient of the forward kernel's output: one invocation per row.
+
+    WEIGHT and CENTER are described in the module docstring.
+    """
     line = vk.i32(vk.global_id(0))
     if line >= g.shape[0]:
         return
@@ -166,17 +177,20 @@ def gradient_per_workgroup(
     y: vk.Out[R, "lines length"],
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
-    HELD: vk.Const[int],
+    ITEMS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Variant of `gradient_per_invocation` with one workgroup per row."""
+    """Variant of `gradient_per_invocation` with one workgroup per row.
+
+    The parameters are described in the module docstring.
+    """
     wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     center, factor = A(0), scale[line]
     if CENTER:
         center = mean[line]
     slopes, values, total, product = (), (), A(0), A(0)
-    for i in vk.unroll(HELD):
+    for i in vk.unroll(ITEMS):
         j = lane + i * SIZE
         slope, value = A(0), A(0)
         if j < length:
@@ -189,7 +203,7 @@ def gradient_per_workgroup(
     rate, offset = wg.sum(product) / A(length), A(0)
     if CENTER:
         offset = wg.sum(total) / A(length)
-    for i in vk.unroll(HELD):
+    for i in vk.unroll(ITEMS):
         j = lane + i * SIZE
         if j < length:
             y[line, j] = R(factor * (slopes[i] - offset - values[i] * rate))

@@ -1,10 +1,19 @@
-"""Reductions along the last of three axes: y[a, b] = FINISH(COMBINE over r of LOAD(x[a, b, r])).
+"""Reductions, argmin and argmax along the last of three axes: y[a, b] = FINISH(COMBINE over r of LOAD(x[a, b, r])).
 
-The caller reshapes arrays, of any strides, to three axes and chooses how elements are loaded, combined and finished,
-and the accumulator type ACC. LOAD takes elements converted to type IN, and accumulators start from INIT. The order of
-combination depends on the shape alone, so results are deterministic. `reduce_per_invocation` reduces a row with one
-invocation, `reduce_per_subgroup` with one subgroup, `reduce_per_workgroup` and `reduce_by_shuffles` with one
-workgroup: the former finishes with a tree in shared memory, the latter with subgroup shuffles.
+`vkjit.tensor.ops.reduction_launch` reshapes arrays, of any strides, to three axes (A, B, R), and chooses the kernel and
+its compile-time parameters. A row is a slice along the last axis. The parameters of the reductions:
+
+- LOAD(x) maps an element, converted to type IN, to the value to reduce.
+- COMBINE(x, y) combines two values of the accumulator type ACC; INIT is its identity, from which accumulators start.
+- FINISH(x, count) maps the reduced value to the result; `count` is the argument `total`, the number of elements that it
+  combines. That is more than the length of a row of x if x holds the partial results of a longer row.
+
+The order of combination depends on the shape alone, so results are deterministic. `reduce_per_invocation` reduces a row
+with one invocation, `reduce_per_subgroup` with one subgroup, `reduce_per_workgroup` and `reduce_by_shuffles` with one
+workgroup. `reduce_per_workgroup` finishes with a tree in shared memory, `reduce_by_shuffles` with subgroup shuffles.
+
+The argmin and argmax kernels (`arg_reduce_*`) take the function REPLACES, `replaces_minimum` or `replaces_maximum`, and
+compare elements converted to type IN. They return the lowest index of the minimum or maximum; a NaN counts as both.
 """
 
 from __future__ import annotations
@@ -31,7 +40,10 @@ U = TypeVar("U", bound=vk.Element)
 GROUP = 256
 """Invocations of a workgroup that reduces one row."""
 ELEMENTS_PER_ITERATION = 4 * GROUP
-"""Elements that a workgroup loads per iteration."""
+"""Elements that a workgroup loads as one vec4 per invocation."""
+
+
+# -- functions for the parameters LOAD, COMBINE and FINISH
 
 
 @vk.func
@@ -102,7 +114,11 @@ def reduce_per_invocation(
     ACC: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Reduce each row by one invocation, with four accumulators; rows have at most LIMIT elements."""
+    """Reduce each row by one invocation, with four accumulators.
+
+    The caller guarantees that rows have at most LIMIT elements. The constant bounds the loop for drivers that stop long
+    ones. The other parameters are described in the module docstring.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     n = vk.min(x.shape[2], LIMIT)
     whole = n // 4
@@ -120,7 +136,7 @@ def reduce_per_invocation(
 
 @vk.func
 def load_vec4(x, a, b, r):
-    """Return elements r to r + 3 of a row."""
+    """Load the elements r to r + 3 of the row x[a, b]."""
     return x[a, b, r], x[a, b, r + 1], x[a, b, r + 2], x[a, b, r + 3]
 
 
@@ -134,11 +150,14 @@ def combine_vec4(
     IN: vk.Const[Any],
     ACC: vk.Const[Any],
 ):
-    """Return the four accumulators combined with values[first], ..., values[first + 3]."""
-    made = ()
+    """Return the four accumulators `sums`, each combined with one of values[first], ..., values[first + 3].
+
+    LOAD, COMBINE, IN and ACC are described in the module docstring.
+    """
+    updated = ()
     for k in vk.unroll(4):
-        made = made + (COMBINE(sums[k], ACC(LOAD(IN(values[first + k])))),)
-    return made
+        updated = updated + (COMBINE(sums[k], ACC(LOAD(IN(values[first + k])))),)
+    return updated
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=GROUP, debug=False)
@@ -153,13 +172,17 @@ def reduce_per_workgroup(
     IN: vk.Const[Any],
     ACC: vk.Const[Any],
 ):
-    """One workgroup per row: each invocation loads vec4s into four accumulators; a tree in shared memory combines the
-    rest.
+    """Reduce each row by one workgroup of GROUP invocations.
+
+    Each invocation loads vec4s and combines their elements with four accumulators. A tree reduction in shared memory
+    then combines the results of the invocations. The parameters are described in the module docstring.
     """
     shared = vk.shared(ACC, GROUP)
     lane, b, a = vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
+    # Elements before `long` are loaded as four vec4s per iteration, those before `whole` as one, the remaining ones
+    # singly.
     long, whole = (
         n // (4 * ELEMENTS_PER_ITERATION) * (4 * ELEMENTS_PER_ITERATION),
         n // ELEMENTS_PER_ITERATION * ELEMENTS_PER_ITERATION,
@@ -172,10 +195,10 @@ def reduce_per_workgroup(
             sums = combine_vec4(sums, vectors, 4 * q, LOAD, COMBINE, IN, ACC)
     for start in range(long, whole, ELEMENTS_PER_ITERATION):
         sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
-    total_here = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
+    partial = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
     for r in range(whole + lane, n, GROUP):
-        total_here = COMBINE(total_here, ACC(LOAD(IN(x[a, b, r]))))
-    shared[lane] = total_here
+        partial = COMBINE(partial, ACC(LOAD(IN(x[a, b, r]))))
+    shared[lane] = partial
     vk.barrier()
     width = GROUP // 2
     while width > 0:
@@ -201,10 +224,11 @@ def reduce_per_subgroup(
     SIZE: vk.Const[int],
     DOUBLINGS: vk.Const[int],
 ):
-    """One subgroup of SIZE = 2**DOUBLINGS invocations per row, for CPUs.
+    """Reduce each row by one subgroup of SIZE = 2**DOUBLINGS invocations, for CPUs.
 
-    Reads the four quarters of a row concurrently, which memory serves faster than one after the other; a butterfly of
-    shuffles combines the lanes.
+    Each iteration reads from all four quarters of a row: several streams use the memory bandwidth better than one. A
+    butterfly of shuffles then combines the results of the lanes. The other parameters are described in the module
+    docstring.
     """
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
@@ -241,14 +265,17 @@ def reduce_by_shuffles(
     DOUBLINGS: vk.Const[int],
     DEPTH: vk.Const[int],
 ):
-    """Variant of `reduce_per_workgroup` with LOCAL invocations per row, combined by shuffles in subgroups of 2**DOUBLINGS
-    lanes.
+    """Variant of `reduce_per_workgroup` that combines the results of a subgroup by shuffles instead of a tree.
 
-    Shared memory combines the results of the subgroups. Each invocation has DEPTH vec4 loads in flight.
+    LOCAL is the number of invocations per row, 2**DOUBLINGS the number of lanes of a subgroup, and DEPTH the number of
+    vec4 loads that an invocation issues before it uses the first. The results of several subgroups are combined through
+    shared memory. The other parameters are described in the module docstring.
     """
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
+    # Elements before `long` are loaded as DEPTH vec4s per iteration, those before `whole` as one, the remaining ones
+    # singly.
     long, whole = n // (4 * DEPTH * LOCAL) * (4 * DEPTH * LOCAL), n // (4 * LOCAL) * (4 * LOCAL)
     for start in range(0, long, 4 * DEPTH * LOCAL):
         vectors = ()
@@ -258,22 +285,22 @@ def reduce_by_shuffles(
             sums = combine_vec4(sums, vectors, 4 * q, LOAD, COMBINE, IN, ACC)
     for start in range(long, whole, 4 * LOCAL):
         sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
-    found = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
+    partial = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
     for r in range(whole + lane, n, LOCAL):
-        found = COMBINE(found, ACC(LOAD(IN(x[a, b, r]))))
+        partial = COMBINE(partial, ACC(LOAD(IN(x[a, b, r]))))
     for k in vk.unroll(DOUBLINGS):
-        found = COMBINE(found, lanes.shuffle_xor(found, 1 << k))
+        partial = COMBINE(partial, lanes.shuffle_xor(partial, 1 << k))
     LANES = 1 << DOUBLINGS
     if LOCAL > LANES:
         shared = vk.shared(ACC, LOCAL // LANES)
         if lane % LANES == 0:
-            shared[lane // LANES] = found
+            shared[lane // LANES] = partial
         vk.barrier()
-        found = shared[0]
+        partial = shared[0]
         for k in vk.unroll(LOCAL // LANES - 1):
-            found = COMBINE(found, shared[k + 1])
+            partial = COMBINE(partial, shared[k + 1])
     if lane == 0:
-        y[a, b] = U(FINISH(found, ACC(total)))
+        y[a, b] = U(FINISH(partial, ACC(total)))
 
 
 # -- argmin and argmax
@@ -281,13 +308,13 @@ def reduce_by_shuffles(
 
 @vk.func
 def replaces_maximum(x, y):
-    """True if x replaces y as the maximum; NaN does unless y is NaN."""
+    """True if x replaces y as the maximum so far. A NaN replaces everything except another NaN."""
     return (x > y) | ((x != x) & (y == y))
 
 
 @vk.func
 def replaces_minimum(x, y):
-    """True if x replaces y as the minimum; NaN does unless y is NaN."""
+    """True if x replaces y as the minimum so far. A NaN replaces everything except another NaN."""
     return (x < y) | ((x != x) & (y == y))
 
 
@@ -295,66 +322,73 @@ def replaces_minimum(x, y):
 def arg_reduce_per_invocation(
     x: vk.In[T, "A B R"],
     y: vk.Out[vk.i64, "A B"],
-    TAKES: vk.Const[Any],
+    REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b] = the first index of the extreme (TAKES: `replaces_maximum` or `replaces_minimum`) of x[a, b, :], one
-    invocation per row.
+    """y[a, b] = the lowest index of the minimum or maximum of x[a, b, :], searched by one invocation per row.
+
+    Rows have at most LIMIT elements, as in `reduce_per_invocation`. The other parameters are described in the module
+    docstring.
     """
     b, a = vk.global_id(0), vk.global_id(1)
-    found = IN(x[a, b, 0])
-    place = vk.i64(0)
+    best_value = IN(x[a, b, 0])
+    best_index = vk.i64(0)
     for r in range(1, vk.min(x.shape[2], LIMIT)):
         value = IN(x[a, b, r])
-        if TAKES(value, found):
-            found = value
-            place = vk.i64(r)
-    y[a, b] = place
+        if REPLACES(value, best_value):
+            best_value = value
+            best_index = vk.i64(r)
+    y[a, b] = best_index
 
 
 @vk.func
-def better_pair(value, place, found, at, TAKES: vk.Const[Any]):
-    """Return the better of two (value, index) pairs; of equal values the one with the lower index."""
-    takes = TAKES(value, found) | (~TAKES(found, value) & (place < at))
-    return vk.where(takes, value, found), vk.where(takes, place, at)
+def better_pair(value, index, best_value, best_index, REPLACES: vk.Const[Any]):
+    """Return the pair, (value, index) or (best_value, best_index), that holds the minimum or maximum, as REPLACES decides.
+
+    Of equal values, the one with the lower index is returned.
+    """
+    replaces = REPLACES(value, best_value) | (~REPLACES(best_value, value) & (index < best_index))
+    return vk.where(replaces, value, best_value), vk.where(replaces, index, best_index)
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
 def arg_reduce_per_subgroup(
     x: vk.In[T, "A B R"],
     y: vk.Out[vk.i64, "A B"],
-    TAKES: vk.Const[Any],
+    REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
     SIZE: vk.Const[int],
     DOUBLINGS: vk.Const[int],
 ):
-    """Variant of `arg_reduce_per_invocation` with one subgroup of SIZE = 2**DOUBLINGS invocations per contiguous row
-    and vec4 loads.
+    """Variant of `arg_reduce_per_invocation` with one subgroup of SIZE = 2**DOUBLINGS invocations per row.
+
+    Rows are contiguous, so that elements can be loaded as vec4s. The other parameters are described in the module
+    docstring.
     """
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = vk.i32(x.shape[2])
-    found, at = IN(x[a, b, 0]), vk.i32(0)
+    best_value, best_index = IN(x[a, b, 0]), vk.i32(0)
     whole = n // (16 * SIZE) * (16 * SIZE)
     for start in range(0, whole, 16 * SIZE):
         vectors = ()
         for q in vk.unroll(4):  # issue all loads before the first use
             vectors = vectors + load_vec4(x, a, b, start + q * (4 * SIZE) + 4 * lane)
         for q in vk.unroll(16):
-            value, place = IN(vectors[q]), start + q // 4 * (4 * SIZE) + 4 * lane + q % 4
-            takes = TAKES(value, found)
-            found = vk.where(takes, value, found)
-            at = vk.where(takes, place, at)
-    for place in range(whole + lane, n, SIZE):
-        value = IN(x[a, b, place])
-        takes = TAKES(value, found)
-        found = vk.where(takes, value, found)
-        at = vk.where(takes, place, at)
+            value, index = IN(vectors[q]), start + q // 4 * (4 * SIZE) + 4 * lane + q % 4
+            replaces = REPLACES(value, best_value)
+            best_value = vk.where(replaces, value, best_value)
+            best_index = vk.where(replaces, index, best_index)
+    for index in range(whole + lane, n, SIZE):
+        value = IN(x[a, b, index])
+        replaces = REPLACES(value, best_value)
+        best_value = vk.where(replaces, value, best_value)
+        best_index = vk.where(replaces, index, best_index)
     for k in vk.unroll(DOUBLINGS):
-        value, place = lanes.shuffle_xor(found, 1 << k), lanes.shuffle_xor(at, 1 << k)
-        found, at = better_pair(value, place, found, at, TAKES)
+        value, index = lanes.shuffle_xor(best_value, 1 << k), lanes.shuffle_xor(best_index, 1 << k)
+        best_value, best_index = better_pair(value, index, best_value, best_index, REPLACES)
     if lane == 0:
-        y[a, b] = vk.i64(at)
+        y[a, b] = vk.i64(best_index)
 
 
 @vk.kernel(over="y", debug=False)
@@ -363,35 +397,37 @@ def arg_reduce_blocks(
     best: vk.Out[T, "L S P"],
     y: vk.Out[vk.i64, "L S P"],
     size: vk.i64,
-    TAKES: vk.Const[Any],
+    REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """best[l, s, p] = the extreme of elements p, p + P, ... of block s of row l; y[l, s, p] = its first index in the
-    row.
+    """Find the minimum or maximum of parts of each row, the first stage for rows too long for one invocation.
 
-    Blocks have `size` elements. Invocations without elements take the last one of the row, which doesn't change the
-    result.
+    Row l of x is divided into S blocks of `size` elements. P invocations search block s; invocation p searches its
+    elements p, p + P, and so on. It stores the minimum or maximum to best[l, s, p] and its lowest index in the row to
+    y[l, s, p]. An invocation without elements in its block stores a later element of the row, or the last one. That
+    doesn't change the result of the row. LIMIT bounds the iterations of an invocation. The other parameters are
+    described in the module docstring.
     """
-    p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    p, s, row = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     parts, last = y.shape[2], x.shape[1] - 1
     begin = s * size
     n = vk.max(vk.min(x.shape[1] - begin, vk.index(size)), 0)
-    place = vk.min(begin + p, last)
-    found = IN(x[line, place])
-    rounds = vk.min(n // parts, LIMIT)
-    for q in range(1, rounds):
-        value = IN(x[line, begin + q * parts + p])
-        takes = TAKES(value, found)
-        found = vk.where(takes, value, found)
-        place = vk.where(takes, begin + q * parts + p, place)
-    if rounds * parts + p < n:
-        value = IN(x[line, begin + rounds * parts + p])
-        if TAKES(value, found):
-            found = value
-            place = begin + rounds * parts + p
-    best[line, s, p] = T(found)
-    y[line, s, p] = vk.i64(place)
+    best_index = vk.min(begin + p, last)
+    best_value = IN(x[row, best_index])
+    iterations = vk.min(n // parts, LIMIT)
+    for q in range(1, iterations):
+        value = IN(x[row, begin + q * parts + p])
+        replaces = REPLACES(value, best_value)
+        best_value = vk.where(replaces, value, best_value)
+        best_index = vk.where(replaces, begin + q * parts + p, best_index)
+    if iterations * parts + p < n:
+        value = IN(x[row, begin + iterations * parts + p])
+        if REPLACES(value, best_value):
+            best_value = value
+            best_index = begin + iterations * parts + p
+    best[row, s, p] = T(best_value)
+    y[row, s, p] = vk.i64(best_index)
 
 
 @vk.kernel(over="y", debug=False)
@@ -400,23 +436,26 @@ def arg_reduce_partials(
     places: vk.In[vk.i64, "L N"],
     best: vk.Out[T, "L P"],
     y: vk.Out[vk.i64, "L P"],
-    TAKES: vk.Const[Any],
+    REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Variant of `arg_reduce_blocks` for one block of its results: indices are taken from `places`, the lowest among equal
-    extremes.
+    """Reduce the results of `arg_reduce_blocks`: N values x[l] and their indices places[l] for each row l.
+
+    P invocations share a row; invocation p reduces the pairs p, p + P, and so on to one value, best[l, p], and its
+    index, y[l, p]. Of equal values, the one with the lowest index is kept. LIMIT bounds the iterations of an
+    invocation. The other parameters are described in the module docstring.
     """
-    p, line = vk.global_id(0), vk.global_id(1)
+    p, row = vk.global_id(0), vk.global_id(1)
     parts, n = y.shape[1], x.shape[1]
-    found = IN(x[line, p])
-    place = places[line, p]
+    best_value = IN(x[row, p])
+    best_index = places[row, p]
     for q in range(1, vk.min((n + parts - 1) // parts, LIMIT)):
-        at = vk.min(q * parts + p, n - 1)
-        value = IN(x[line, at])
-        here = places[line, at]
-        if TAKES(value, found) or (here < place and not TAKES(found, value)):
-            found = value
-            place = here
-    best[line, p] = T(found)
-    y[line, p] = place
+        position = vk.min(q * parts + p, n - 1)
+        value = IN(x[row, position])
+        index = places[row, position]
+        if REPLACES(value, best_value) or (index < best_index and not REPLACES(best_value, value)):
+            best_value = value
+            best_index = index
+    best[row, p] = T(best_value)
+    y[row, p] = best_index

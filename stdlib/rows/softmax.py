@@ -1,9 +1,15 @@
-"""Softmax and log-softmax along one axis, and their gradients.
+"""Softmax and log-softmax along one axis, and their gradients: the kernels, and the choice between them.
 
-Arrays are dense, viewed as (outer, C, inner); the `outer * inner` rows run along the middle axis. Sums are in f32 (f64
-for f64). Long rows are split into chunks: `chunk_statistics` computes each chunk's maximum m and the sum s of exp(x - m), and
-each reader combines the chunks in order. On GPUs rows along the last axis are processed by workgroups, which read them
-once if they fit into registers.
+`vkjit.tensor.nn.softmax` calls `softmax` and `gradient`. Arrays are dense and viewed as (outer, C, inner); a row is a
+slice along the middle axis, so there are `outer * inner` rows. The kernels for rows along the last axis (inner = 1)
+take matrices (R, C). Sums are in f32 (f64 for f64), the type A.
+
+Long rows are split into chunks of `length` elements. `chunk_statistics` computes each chunk's maximum m and the sum s
+of exp(x - m); the kernels that read m and s combine the chunks of a row in order (`combine_chunks`). On GPUs, rows
+along the last axis are processed by workgroups, which read a row once if it fits into registers.
+
+In all kernels, LOG selects log-softmax. In the gradients, y is the result of the forward pass, g the gradient of y, and
+z receives the gradient of x.
 """
 
 from __future__ import annotations
@@ -35,32 +41,38 @@ R = TypeVar("R", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 Rows = tuple[int, int, int]
-"""(outer, C, inner)"""
+"""The shape (outer, C, inner) of an array whose rows run along the middle axis."""
 LOCAL = 64
+"""Invocations per workgroup of the kernels in which each invocation processes a chunk alone."""
 GROUP = 256
 """Invocations of a workgroup that processes a chunk of a row."""
 BLOCK = 32
-"""Terms that are summed before the partial sum is added to the total: rounding error grows with the number of blocks
-only.
+"""Number of terms that are summed before their sum is added to the total.
+
+The rounding error thus grows with the number of blocks instead of the number of terms.
 """
 MAX_ELEMENTS_PER_INVOCATION = 32
 """Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
 MAX_VECTORS_PER_INVOCATION = MAX_ELEMENTS_PER_INVOCATION // 4
+"""Maximum number of vec4s of a row that an invocation of a workgroup keeps in registers."""
 
 
 def chunk_length(rows: Rows) -> int:
-    """Return the chunk length that keeps loops short and yields enough chunks for all threads."""
+    """Return the number of elements per chunk, for one invocation per chunk.
+
+    Loops stay short, and there are enough chunks for all threads.
+    """
     count, length = rows[0] * rows[2], rows[1]
     target = max(256, vk.cdiv(count * length, 256))
     chosen = max(1, min(length, MAX_CPU_ITERATIONS // 2, target))
-    return chosen + chosen % 2 if chosen < length else chosen  # even, for two-element words
+    return chosen + chosen % 2 if chosen < length else chosen  # even, for the kernels that access pairs of elements
 
 
 @vk.func
 def combine_chunks(m, s, row, chunks):
-    """Combine the chunks of a row into (maximum, sum of exp(x - maximum)).
+    """Combine the `chunks` chunks of a row into (maximum, sum of exp(x - maximum)) of the row.
 
-    The sum is NaN if the row contains NaN or only -inf.
+    m and s are the results of `chunk_statistics`. The sum is NaN if the row contains NaN or only -inf.
     """
     top = m[row, 0]
     for c in range(1, chunks):
@@ -75,8 +87,9 @@ def combine_chunks(m, s, row, chunks):
 def chunk_statistics(
     x: vk.In[T, "outer C inner"], m: vk.Out[A, "rows chunks"], s: vk.Out[A, "rows chunks"], length: vk.i32
 ):
-    """m = the maximum and s = the sum of exp(x - m) over each chunk of `length` elements of a row. s is 0 for chunks of
-    only -inf.
+    """Compute m, the maximum, and s, the sum of exp(x - m), of each chunk of `length` elements of a row.
+
+    One invocation per chunk. s is 0 for chunks of only -inf.
     """
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
@@ -108,7 +121,7 @@ def normalize(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """y = the softmax of each row, or with LOG its logarithm, from the results of `chunk_statistics`."""
+    """y = the softmax of each row, or with LOG its logarithm, from the m and s of `chunk_statistics`."""
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -133,7 +146,7 @@ def gradient_sums(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """s = the sum of g * y over each chunk; with LOG, the sum of g."""
+    """s = the sum of g * y over each chunk of `length` elements of a row; with LOG, the sum of g."""
     e = vk.global_id(0)
     if e >= s.shape[0] * s.shape[1]:
         return
@@ -162,7 +175,7 @@ def gradient_rows(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """z = the gradient of x from g: y * (g - sum(g * y)), or with LOG g - exp(y) * sum(g)."""
+    """z = y * (g - sum(g * y)), or with LOG g - exp(y) * sum(g), where s holds the sums (`gradient_sums`)."""
     e = vk.global_id(0)
     if e >= s.shape[0] * s.shape[1]:
         return
@@ -180,12 +193,12 @@ def gradient_rows(
             z[i, first + j, k] = R(result * (slope - total))
 
 
-# -- rows of f32 along the last axis, accessed as two-element words: twice as fast on software drivers
+# -- rows of f32 along the last axis, accessed as 64-bit words of two elements: twice as fast on software drivers
 
 
 @vk.func
 def unpack_f32x2(word):
-    """Unpack the two f32 of a 64-bit word."""
+    """Unpack the two f32 in a 64-bit word; the element with the lower index is in the lower half."""
     return vk.bitcast(vk.f32, vk.u32(word)), vk.bitcast(vk.f32, vk.u32(word >> 32))
 
 
@@ -199,7 +212,7 @@ def pack_f32x2(low, high):
 def chunk_statistics_f32x2(
     x: vk.In[vk.u64, "rows words"], m: vk.Out[vk.f32, "rows chunks"], s: vk.Out[vk.f32, "rows chunks"], length: vk.i32
 ):
-    """Variant of `chunk_statistics` for two-element words; `length` counts words."""
+    """Variant of `chunk_statistics` for 64-bit words of two f32; `length`, of a chunk, counts words."""
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -231,7 +244,10 @@ def normalize_f32x2(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """Variant of `normalize` for two-element words; `length` counts words."""
+    """Variant of `normalize` for 64-bit words of two f32; `length`, of a chunk, counts words.
+
+    LOG selects log-softmax.
+    """
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -254,49 +270,53 @@ def normalize_f32x2(
 def softmax_in_registers(
     x: vk.In[T, "R C"],
     y: vk.Out[R, "R C"],
-    HELD: vk.Const[int],
+    VECTORS: vk.Const[int],
     SIZE: vk.Const[int],
     LOG: vk.Const[bool],
     A: vk.Const[object],
-    EACH: vk.Const[int] = 1,
+    VECTOR_SIZE: vk.Const[int] = 1,
 ):
-    """Softmax of each row, or with LOG its logarithm, by a workgroup that keeps the row in registers.
+    """y = the softmax of each row, or with LOG its logarithm, by a workgroup that keeps the row in registers.
 
-    Each of SIZE invocations keeps HELD vectors of EACH adjacent elements. EACH divides the row length.
+    Each of SIZE invocations keeps VECTORS vectors of VECTOR_SIZE adjacent elements, where VECTOR_SIZE divides the row
+    length. A is the type in which the row is kept and summed. See `register_plan`.
     """
-    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * VECTOR_SIZE, vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
-    held, top = (), A(-math.inf)
-    for i in vk.unroll(HELD):
-        values = (A(-math.inf),) * EACH
-        if lane + i * (SIZE * EACH) < length:
+    row_values, top = (), A(-math.inf)
+    for i in vk.unroll(VECTORS):
+        values = (A(-math.inf),) * VECTOR_SIZE
+        if lane + i * (SIZE * VECTOR_SIZE) < length:
             values = ()
-            for k in vk.unroll(EACH):
-                values = values + (A(x[row, lane + i * (SIZE * EACH) + k]),)
-        held = held + values
-        for k in vk.unroll(EACH):
+            for k in vk.unroll(VECTOR_SIZE):
+                values = values + (A(x[row, lane + i * (SIZE * VECTOR_SIZE) + k]),)
+        row_values = row_values + values
+        for k in vk.unroll(VECTOR_SIZE):
             top = vk.max(top, values[k])
     top = wg.max(top)
     total, powers = A(0), ()
-    for i in vk.unroll(HELD * EACH):
-        power = vk.exp(held[i] - top)
+    for i in vk.unroll(VECTORS * VECTOR_SIZE):
+        power = vk.exp(row_values[i] - top)
         powers = powers + (power,)
         total += power
     total = wg.sum(total)
     factor, offset = 1 / total, vk.log(total)
-    for i in vk.unroll(HELD):
-        j = lane + i * (SIZE * EACH)
+    for i in vk.unroll(VECTORS):
+        j = lane + i * (SIZE * VECTOR_SIZE)
         if j < length:
-            for k in vk.unroll(EACH):
+            for k in vk.unroll(VECTOR_SIZE):
                 if LOG:
-                    y[row, j + k] = R(held[i * EACH + k] - top - offset)
+                    y[row, j + k] = R(row_values[i * VECTOR_SIZE + k] - top - offset)
                 else:
-                    y[row, j + k] = R(powers[i * EACH + k] * factor)
+                    y[row, j + k] = R(powers[i * VECTOR_SIZE + k] * factor)
 
 
 @vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
 def online_statistics(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32):
-    """Variant of `chunk_statistics` with one workgroup per chunk: an online softmax that reads the chunk once."""
+    """Variant of `chunk_statistics` with one workgroup per chunk, which reads the chunk once.
+
+    Online softmax: where an invocation finds a new maximum, it rescales the sum that it has so far.
+    """
     wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
     row, chunk = vk.group_id(0), vk.group_id(1)
     first = vk.i32(chunk) * length
@@ -319,39 +339,42 @@ def gradient_in_registers(
     g: vk.In[T, "R C"],
     y: vk.In[U, "R C"],
     z: vk.Out[R, "R C"],
-    HELD: vk.Const[int],
+    VECTORS: vk.Const[int],
     SIZE: vk.Const[int],
     LOG: vk.Const[bool],
     A: vk.Const[object],
-    EACH: vk.Const[int] = 1,
+    VECTOR_SIZE: vk.Const[int] = 1,
 ):
-    """Gradient of (log-)softmax by one workgroup per row, which keeps the row in registers as `softmax_in_registers` does."""
-    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
+    """z = the gradient of softmax, or with LOG of log-softmax, by a workgroup per row that keeps the row in registers.
+
+    VECTORS, SIZE, A and VECTOR_SIZE have the same meaning as in `softmax_in_registers`.
+    """
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * VECTOR_SIZE, vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     slopes, results, total = (), (), A(0)
-    for i in vk.unroll(HELD):
-        slope, value = (A(0),) * EACH, (A(0),) * EACH
-        if lane + i * (SIZE * EACH) < length:
+    for i in vk.unroll(VECTORS):
+        slope, value = (A(0),) * VECTOR_SIZE, (A(0),) * VECTOR_SIZE
+        if lane + i * (SIZE * VECTOR_SIZE) < length:
             slope, value = (), ()
-            for k in vk.unroll(EACH):
-                slope = slope + (A(g[row, lane + i * (SIZE * EACH) + k]),)
-            for k in vk.unroll(EACH):
-                value = value + (A(y[row, lane + i * (SIZE * EACH) + k]),)
+            for k in vk.unroll(VECTOR_SIZE):
+                slope = slope + (A(g[row, lane + i * (SIZE * VECTOR_SIZE) + k]),)
+            for k in vk.unroll(VECTOR_SIZE):
+                value = value + (A(y[row, lane + i * (SIZE * VECTOR_SIZE) + k]),)
         slopes, results = slopes + slope, results + value
-    for i in vk.unroll(HELD * EACH):
+    for i in vk.unroll(VECTORS * VECTOR_SIZE):
         if LOG:
             total += slopes[i]
         else:
             total += slopes[i] * results[i]
     total = wg.sum(total)
-    for i in vk.unroll(HELD):
-        j = lane + i * (SIZE * EACH)
+    for i in vk.unroll(VECTORS):
+        j = lane + i * (SIZE * VECTOR_SIZE)
         if j < length:
-            for k in vk.unroll(EACH):
+            for k in vk.unroll(VECTOR_SIZE):
                 if LOG:
-                    z[row, j + k] = R(slopes[i * EACH + k] - vk.exp(results[i * EACH + k]) * total)
+                    z[row, j + k] = R(slopes[i * VECTOR_SIZE + k] - vk.exp(results[i * VECTOR_SIZE + k]) * total)
                 else:
-                    z[row, j + k] = R(results[i * EACH + k] * (slopes[i * EACH + k] - total))
+                    z[row, j + k] = R(results[i * VECTOR_SIZE + k] * (slopes[i * VECTOR_SIZE + k] - total))
 
 
 @vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
@@ -364,7 +387,10 @@ def normalize_workgroup(
     chunks: vk.i32,  # noqa: ARG001  # used by the grid size
     LOG: vk.Const[bool],
 ):
-    """Variant of `normalize` with one workgroup per chunk."""
+    """Variant of `normalize` with one workgroup per chunk: `chunks` chunks of `length` elements per row.
+
+    LOG selects log-softmax.
+    """
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     top, total = combine_chunks(m, s, row, m.shape[1])
@@ -381,17 +407,17 @@ def normalize_workgroup(
 
 
 def register_plan(length: int) -> tuple[int, int, int] | None:
-    """Return (vectors per invocation, invocations, elements per vector) of a workgroup that keeps a row in registers.
+    """Return (vectors per invocation, invocations, elements per vector) for a workgroup that keeps a row in registers.
 
-    None if the row is too long.
+    These are VECTORS, SIZE and VECTOR_SIZE of `softmax_in_registers`. None if a row of `length` elements is too long.
     """
     if length % 4 == 0 and 128 <= length <= 4 * MAX_VECTORS_PER_INVOCATION * 512:
         vectors = length // 4
         size = next((n for n in (32, 64, 128, 256) if vectors <= 4 * n), 512)
         return vk.cdiv(vectors, size), size, 4
     size = next((n for n, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if length <= limit), 512)
-    held = vk.cdiv(length, size)
-    return (held, size, 1) if held <= MAX_ELEMENTS_PER_INVOCATION else None
+    per_invocation = vk.cdiv(length, size)
+    return (per_invocation, size, 1) if per_invocation <= MAX_ELEMENTS_PER_INVOCATION else None
 
 
 def matrix(x: DeviceArray) -> DeviceArray:
@@ -400,13 +426,16 @@ def matrix(x: DeviceArray) -> DeviceArray:
 
 
 def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
-    """Return m and s of `chunk_statistics`, of shape (outer * inner, chunks), and the chunk length. x: (outer, C, inner)."""
+    """Compute the m and s of `chunk_statistics` by the kernel that suits x, an array (outer, C, inner).
+
+    Return m and s, both of shape (outer * inner, chunks), and the number of elements per chunk.
+    """
     rows: Rows = x.shape
-    groups = use_workgroups(x)
-    length = workgroup_chunk_length(rows) if groups else chunk_length(rows)
+    by_workgroups = use_workgroups(x)
+    length = workgroup_chunk_length(rows) if by_workgroups else chunk_length(rows)
     shape, dtype = (rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator_type(x.dtype)
     m, s = scratch(shape, dtype, x.device), scratch(shape, dtype, x.device)
-    if groups:
+    if by_workgroups:
         online_statistics(matrix(x), m, s, length)
     elif use_f32x2(x):
         chunk_statistics_f32x2(as_f32x2(x), m, s, length // 2)
@@ -416,8 +445,9 @@ def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
 
 
 def use_f32x2(*arrays: DeviceArray) -> bool:
-    """True if the rows can be accessed as two-element words: on software drivers, for aligned rows of an even number of
-    f32.
+    """True if the rows of all arrays should be accessed as 64-bit words of two f32.
+
+    That is the case on software drivers, for rows along the last axis that are aligned and have an even length.
     """
     return all(
         a.device.caps.kind == "cpu"
@@ -430,7 +460,7 @@ def use_f32x2(*arrays: DeviceArray) -> bool:
 
 
 def as_f32x2(x: DeviceArray) -> DeviceArray:
-    """View rows (outer, C, 1) of f32 as (outer, C / 2) words."""
+    """View an array of f32 of shape (outer, C, 1) as 64-bit words of shape (outer, C / 2)."""
     words = x.shape[1] // 2
     return DeviceArray(x.buffer, x.offset, vk.u64, (x.shape[0], words), (words, 1))
 
@@ -441,7 +471,7 @@ def use_workgroups(x: DeviceArray) -> bool:
 
 
 def workgroup_chunk_length(rows: Rows) -> int:
-    """Return the chunk length for workgroups."""
+    """Return the number of elements per chunk, for one workgroup per chunk."""
     return min(rows[1], max(4096, vk.cdiv(rows[0] * rows[1], 1024)))
 
 
@@ -452,13 +482,14 @@ def softmax(x: DeviceArray, y: DeviceArray, *, log: bool) -> None:
 
 
 def gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, *, log: bool) -> None:
-    """Compute z = the gradient of x from g, the gradient of y, and from y itself."""
+    """Compute z, the gradient of `softmax` with respect to x, from its result y and the gradient g of y."""
     if 0 not in g.shape:
         choose("softmax_gradient", g.device)(g, y, z, log)
 
 
 @variant("softmax", "cpu")
 def _softmax_chunks(x: DeviceArray, y: DeviceArray, log: bool) -> None:
+    """Compute the statistics of chunks, then normalize with one invocation per chunk."""
     m, s, length = row_statistics(x)
     if use_f32x2(x, y):
         normalize_f32x2(as_f32x2(x), m, s, as_f32x2(y), length // 2, log)
@@ -468,11 +499,12 @@ def _softmax_chunks(x: DeviceArray, y: DeviceArray, log: bool) -> None:
 
 @variant("softmax", "gpu")
 def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
-    held = register_plan(x.shape[1])
+    """Process rows along the last axis by workgroups, in registers if they fit; other rows as on class "cpu"."""
+    plan = register_plan(x.shape[1])
     if not use_workgroups(x) and x.shape[2] != 1:
         _softmax_chunks(x, y, log)
-    elif held is not None:
-        softmax_in_registers(matrix(x), matrix(y), *held[:2], log, accumulator_type(x.dtype), held[2])
+    elif plan is not None:
+        softmax_in_registers(matrix(x), matrix(y), *plan[:2], log, accumulator_type(x.dtype), plan[2])
     else:
         m, s, length = row_statistics(x)
         normalize_workgroup(matrix(x), m, s, matrix(y), length, m.shape[1], log)
@@ -480,6 +512,7 @@ def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
 
 @variant("softmax_gradient", "cpu")
 def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
+    """Compute the sums of chunks, then the gradient, with one invocation per chunk."""
     rows: Rows = g.shape
     length = chunk_length(rows)
     s = scratch((rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator_type(g.dtype), g.device)
@@ -489,8 +522,9 @@ def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) 
 
 @variant("softmax_gradient", "gpu")
 def _gradient_groups(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
-    held = register_plan(g.shape[1])
-    if g.shape[2] == 1 and held is not None:
-        gradient_in_registers(matrix(g), matrix(y), matrix(z), *held[:2], log, accumulator_type(g.dtype), held[2])
+    """Process rows along the last axis by workgroups if they fit into registers; other rows as on class "cpu"."""
+    plan = register_plan(g.shape[1])
+    if g.shape[2] == 1 and plan is not None:
+        gradient_in_registers(matrix(g), matrix(y), matrix(z), *plan[:2], log, accumulator_type(g.dtype), plan[2])
     else:
         _gradient_chunks(g, y, z, log)

@@ -1,6 +1,7 @@
-"""Softmax on CPUs: one vectorized subgroup per row keeps the exponentials of the row in local memory.
+"""Softmax kernels for the device "cpu" (LLVM): one subgroup, which is compiled to SIMD vectors, processes each row.
 
-Rows of the (lines, length) arrays are contiguous. Four independent maxima keep the CPU's execution units busy. A NaN
+`softmax_cpu_plan` launches them. Arrays have shape (lines, length): `lines` contiguous rows of `length` elements. SIZE
+is the number of lanes of the subgroup, and ACC the type of all arithmetic and sums. LOG selects log-softmax. A NaN
 makes its whole row NaN: the maximum ignores it, the sum doesn't.
 """
 
@@ -18,7 +19,7 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 MAX_ELEMENTS_PER_INVOCATION = 1024
-"""Maximum number of elements of a row that an invocation keeps: 64 KiB for a vector of 16 f32."""
+"""Maximum number of elements of a row that an invocation keeps in local memory: 64 KiB for 16 lanes of f32."""
 
 
 @vk.func
@@ -33,13 +34,18 @@ def softmax_per_subgroup(
     y: vk.Out[R, "lines length"],
     ACC: vk.Const[Any],
     SIZE: vk.Const[int],
-    HELD: vk.Const[int],
+    ITEMS: vk.Const[int],
     LOG: vk.Const[bool],
 ):
-    """y = the softmax of each row, or with LOG its logarithm. Rows have at most SIZE * HELD elements."""
+    """y = the softmax of each row, or with LOG its logarithm.
+
+    Each invocation keeps at most ITEMS elements of a row in local memory, so rows have at most SIZE * ITEMS elements. ACC
+    is described in the module docstring.
+    """
     lanes, line = vk.subgroup(), vk.group_id(0)
     lane, length = vk.i32(vk.local_id(0)), vk.i32(x.shape[1])
-    held = vk.local(ACC, HELD)
+    held = vk.local(ACC, ITEMS)
+    # four independent maxima keep the CPU's execution units busy
     m0, m1, m2, m3 = ACC(-math.inf), ACC(-math.inf), ACC(-math.inf), ACC(-math.inf)
     whole = length // (4 * SIZE)
     for k in range(whole):
@@ -79,7 +85,10 @@ def gradient_per_subgroup(
     SIZE: vk.Const[int],
     LOG: vk.Const[bool],
 ):
-    """z = the gradient of x from g: (g - sum(g * y)) * y, or with LOG g - exp(y) * sum(g)."""
+    """z = the gradient of x: (g - sum(g * y)) * y, or with LOG g - exp(y) * sum(g), where g is the gradient of y.
+
+    ACC is the type of sums, SIZE the number of lanes of the subgroup that processes a row.
+    """
     lanes, line = vk.subgroup(), vk.group_id(0)
     lane, length = vk.i32(vk.local_id(0)), vk.i32(g.shape[1])
     total = ACC(0)
@@ -97,8 +106,8 @@ def gradient_per_subgroup(
 
 
 def elements_per_invocation(length: int, size: int) -> int:
-    """Return the number of elements of a row that each of the `size` invocations of a subgroup keeps in registers (HELD).
+    """Return ITEMS, the number of elements that each of the `size` lanes keeps of a row of `length` elements.
 
-    It is a power of two, so that few specializations serve all values of `length`, the elements of a row.
+    ITEMS is a power of two, so that few specializations of the kernel serve all row lengths.
     """
     return max(4, 1 << (vk.cdiv(length, size) - 1).bit_length())

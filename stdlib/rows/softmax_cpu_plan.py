@@ -1,7 +1,8 @@
-"""Softmax on CPUs (LLVM): choose between the kernels of `softmax_cpu` and those for GPUs.
+"""Softmax on the device "cpu" (LLVM): choose between the kernels of `softmax_cpu` and those for GPUs in `softmax`.
 
-A workgroup is a loop over vectors there and workgroup collectives are cheap, so rows are processed by workgroups as on a GPU.
-Importing the module registers the variants.
+`softmax_cpu` handles rows along the last axis that aren't too long. For the others, the GPU variants are used: on this
+device, a workgroup is a loop over vectors and workgroup collectives are cheap. Importing the module registers the
+variants.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ __all__: list[str] = []
 
 @variant("softmax", "llvm-cpu")
 def _softmax(x: DeviceArray, y: DeviceArray, log: bool) -> None:
+    """Use one subgroup per row for rows along the last axis, unless they are too long; else the variant for GPUs."""
     size = x.device.caps.subgroup_size
-    held = lines.elements_per_invocation(x.shape[1], size)
-    if x.shape[2] == 1 and held <= lines.MAX_ELEMENTS_PER_INVOCATION:
-        lines.softmax_per_subgroup(rows.matrix(x), rows.matrix(y), accumulator_type(x.dtype), size, held, log)
+    per_invocation = lines.elements_per_invocation(x.shape[1], size)
+    if x.shape[2] == 1 and per_invocation <= lines.MAX_ELEMENTS_PER_INVOCATION:
+        lines.softmax_per_subgroup(rows.matrix(x), rows.matrix(y), accumulator_type(x.dtype), size, per_invocation, log)
         return
     with forcing_class("gpu"):
         rows.softmax(x, y, log=log)
@@ -27,6 +29,7 @@ def _softmax(x: DeviceArray, y: DeviceArray, log: bool) -> None:
 
 @variant("softmax_gradient", "llvm-cpu")
 def _softmax_gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
+    """Use one subgroup per row for rows along the last axis, else the variant for GPUs."""
     if g.shape[2] == 1:
         size = g.device.caps.subgroup_size
         matrices = (rows.matrix(array) for array in (g, y, z))

@@ -1,8 +1,10 @@
-"""Reductions, argmin/argmax and scans along an axis, on tiles.
+"""Reductions, argmin/argmax and scans along an axis, as tile kernels (see docs/tiles.md).
 
-x is (A x P x Q), of any strides. AXIS, 1 or 2, is the reduced axis; OP is "sum", "prod", "min" or "max"; ACC is the
-accumulator type; REST is the identity of OP in x's type. y is (A x the other axis), or for scans (A x P x Q). A
-workgroup processes BB rows in steps of BR elements along the axis; the order of combination is fixed.
+x is (A x P x Q), of any strides. AXIS, 1 or 2, is the axis along which x is reduced or scanned; a row is a slice along
+it. OP is "sum", "prod", "min" or "max", IDENTITY the identity of OP in the type of x (see `identity`), and ACC the
+accumulator type. The result y has shape (A x L), where L is the extent of the other one of the axes 1 and 2, or (A x P
+x Q) for scans. A workgroup processes BB rows, in steps of BR elements along the axis. The order of combination is
+fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ U = TypeVar("U", bound=vk.Element)
 
 
 def identity(op: str, dtype: DType) -> Any:
-    """Return the identity of an operation for an element type."""
+    """Return the identity of an operation ("sum", "prod", "min" or "max") for an element type."""
     if op in ("sum", "prod"):
         return 0 if op == "sum" else 1
     if dtype.is_float:
@@ -29,20 +31,22 @@ def identity(op: str, dtype: DType) -> Any:
 
 
 def tile_shape(lines: int, length: int) -> tuple[int, int]:
-    """Return (BR, BB) for `lines` rows of `length` elements: up to 2048 elements, longer along the axis if rows are
-    few.
+    """Return (BR, BB) for `lines` rows of `length` elements: powers of two with a product of at most 2048.
+
+    BB is at most 32. The fewer rows there are, the longer the tile is along the axis.
     """
     across = min(32, 1 << max(lines - 1, 0).bit_length())
     return min(2048 // across, 1 << max(length - 1, 0).bit_length()), across
 
 
 def _groups(x: Any, AXIS: int, BB: int) -> tuple[int, int]:
+    """Return the grid: blocks of BB rows, then the extent A of axis 0."""
     return vk.cdiv(x.shape[3 - AXIS], BB), x.shape[0]
 
 
 @vk.func
 def combine(a, b, OP: vk.Const[str]):
-    """Combine two elements."""
+    """Combine two elements, or two tiles elementwise, by OP."""
     if OP == "sum":
         return a + b
     if OP == "prod":
@@ -52,14 +56,14 @@ def combine(a, b, OP: vk.Const[str]):
 
 @vk.func
 def replaces_extreme(a, b, OP: vk.Const[str]):
-    """True if a replaces b as the extreme; NaN does unless b is NaN."""
+    """True if a replaces b as the minimum (OP "min") or maximum so far. A NaN replaces all but another NaN."""
     better = a < b if OP == "min" else a > b
     return better | ((a != a) & (b == b))
 
 
 @vk.func
 def reduce_tile(wg, t, axis: vk.Const[int], OP: vk.Const[str]):
-    """Reduce a tile along an axis."""
+    """Reduce the tile t along an axis by OP, with the operations of the workgroup wg."""
     if OP == "sum":
         return wg.sum(t, axis=axis)
     if OP == "prod":
@@ -78,7 +82,10 @@ def reduce(
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
 ) -> None:
-    """y = the reduction along the axis."""
+    """y = the reduction of x by OP along the axis.
+
+    AXIS, IDENTITY, ACC, BR and BB are described in the module docstring.
+    """
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
     acc = wg.full((BR, BB) if AXIS == 1 else (BB, BR), ACC(IDENTITY), ACC)
     for r in range(0, x.shape[AXIS], BR):
@@ -98,19 +105,24 @@ def arg_reduce(
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
 ) -> None:
-    """y = the first index of the extreme (OP "min" or "max") along the axis, or of the first NaN if there is one."""
+    """y = the lowest index of the minimum or maximum (OP "min" or "max") along the axis, or of the first NaN.
+
+    Each element of the tile tracks its own best value and the first index of that. At the end, the lowest index of
+    those whose value equals the minimum or maximum of the row is taken; the others count as the largest i32. The other
+    parameters are described in the module docstring.
+    """
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
-    shape, line = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
-    best, place = wg.full(shape, ACC(IDENTITY), ACC), wg.zeros(shape, vk.i32)
+    shape, step = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
+    best, best_index = wg.full(shape, ACC(IDENTITY), ACC), wg.zeros(shape, vk.i32)
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
         t = ACC(wg.load(part, pad=IDENTITY))
         better = replaces_extreme(t, best, OP)
-        best, place = vk.where(better, t, best), vk.where(better, vk.i32(r) + line, place)
-    found = reduce_tile(wg, best, AXIS - 1, OP)
-    found = found[None, :] if AXIS == 1 else found[:, None]
-    same = (best == found) | ((best != best) & (found != found))
-    wg.store(y[a, b : b + BB], U(wg.min(vk.where(same, place, 2147483647), axis=AXIS - 1)))
+        best, best_index = vk.where(better, t, best), vk.where(better, vk.i32(r) + step, best_index)
+    extreme = reduce_tile(wg, best, AXIS - 1, OP)
+    extreme = extreme[None, :] if AXIS == 1 else extreme[:, None]
+    is_extreme = (best == extreme) | ((best != best) & (extreme != extreme))
+    wg.store(y[a, b : b + BB], U(wg.min(vk.where(is_extreme, best_index, 2147483647), axis=AXIS - 1)))
 
 
 @vk.kernel(groups=_groups, local=128)
@@ -124,15 +136,18 @@ def scan(
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
 ) -> None:
-    """y = the inclusive scan along the axis."""
+    """y = the inclusive scan of x by OP along the axis (a cumulative sum for "sum").
+
+    AXIS, IDENTITY, ACC, BR and BB are described in the module docstring.
+    """
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
-    name = "add" if OP == "sum" else "mul" if OP == "prod" else OP
+    op_name = "add" if OP == "sum" else "mul" if OP == "prod" else OP
     before = wg.full(BB, ACC(IDENTITY), ACC)
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
         target = y[a, r : r + BR, b : b + BB] if AXIS == 1 else y[a, b : b + BB, r : r + BR]
         t = ACC(wg.load(part, pad=IDENTITY))
         wg.store(
-            target, combine(wg.scan(t, name, axis=AXIS - 1), before[None, :] if AXIS == 1 else before[:, None], OP)
+            target, combine(wg.scan(t, op_name, axis=AXIS - 1), before[None, :] if AXIS == 1 else before[:, None], OP)
         )
         before = combine(before, reduce_tile(wg, t, AXIS - 1, OP), OP)

@@ -1,9 +1,10 @@
-"""Gradients of softmax and normalization along rows, on tiles: a workgroup keeps a row in registers.
+"""Gradients of the tile kernels in `tile_softmax_norm`: softmax and normalization along rows.
 
-Matrices are (R x C), C <= SIZE, SIZE a power of two; g is the gradient of a result of `tile_softmax_norm`. The kernels compute
-the gradient of the input. `norm_gradient` also stores the mean and 1 / standard deviation of each row, from which
-`norm_parameter_gradients` computes the gradients of weight and bias: sums over all rows, one block of columns per workgroup.
-Sums are in the type of eps, mean and scale (of softmax in ACC).
+Matrices are (R x C). g is the gradient of the forward kernel's result y, and dx receives that of its input x. In
+`softmax_gradient` and `norm_gradient`, a workgroup keeps a row in registers, padded to SIZE elements, a power of two
+that is at least C. `norm_gradient` also stores the mean and `scale`, which is 1 / sqrt(variance + eps), of each row.
+From these, `norm_parameter_gradients` computes the gradients of weight and bias. Sums are in the type ACC for softmax,
+and in A, the type of eps, mean and scale, for normalization.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ def softmax_gradient(
     LOG: vk.Const[bool] = False,
     ACC: vk.Const[Any] = vk.f32,
 ) -> None:
-    """dx = the gradient of x from g, the gradient of y = softmax(x), or with LOG of y = log_softmax(x)."""
+    """dx = the gradient of x, where y = softmax(x), or with LOG y = log_softmax(x), and g is the gradient of y.
+
+    SIZE is the padded row length, a power of two; ACC is the type of sums.
+    """
     wg, r = vk.workgroup(), vk.group_id(0)
     slope, row = ACC(wg.load(g[r, 0:SIZE])), ACC(wg.load(y[r, 0:SIZE]))
     if LOG:
-        found = slope - vk.exp(row) * wg.sum(slope)
+        result = slope - vk.exp(row) * wg.sum(slope)
     else:
-        found = row * (slope - wg.sum(slope * row))
-    wg.store(dx[r, 0:SIZE], found)
+        result = row * (slope - wg.sum(slope * row))
+    wg.store(dx[r, 0:SIZE], result)
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=256)
@@ -49,19 +53,20 @@ def norm_gradient(
     SIZE: vk.Const[int],
     CENTER: vk.Const[bool] = True,
 ) -> None:
-    """dx = the gradient of x from g, the gradient of layer norm, or without CENTER of RMS norm; also each row's mean
-    and scale.
+    """dx = the gradient of x, the input of layer norm, or without CENTER of RMS norm, with weight w.
+
+    Also stores the mean (0 without CENTER) and the scale of each row. SIZE is the padded row length, a power of two.
     """
     wg, r, n = vk.workgroup(), vk.group_id(0), A(x.shape[1])
     slope, row = A(wg.load(g[r, 0:SIZE])) * A(w[0:SIZE]), A(wg.load(x[r, 0:SIZE]))
-    middle, inside = wg.sum(row) / n if CENTER else A(0), wg.arange(SIZE) < x.shape[1]
-    row = vk.where(inside, row - middle, 0)
+    center, inside = wg.sum(row) / n if CENTER else A(0), wg.arange(SIZE) < x.shape[1]
+    row = vk.where(inside, row - center, 0)
     factor = 1 / vk.sqrt(wg.sum(row * row) / n + eps)
     row = row * factor
-    rest = row * (wg.sum(slope * row) / n) + (wg.sum(slope) / n if CENTER else A(0))
-    wg.store(dx[r, 0:SIZE], (slope - rest) * factor)
+    projection = row * (wg.sum(slope * row) / n) + (wg.sum(slope) / n if CENTER else A(0))
+    wg.store(dx[r, 0:SIZE], (slope - projection) * factor)
     if vk.local_id(0) == 0:
-        mean[r], scale[r] = middle, factor
+        mean[r], scale[r] = center, factor
 
 
 @vk.kernel(groups=lambda x, BC: vk.cdiv(x.shape[1], BC), local=128)
@@ -75,12 +80,15 @@ def norm_parameter_gradients(
     BR: vk.Const[int] = 32,
     BC: vk.Const[int] = 32,
 ) -> None:
-    """Gradients of weight and bias: the sums over all rows of g times the normalized x, and of g."""
+    """Compute dw and db, the gradients of weight and bias: the sums over all rows of g * (x - mean) * scale, and of g.
+
+    A workgroup processes BC columns, in steps of BR rows.
+    """
     wg, j = vk.workgroup(), vk.group_id(0) * BC
     weight, bias = wg.zeros((BR, BC), A), wg.zeros((BR, BC), A)
     for i in range(0, x.shape[0], BR):
         slope, row = A(wg.load(g[i : i + BR, j : j + BC])), A(wg.load(x[i : i + BR, j : j + BC]))
-        middle, factor = wg.load(mean[i : i + BR])[:, None], wg.load(scale[i : i + BR])[:, None]
-        weight, bias = weight + slope * (row - middle) * factor, bias + slope
+        center, factor = wg.load(mean[i : i + BR])[:, None], wg.load(scale[i : i + BR])[:, None]
+        weight, bias = weight + slope * (row - center) * factor, bias + slope
     wg.store(dw[j : j + BC], wg.sum(weight, axis=0))
     wg.store(db[j : j + BC], wg.sum(bias, axis=0))

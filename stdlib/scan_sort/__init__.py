@@ -1,1 +1,1 @@
-"""Scans and sorts."""
+"""Cumulative operations (scans), sorting, top-k and binary search."""

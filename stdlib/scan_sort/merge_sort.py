@@ -1,12 +1,15 @@
 """Stable sorting along the last of two axes, top-k of each row, and binary search.
 
-The sorting kernels need no shared memory or barriers. They sort rows (L, N) together with the original indices of the
-elements: `places` holds those of the input x, `where` those of the result y. Elements are compared by keys: unsigned
-integers in the same order, KEY(x), or its complement to sort in descending order (Const DOWN). NaN is the greatest,
-zeros of both signs are equal, equal elements keep their order. `rank_sort_blocks` sorts each block of a row by ranks:
-an element's rank is the number of elements before it. `merge_runs` merges pairs of adjacent sorted runs: an element's
-rank is its rank in its own run plus that in the other, found by binary search. `top_k_per_workgroup` finds the first
-k elements one by one, each by a minimum over the workgroup.
+`vkjit.tensor.ops.sorting` launches these kernels. They sort rows (L, N) together with the original indices of the
+elements: `places` holds the indices of the elements of the input x, `where` those of the result y. The sort needs no
+shared memory or barriers. `rank_sort_blocks` sorts each block of a row by ranks: the rank of an element is the number
+of elements of the block that precede it in the sorted order. `merge_runs` then merges pairs of adjacent sorted runs:
+the rank of an element is its index in its own run plus the number of preceding elements in the other run, found by
+binary search.
+
+Elements are compared by keys, unsigned integers that order as the elements do. Const KEY is the device function that
+computes the key of an element, one of the `key_*` functions. Const DESCENDING sorts in descending order, by complemented
+keys. NaN is the greatest, zeros of both signs are equal, and equal elements keep their order.
 """
 
 from __future__ import annotations
@@ -39,7 +42,11 @@ GROUP = 64
 
 @vk.func
 def key_f32(x):
-    """Return an order-preserving u32 key of a float of up to 32 bits."""
+    """Return an order-preserving u32 key of a float of up to 32 bits.
+
+    The bits of positive floats have the order of their values; those of negative ones have the reverse order and are
+    inverted.
+    """
     y = vk.f32(x)
     bits = vk.bitcast(vk.u32, vk.where(y == 0, vk.f32(0), y))
     ordered = vk.where(bits >= 0x80000000, ~bits, bits | 0x80000000)
@@ -48,7 +55,7 @@ def key_f32(x):
 
 @vk.func
 def key_f64(x):
-    """Return an order-preserving u64 key of an f64."""
+    """Return an order-preserving u64 key of an f64, computed as in `key_f32`."""
     bits = vk.bitcast(vk.u64, vk.where(x == 0, vk.f64(0), x))
     ordered = vk.where(bits >= 0x8000000000000000, ~bits, bits | 0x8000000000000000)
     return vk.where(x != x, vk.u64(0xFFFFFFFFFFFFFFFF), ordered)
@@ -95,19 +102,19 @@ def rank_sort_blocks(
     where: vk.Out[vk.i32, "L N"],
     BLOCK: vk.Const[int],
     KEY: vk.Const[Any],
-    DOWN: vk.Const[bool],
+    DESCENDING: vk.Const[bool],
 ):
-    """Sort blocks of BLOCK elements by counting ranks, one workgroup per block.
+    """Sort each block of BLOCK elements of a row by counting ranks, by one workgroup per block.
 
-    A row's last block may be shorter. DOWN: sort in descending order.
+    The last block of a row may be shorter.
     """
     line, begin = vk.group_id(1), vk.group_id(0) * BLOCK
     count = vk.i32(vk.min(x.shape[1] - begin, BLOCK))
     for i in range(vk.i32(vk.local_id(0)), count, GROUP):
-        value = ordered_key(x[line, begin + i], KEY, DOWN)
+        value = ordered_key(x[line, begin + i], KEY, DESCENDING)
         rank = vk.i32(0)
         for q in range(count):
-            other = ordered_key(x[line, begin + q], KEY, DOWN)
+            other = ordered_key(x[line, begin + q], KEY, DESCENDING)
             ahead = (other < value) | ((q < i) & (other == value))
             rank += vk.where(ahead, 1, 0)
         y[line, begin + rank] = x[line, begin + i]
@@ -122,28 +129,26 @@ def merge_runs(
     where: vk.Out[vk.i32, "L N"],
     width: vk.i64,
     KEY: vk.Const[Any],
-    DOWN: vk.Const[bool],
+    DESCENDING: vk.Const[bool],
 ):
-    """Merge pairs of sorted runs of `width` elements into runs of twice the width, one invocation per element.
-
-    DOWN: sort in descending order.
-    """
+    """Merge pairs of sorted runs of `width` elements into runs of twice the width, by one invocation per element."""
     i, line = vk.i32(vk.global_id(0)), vk.global_id(1)
-    n, w = vk.i32(x.shape[1]), vk.i32(width)
-    run = i // w
-    first = run % 2 == 0
-    # Binary search in the other run of the pair, which begins at `start`. Equal elements of the first run go first.
-    start = vk.min(vk.where(first, (run + 1) * w, (run - 1) * w), n)
+    n, run_length = vk.i32(x.shape[1]), vk.i32(width)
+    run = i // run_length
+    in_first_run = run % 2 == 0
+    # Binary search in the pair's other run, which begins at `start`, for the number of elements that precede this one.
+    # Of equal elements, those of the first run come first.
+    start = vk.min(vk.where(in_first_run, (run + 1) * run_length, (run - 1) * run_length), n)
     low = start
-    high = start + vk.min(w, n - start)
-    value = ordered_key(x[line, i], KEY, DOWN)
+    high = start + vk.min(run_length, n - start)
+    value = ordered_key(x[line, i], KEY, DESCENDING)
     while low < high:
         middle = low + (high - low) // 2
-        other = ordered_key(x[line, middle], KEY, DOWN)
-        goes = (other < value) | ((not first) & (other == value))
-        low = vk.where(goes, middle + 1, low)
-        high = vk.where(goes, high, middle)
-    target = i + low - start - vk.where(first, 0, w)
+        other = ordered_key(x[line, middle], KEY, DESCENDING)
+        go_right = (other < value) | ((not in_first_run) & (other == value))
+        low = vk.where(go_right, middle + 1, low)
+        high = vk.where(go_right, high, middle)
+    target = i + low - start - vk.where(in_first_run, 0, run_length)
     y[line, target] = x[line, i]
     where[line, target] = places[line, i]
 
@@ -158,40 +163,43 @@ def top_k_per_workgroup(
     FIRST: vk.Const[bool],
     LOCAL: vk.Const[int],
     KEY: vk.Const[Any],
-    DOWN: vk.Const[bool],
-    MOST: vk.Const[int],
+    DESCENDING: vk.Const[bool],
+    MAX_ITEMS: vk.Const[int],
 ):
-    """Find the first M elements of each row in sorted order (top-k), one workgroup of LOCAL invocations per row.
+    """Find the first M elements of each part in sorted order (top-k), by one workgroup of LOCAL invocations per part.
 
-    x has L lines of S parts; each part is a row of N elements, at least M and at most LOCAL * MOST. MOST is the maximum
-    number of elements per invocation. FIRST: x is the original array (or a slice that starts at element `begin` of each
-    line): the original index of element i of part p is begin + p * N + i, and `places` isn't read. DOWN: sort in
-    descending order.
+    x has L lines (rows of the tensor), each cut into S parts of N elements, at least M and at most LOCAL * MAX_ITEMS. MAX_ITEMS
+    is the maximum number of elements per invocation. The elements are found one by one, each by a minimum over the
+    workgroup.
+
+    FIRST is true if x is the original array, or a slice of it that starts at element `begin` of each line. In this
+    case, the original index of element i of part p is begin + p * N + i, and `places` isn't read.
     """
     wg = vk.workgroup()
     line, part, lane = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
     n = vk.i32(x.shape[2])
-    rounds = vk.min((n + LOCAL - 1) // LOCAL, MOST)
-    last, last_place = ordered_key(x[line, part, 0], KEY, DOWN), vk.i32(-1)
+    per_invocation = vk.min((n + LOCAL - 1) // LOCAL, MAX_ITEMS)
+    last, last_index = ordered_key(x[line, part, 0], KEY, DESCENDING), vk.i32(-1)
     for j in range(vk.i32(y.shape[2])):
-        # Find the first element after the previous result in (key, index) order. `place` is n while none is found.
-        best, place = last, n
-        for r in range(rounds):
+        # Find the first element after the previous result in (key, index) order; best_index is n if there is none.
+        best, best_index = last, n
+        for r in range(per_invocation):
             i = r * LOCAL + lane
-            key = ordered_key(x[line, part, vk.min(i, n - 1)], KEY, DOWN)
-            later = (j == 0) | (key > last) | ((key == last) & (i > last_place))
-            better = later & (i < n) & ((key < best) | (place == n))
+            key = ordered_key(x[line, part, vk.min(i, n - 1)], KEY, DESCENDING)
+            later = (j == 0) | (key > last) | ((key == last) & (i > last_index))
+            better = later & (i < n) & ((key < best) | (best_index == n))
             best = vk.where(better, key, best)
-            place = vk.where(better, i, place)
-        empty = place == n
-        # ~(best & 0) is the maximum of the key's type, u32 or u64: invocations that found none don't affect the minimum.
-        least = wg.min(vk.where(empty, ~(best & 0), best))
-        last_place = wg.min(vk.where((best == least) & ~empty, place, n))
-        last = least
+            best_index = vk.where(better, i, best_index)
+        none_found = best_index == n
+        # ~(best & 0) is the maximum of the key's type, u32 or u64, so that invocations that found none don't affect the
+        # minimum.
+        minimum = wg.min(vk.where(none_found, ~(best & 0), best))
+        last_index = wg.min(vk.where((best == minimum) & ~none_found, best_index, n))
+        last = minimum
         if lane == 0:
-            y[line, part, j] = x[line, part, last_place]
-            own = vk.i32(begin + vk.i64(part) * vk.i64(n)) + last_place
-            where[line, part, j] = R(own if FIRST else places[line, part, last_place])
+            y[line, part, j] = x[line, part, last_index]
+            original = vk.i32(begin + vk.i64(part) * vk.i64(n)) + last_index
+            where[line, part, j] = R(original if FIRST else places[line, part, last_index])
 
 
 @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=1, debug=False)
@@ -204,35 +212,36 @@ def top_k_per_invocation(
     FIRST: vk.Const[bool],
     KEY: vk.Const[Any],
     BITS: vk.Const[Any],
-    DOWN: vk.Const[bool],
-    MOST: vk.Const[int],
+    DESCENDING: vk.Const[bool],
+    MAX_ITEMS: vk.Const[int],
 ):
-    """Variant of `top_k_per_workgroup` with one invocation per row, for CPUs.
+    """Variant of `top_k_per_workgroup` with one invocation per part, for CPUs.
 
-    It reads the row once and keeps the first M elements, sorted by insertion. MOST is the capacity of the local arrays,
-    at least M. BITS is the type of the keys. `begin`, FIRST and DOWN are those of `top_k_per_workgroup`.
+    An invocation reads its part once and keeps the first M elements, sorted by insertion. MAX_ITEMS is the capacity of its
+    local arrays, at least M. BITS is the type of the keys, u32 or u64. `begin` and FIRST are those of
+    `top_k_per_workgroup`.
     """
     line, part = vk.group_id(1), vk.group_id(0)
-    keys, at = vk.local(BITS, MOST), vk.local(vk.i32, MOST)
-    size, filled = vk.i32(y.shape[2]), vk.i32(0)
+    keys, indices = vk.local(BITS, MAX_ITEMS), vk.local(vk.i32, MAX_ITEMS)
+    size, count = vk.i32(y.shape[2]), vk.i32(0)
     last = BITS(0)
     for i in range(vk.i32(x.shape[2])):
-        key = ordered_key(x[line, part, i], KEY, DOWN)
-        if filled < size or key < last:
-            j = vk.min(filled, size - 1)
+        key = ordered_key(x[line, part, i], KEY, DESCENDING)
+        if count < size or key < last:
+            j = vk.min(count, size - 1)
             while j > 0 and keys[j - 1] > key:
                 keys[j] = keys[j - 1]
-                at[j] = at[j - 1]
+                indices[j] = indices[j - 1]
                 j -= 1
             keys[j] = key
-            at[j] = i
-            filled = vk.min(filled + 1, size)
-            if filled == size:
+            indices[j] = i
+            count = vk.min(count + 1, size)
+            if count == size:
                 last = keys[size - 1]
     for j in range(size):
-        y[line, part, j] = x[line, part, at[j]]
-        own = vk.i32(begin + vk.i64(part) * vk.i64(x.shape[2])) + at[j]
-        where[line, part, j] = R(own if FIRST else places[line, part, at[j]])
+        y[line, part, j] = x[line, part, indices[j]]
+        original = vk.i32(begin + vk.i64(part) * vk.i64(x.shape[2])) + indices[j]
+        where[line, part, j] = R(original if FIRST else places[line, part, indices[j]])
 
 
 @vk.kernel(over="y", debug=False)
@@ -245,10 +254,10 @@ def search_sorted(
     KEY: vk.Const[Any],
     INDEX: vk.Const[Any],
 ):
-    """Binary search: y[l, m] = the number of bounds[l] below values[l, m], or with RIGHT not above it.
+    """Binary search: y[l, m] = the number of elements of bounds[l] less than values[l, m]; if RIGHT, not greater.
 
-    The rows of `bounds` are sorted. Both arrays are compared by KEY after conversion to type C.
-    INDEX is an integer type wide enough for the number of bounds.
+    The rows of `bounds` are sorted in ascending order. Both arrays are converted to the type C and compared by their
+    keys. INDEX is an integer type wide enough for N.
     """
     m, line = vk.global_id(0), vk.global_id(1)
     value = KEY(C(values[line, m]))
@@ -258,9 +267,9 @@ def search_sorted(
         middle = low + ((high - low) >> 1)
         other = KEY(C(bounds[line, middle]))
         if RIGHT:
-            goes = other <= value
+            go_right = other <= value
         else:
-            goes = other < value
-        low = vk.where(goes, middle + 1, low)
-        high = vk.where(goes, high, middle)
+            go_right = other < value
+        low = vk.where(go_right, middle + 1, low)
+        high = vk.where(go_right, high, middle)
     y[line, m] = R(low)

@@ -2,9 +2,14 @@
 
 A pass counts the digits of each tile of a row (upsweep), scans the counts into the first output index of each digit in
 each tile, and scatters the elements (downsweep). On CPUs one invocation processes a tile, with digits of 8 bits. On
-GPUs one workgroup does, with digits of 4 bits; for the scatter each invocation owns a contiguous run of the tile. Keys
-are those of `merge_sort`, KEY(x) of type BITS: NaN is the greatest, zeros of both signs are equal. DOWN: sort in
-descending order.
+GPUs one workgroup does, with digits of 4 bits; for the scatter each invocation owns a contiguous run of the tile.
+`vkjit.tensor.ops.sorting` calls it on the "llvm-cpu" device, and on GPUs that `radix_sort_ballot` doesn't support.
+
+Parameters of the kernels: `places` holds the original indices of the elements of the input x, `where` those of the
+output y; FIRST is true in the first pass, where the indices are 0, 1, 2..., and `places` isn't read. `shift` is the
+lowest bit of the pass's digit, `length` the number of elements of a tile. `counts` has an element per row, tile (S) and
+digit value (B). KEY computes the key of an element, of the unsigned type BITS; DESCENDING sorts in descending order. Keys are
+those of `merge_sort`: NaN is the greatest, zeros of both signs are equal.
 """
 
 from __future__ import annotations
@@ -32,9 +37,9 @@ GPU_BINS = 16
 
 
 @vk.func
-def digit_of(x, shift, MASK, KEY, BITS, DOWN):
-    """Return the digit at bit `shift` of an element's key, which has type BITS."""
-    return vk.i32((ordered_key(x, KEY, DOWN) >> BITS(shift)) & BITS(MASK))
+def digit_of(x, shift, MASK, KEY, BITS, DESCENDING):
+    """Return the digit from bit `shift` on of an element's key. MASK is the maximum value of a digit."""
+    return vk.i32((ordered_key(x, KEY, DESCENDING) >> BITS(shift)) & BITS(MASK))
 
 
 # -- CPUs: one invocation per tile
@@ -48,27 +53,30 @@ def count_digits(
     shift: vk.i32,
     KEY: vk.Const[Any],
     BITS: vk.Const[Any],
-    DOWN: vk.Const[bool],
+    DESCENDING: vk.Const[bool],
 ):
-    """counts[l, s, d] = the number of elements with digit d in tile s of row l."""
+    """counts[l, s, d] = the number of elements with digit d in tile s of row l, by one invocation per tile."""
     s, line = vk.group_id(0), vk.group_id(1)
     for d in range(vk.i32(CPU_BINS)):
         counts[line, s, d] = 0
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
-        counts[line, s, digit_of(x[line, n], shift, CPU_BINS - 1, KEY, BITS, DOWN)] += 1
+        counts[line, s, digit_of(x[line, n], shift, CPU_BINS - 1, KEY, BITS, DESCENDING)] += 1
 
 
 @vk.kernel(groups=lambda counts: counts.shape[0], local=1, debug=False)
 def scan_digits(counts: vk.InOut[vk.i32, "L S B"]):
-    """Exclusive scan in place: counts[l, s, d] = the first output index of digit d's elements in tile s."""
+    """Turn the counts into output indices: an exclusive scan in place, by digit, then by tile.
+
+    counts[l, s, d] = the output index of the first element with digit d in tile s of row l.
+    """
     line = vk.group_id(0)
     total = vk.i32(0)
     for d in range(vk.i32(CPU_BINS)):
         for s in range(counts.shape[1]):
-            here = counts[line, s, d]
+            count = counts[line, s, d]
             counts[line, s, d] = total
-            total += here
+            total += count
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
@@ -83,20 +91,21 @@ def scatter_digits(
     FIRST: vk.Const[bool],
     KEY: vk.Const[Any],
     BITS: vk.Const[Any],
-    DOWN: vk.Const[bool],
+    DESCENDING: vk.Const[bool],
 ):
-    """Scatter the elements of a tile, in order, to the output indices of their digits. FIRST: the input indices are 0,
-    1, 2...
+    """Scatter the elements of a tile, in order, to the output indices of their digits, by one invocation per tile.
+
+    `counts` is the result of `scan_digits`; an element increments the count of its digit, to the next output index.
     """
     s, line = vk.group_id(0), vk.group_id(1)
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
         value = x[line, n]
-        d = digit_of(value, shift, CPU_BINS - 1, KEY, BITS, DOWN)
-        at = counts[line, s, d]
-        counts[line, s, d] = at + 1
-        y[line, at] = value
-        where[line, at] = vk.i32(n) if FIRST else places[line, n]
+        d = digit_of(value, shift, CPU_BINS - 1, KEY, BITS, DESCENDING)
+        target = counts[line, s, d]
+        counts[line, s, d] = target + 1
+        y[line, target] = value
+        where[line, target] = vk.i32(n) if FIRST else places[line, n]
 
 
 # -- GPUs: one workgroup per tile
@@ -109,9 +118,12 @@ def count_digits_workgroup(
     shift: vk.i32,
     KEY: vk.Const[Any],
     BITS: vk.Const[Any],
-    DOWN: vk.Const[bool],
+    DESCENDING: vk.Const[bool],
 ):
-    """counts[l, d, s] = the number of elements with digit d in tile s of row l."""
+    """counts[l, d, s] = the number of elements with digit d in tile s of row l, by one workgroup per tile.
+
+    Each invocation counts its elements in its own column of the histogram `table`, so that it needs no atomics.
+    """
     table = vk.shared(vk.i32, (GPU_BINS, WORKGROUP_SIZE))
     lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     for d in vk.unroll(GPU_BINS):
@@ -120,7 +132,7 @@ def count_digits_workgroup(
     for e in range(ELEMENTS_PER_INVOCATION):
         n = begin + e * WORKGROUP_SIZE + lane
         if n < count:
-            d = digit_of(x[line, n], shift, GPU_BINS - 1, KEY, BITS, DOWN)
+            d = digit_of(x[line, n], shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
             table[d, lane] += 1
     vk.barrier()
     # sixteen invocations sum each digit's histogram row, then one of them adds their sums
@@ -140,18 +152,19 @@ def count_digits_workgroup(
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=WORKGROUP_SIZE, debug=False)
 def scan_digits_workgroup(counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"]):
-    """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in tiles before s; totals[l, d] =
-    in all tiles.
+    """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in the tiles before s of row l.
+
+    totals[l, d] = the number of elements with digit d in all tiles. One workgroup per row and digit.
     """
     wg, lane, d, line = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
     count = counts.shape[2]
     total = vk.i32(0)
     for base in range(0, count, WORKGROUP_SIZE):
         s = base + lane
-        own = counts.get(line, d, s, pad=0)
-        upto = wg.scan(own)
-        counts.put(line, d, s, total + upto - own)
-        total += wg.broadcast(upto, WORKGROUP_SIZE - 1)
+        count_here = counts.get(line, d, s, pad=0)
+        inclusive = wg.scan(count_here)
+        counts.put(line, d, s, total + inclusive - count_here)
+        total += wg.broadcast(inclusive, WORKGROUP_SIZE - 1)
     if lane == 0:
         totals[line, d] = total
 
@@ -168,9 +181,12 @@ def scatter_digits_workgroup(
     FIRST: vk.Const[bool],
     KEY: vk.Const[Any],
     BITS: vk.Const[Any],
-    DOWN: vk.Const[bool],
+    DESCENDING: vk.Const[bool],
 ):
-    """Scatter the elements of a tile to the output indices of their digits. FIRST: the input indices are 0, 1, 2..."""
+    """Scatter the elements of a tile, in order, to the output indices of their digits, by one workgroup per tile.
+
+    `counts` and `totals` are the results of `scan_digits_workgroup`.
+    """
     wg = vk.workgroup()
     table = vk.shared(vk.i32, GPU_BINS * WORKGROUP_SIZE)
     starts = vk.shared(vk.i32, GPU_BINS)
@@ -183,18 +199,18 @@ def scatter_digits_workgroup(
     )
     for e in range(ELEMENTS_PER_INVOCATION):
         if begin + e < count:
-            d = digit_of(x[line, begin + e], shift, GPU_BINS - 1, KEY, BITS, DOWN)
+            d = digit_of(x[line, begin + e], shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
             table[d * WORKGROUP_SIZE + lane] += 1
     vk.barrier()
     # exclusive scan of the counts, by digit, then by invocation
-    own = vk.i32(0)
+    own_total = vk.i32(0)
     for k in range(GPU_BINS):
-        own += table[lane * GPU_BINS + k]
-    before = wg.scan(own) - own
+        own_total += table[lane * GPU_BINS + k]
+    offset = wg.scan(own_total) - own_total
     for k in range(GPU_BINS):
-        here = table[lane * GPU_BINS + k]
-        table[lane * GPU_BINS + k] = before
-        before += here
+        own_count = table[lane * GPU_BINS + k]
+        table[lane * GPU_BINS + k] = offset
+        offset += own_count
     vk.barrier()
     if lane < GPU_BINS:  # the offset from an element's rank in the tile to its output index, by digit
         lower = vk.i32(0)
@@ -206,27 +222,29 @@ def scatter_digits_workgroup(
         n = begin + e
         if n < count:
             value = x[line, n]
-            d = digit_of(value, shift, GPU_BINS - 1, KEY, BITS, DOWN)
-            within = table[d * WORKGROUP_SIZE + lane]
-            table[d * WORKGROUP_SIZE + lane] = within + 1
-            at = starts[d] + within
-            y[line, at] = value
-            where[line, at] = n if FIRST else places[line, n]
+            d = digit_of(value, shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
+            rank = table[d * WORKGROUP_SIZE + lane]
+            table[d * WORKGROUP_SIZE + lane] = rank + 1
+            target = starts[d] + rank
+            y[line, target] = value
+            where[line, target] = n if FIRST else places[line, n]
 
 
 # -- passes
 
 
 def radix_sort(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Return sorted values and their original indices (i32) of rows (L, N); `key` computes keys of `bits` bits.
+    """Return the sorted values of the rows `lines` (L, N) and their original indices (i32).
 
-    Rows have fewer than 2**31 elements and are not modified.
+    `key` is a device function of `merge_sort` that computes keys with `bits` significant bits. Rows have fewer than
+    2**31 elements and are not modified.
     """
     result: tuple[DeviceArray, DeviceArray] = choose("sort_by_digits", lines.device)(lines, key, bits, descending)
     return result
 
 
 def _pairs(lines: DeviceArray) -> list[tuple[DeviceArray, DeviceArray]]:
+    """Allocate two pairs (values, indices), between which the passes alternate."""
     return [(scratch(lines.shape, lines.dtype, lines.device), scratch(lines.shape, vk.i32, lines.device)) for _ in "ab"]
 
 
@@ -235,14 +253,14 @@ def _sort_cpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tupl
     rows, n = lines.shape
     length = max(1 << 14, -(-n // 64))
     counts = scratch((rows, -(-n // length), CPU_BINS), vk.i32, lines.device)
-    target, other = _pairs(lines)
-    source = (lines, other[1])  # indices are not read by the first pass
+    target, spare = _pairs(lines)
+    source = (lines, spare[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
     for shift in range(0, bits, 8):
         count_digits(source[0], counts, length, shift, *options)
         scan_digits(counts)
         scatter_digits(*source, *target, counts, length, shift, shift == 0, *options)
-        source, target, other = target, other, target
+        source, target, spare = target, spare, target
     return source
 
 
@@ -251,12 +269,12 @@ def _sort_gpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tupl
     rows, n = lines.shape
     counts = scratch((rows, GPU_BINS, -(-n // (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION))), vk.i32, lines.device)
     totals = scratch((rows, GPU_BINS), vk.i32, lines.device)
-    target, other = _pairs(lines)
-    source = (lines, other[1])  # indices are not read by the first pass
+    target, spare = _pairs(lines)
+    source = (lines, spare[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
     for shift in range(0, bits, 4):
         count_digits_workgroup(source[0], counts, shift, *options)
         scan_digits_workgroup(counts, totals)
         scatter_digits_workgroup(*source, *target, counts, totals, shift, shift == 0, *options)
-        source, target, other = target, other, target
+        source, target, spare = target, spare, target
     return source

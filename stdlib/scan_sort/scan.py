@@ -1,8 +1,16 @@
-"""Cumulative operations (scans) along the last of three axes - sums, products, logsumexp, min/max - and triangular
-parts of matrices.
+"""Cumulative operations (sums, products, logsumexp, min/max) along the last of three axes; triangular parts of
+matrices.
 
-The caller reshapes arrays to three axes. A row is scanned sequentially by one invocation, or block by block by a
-workgroup.
+`vkjit.tensor.ops.cumulative` reshapes arrays to (A, B, R) and launches these kernels. A row is x[a, b, :]; it is
+scanned sequentially by one invocation, or block by block by a workgroup. The caller splits long rows into segments,
+which are the rows of a launch, and combines their results.
+
+Constants of the sum-like kernels:
+
+- COMBINE: a device function of two values, `add`, `multiply` or `log_add`. INIT is its neutral element.
+- ACC: the type in which COMBINE computes.
+- SEEDED: true if a row's scan starts from the value in `ends` instead of INIT.
+- LIMIT: an upper bound of the row length, as a hint for the compiler.
 """
 
 from __future__ import annotations
@@ -35,19 +43,19 @@ V = TypeVar("V", bound=vk.Element)
 
 @vk.func
 def add(x, y):
-    """Return x + y."""
+    """x + y."""
     return x + y
 
 
 @vk.func
 def multiply(x, y):
-    """Return x * y."""
+    """x * y."""
     return x * y
 
 
 @vk.func
 def log_add(x, y):
-    """Return log(exp(x) + exp(y))."""
+    """log(exp(x) + exp(y)) without overflow."""
     return logaddexp(x, y)
 
 
@@ -74,10 +82,9 @@ def cumulative(
     SEEDED: vk.Const[bool],
     LIMIT: vk.Const[int],
 ):
-    """Inclusive scan: y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them.
+    """Inclusive scan: y[a, b, r] = the initial value combined with x[a, b, 0] to x[a, b, r]; one invocation per row.
 
-    COMBINE computes in the type ACC. The scan starts from INIT or, if SEEDED, from the value in ends[a, b]. Rows have at most
-    LIMIT elements.
+    The initial value is INIT or, if SEEDED, ends[a, b]. ends[a, b] receives the last result of the row.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     total = ACC(ends[a, b]) if SEEDED else ACC(INIT)
@@ -97,13 +104,17 @@ def cumulative_rows_vec4(
     ACC: vk.Const[Any],
     SEEDED: vk.Const[bool],
 ):
-    """Variant of `cumulative` in which one invocation scans four rows at a time, for CPUs, where the four dependency
-    chains overlap.
+    """Variant of `cumulative` for CPUs: an invocation scans four rows, whose dependency chains overlap.
 
-    If fewer than four rows are left, the last one is scanned repeatedly.
+    Where fewer than four rows remain, the last row is scanned repeatedly.
     """
-    a, first, last = vk.group_id(1), vk.group_id(0) * 4, x.shape[1] - 1
-    b0, b1, b2, b3 = first, vk.min(first + 1, last), vk.min(first + 2, last), vk.min(first + 3, last)
+    a, first_row, last_row = vk.group_id(1), vk.group_id(0) * 4, x.shape[1] - 1
+    b0, b1, b2, b3 = (
+        first_row,
+        vk.min(first_row + 1, last_row),
+        vk.min(first_row + 2, last_row),
+        vk.min(first_row + 3, last_row),
+    )
     t0, t1, t2, t3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
     if SEEDED:
         t0, t1, t2, t3 = ACC(ends[a, b0]), ACC(ends[a, b1]), ACC(ends[a, b2]), ACC(ends[a, b3])
@@ -124,12 +135,12 @@ def cumulative_rows_vec4(
 
 @functools.cache
 def cumulative_per_workgroup(op: str, local: int, lanes: int) -> Any:
-    """Return a variant of `cumulative` with a workgroup of `local` invocations per row and coalesced loads; op: "add" or
-    "mul".
+    """Return a variant of `cumulative` with a workgroup of `local` invocations per row and coalesced loads.
 
-    If the workgroup is a single subgroup (of `lanes` lanes), it uses no shared memory.
+    `op` is COMBINE as the name of a collective scan, "add" or "mul". `lanes` is the subgroup size; a workgroup of a
+    single subgroup needs no shared memory.
     """
-    alone = local == lanes
+    single_subgroup = local == lanes
 
     @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=local, debug=False)
     def running_rows(
@@ -145,19 +156,31 @@ def cumulative_per_workgroup(op: str, local: int, lanes: int) -> Any:
         b, a, lane = vk.group_id(0), vk.group_id(1), vk.local_id(0)
         n = x.shape[2]
         total = ACC(ends[a, b]) if SEEDED else ACC(INIT)
-        whole = vk.min(n // local, LIMIT)
-        for q in range(whole):
+        full_blocks = vk.min(n // local, LIMIT)
+        for q in range(full_blocks):
             r = q * local + lane
             value = ACC(x[a, b, r])
-            here = COMBINE(total, vk.subgroup().scan(value, op) if alone else vk.workgroup().scan(value, op))
-            y[a, b, r] = U(here)
-            total = vk.subgroup().broadcast(here, local - 1) if alone else vk.workgroup().broadcast(here, local - 1)
-        if whole * local < n:
-            r = whole * local + lane
+            result = COMBINE(
+                total, vk.subgroup().scan(value, op) if single_subgroup else vk.workgroup().scan(value, op)
+            )
+            y[a, b, r] = U(result)
+            total = (
+                vk.subgroup().broadcast(result, local - 1)
+                if single_subgroup
+                else vk.workgroup().broadcast(result, local - 1)
+            )
+        if full_blocks * local < n:
+            r = full_blocks * local + lane
             value = ACC(x.get(a, b, r, pad=INIT))
-            here = COMBINE(total, vk.subgroup().scan(value, op) if alone else vk.workgroup().scan(value, op))
-            y.put(a, b, r, U(here))
-            total = vk.subgroup().broadcast(here, local - 1) if alone else vk.workgroup().broadcast(here, local - 1)
+            result = COMBINE(
+                total, vk.subgroup().scan(value, op) if single_subgroup else vk.workgroup().scan(value, op)
+            )
+            y.put(a, b, r, U(result))
+            total = (
+                vk.subgroup().broadcast(result, local - 1)
+                if single_subgroup
+                else vk.workgroup().broadcast(result, local - 1)
+            )
         if lane == 0:
             ends[a, b] = V(total)
 
@@ -172,28 +195,28 @@ def cumulative_extremes(
     places: vk.Out[vk.i64, "A B"],
     y: vk.Out[T, "A B R"],
     where: vk.Out[vk.i64, "A B R"],
-    TAKES: vk.Const[Any],
+    REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Cumulative min/max: y[a, b, r] = the extreme of x[a, b, 0..r], where[a, b, r] = the value of `indices` at its last
-    occurrence.
+    """Cumulative min/max: y[a, b, r] = the min or max of x[a, b, 0] to x[a, b, r], by one invocation per row.
 
-    `ends` and `places` receive the last entries of y and `where`. TAKES is `replaces_maximum` or `replaces_minimum`; elements
-    are compared in the type IN. Rows have at most LIMIT elements.
+    `indices` holds the original index of each element, and where[a, b, r] = the index of the last element equal to
+    y[a, b, r]. `ends` and `places` receive the last elements of each row of y and `where`. REPLACES is `replaces_maximum`
+    or `replaces_minimum`; elements are compared in the type IN. Rows have at most LIMIT elements.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     best = IN(x[a, b, 0])
-    place = indices[a, b, 0]
+    best_index = indices[a, b, 0]
     for r in range(vk.min(x.shape[2], LIMIT)):
         value = IN(x[a, b, r])
-        if TAKES(value, best) and (best == best or value != value):
+        if REPLACES(value, best) and (best == best or value != value):
             best = value
-            place = indices[a, b, r]
+            best_index = indices[a, b, r]
         y[a, b, r] = T(best)
-        where[a, b, r] = place
+        where[a, b, r] = best_index
     ends[a, b] = T(best)
-    places[a, b] = place
+    places[a, b] = best_index
 
 
 @vk.kernel(over="y", debug=False)
@@ -202,29 +225,34 @@ def apply_prefix_extremes(
     prefix_indices: vk.In[vk.i64, "A B"],
     y: vk.InOut[T, "A B R"],
     where: vk.InOut[vk.i64, "A B R"],
-    TAKES: vk.Const[Any],
+    REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """Combine the cumulative extremes of each segment with `prefix`, the extreme of all preceding segments, and
-    `prefix_indices`, its index.
+    """Combine each segment's cumulative min/max with those of the preceding segments of its row, in place.
+
+    y and `where` are the results of `cumulative_extremes` for segments [a, b]. prefix[a, b] is the min/max of all
+    preceding segments, prefix_indices[a, b] its index. REPLACES and IN are those of `cumulative_extremes`.
     """
     r, b, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     own, earlier = IN(y[a, b, r]), IN(prefix[a, b])
-    if not (TAKES(own, earlier) and (earlier == earlier or own != own)):
+    if not (REPLACES(own, earlier) and (earlier == earlier or own != own)):
         y[a, b, r] = T(earlier)
         where[a, b, r] = prefix_indices[a, b]
 
 
 @vk.kernel(over="y", debug=False)
 def triangle(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
-    """y = x on and above (UPPER) or on and below a diagonal, else 0."""
+    """y = x on a diagonal of each matrix and above it (UPPER) or below it, else 0.
+
+    `diagonal` is the column minus the row of its elements: 0 for the main diagonal.
+    """
     g, i, j = vk.index()
     distance = vk.i64(j) - vk.i64(i)
     if UPPER:
-        kept = distance >= diagonal
+        is_kept = distance >= diagonal
     else:
-        kept = distance <= diagonal
-    if kept:
+        is_kept = distance <= diagonal
+    if is_kept:
         y[g, i, j] = x[g, i, j]
     else:
         y[g, i, j] = T(0)

@@ -60,14 +60,14 @@ BOUNDARY_KERNELS = (
         "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": [1500], "A": [2], "B": [2]},
         **_F32}, "reduce_groups, roots"),
     KernelProperty(reduce.arg_reduce_blocks, _searched, {
-        "elements": {"TAKES": [reduce.replaces_maximum], "IN": [vk.f32], "LIMIT": [65536], "size": (5, 40), "x": (-9.0, 9.0)},
+        "elements": {"REPLACES": [reduce.replaces_maximum], "IN": [vk.f32], "LIMIT": [65536], "size": (5, 40), "x": (-9.0, 9.0)},
         "dims": {"L": (1, 2), "N": (1, 90), "S": (1, 3), "P": (1, 5)}, **_F32}),
     KernelProperty(registers.multiply_pairs, _pairs, {  # two column pairs per invocation
         "elements": {"SIZE": [32], "ROWS": [8], "PAIRS": [2], "a": _WORDS, "b": _WORDS}, "schedules": False,
         "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": [1, 63, 65, 130]},
         **_F32}, "multiply_pairs, two"),
     KernelProperty(softmax_cpu.softmax_per_subgroup, _softmax, {  # longer than the register rows
-        "elements": {**_LINES, "HELD": [24], "x": (-9.0, 9.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 300, 512, 700]},
+        "elements": {**_LINES, "ITEMS": [24], "x": (-9.0, 9.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 300, 512, 700]},
         "schedules": False, **_F32}, "softmax_of_lines, long"),
     KernelProperty(softmax_cpu.gradient_per_subgroup, _softmax_gradient, {
         "elements": {**_LINES, "g": (-3.0, 3.0), "y": (-3.0, 0.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 512, 700]},

@@ -140,17 +140,17 @@ _SHARED = (
         "elements": {**{k: v for k, v in _SUM.items() if k != "LIMIT"}, "LOCAL": [32, 64], "DOUBLINGS": [5], "DEPTH": [2]},
         "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
     KernelProperty(reduce.arg_reduce_per_subgroup, lambda x: x.argmax(axis=2), {
-        "elements": {"TAKES": [reduce.replaces_maximum], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
+        "elements": {"REPLACES": [reduce.replaces_maximum], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
         "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
     KernelProperty(reduce.arg_reduce_per_subgroup, lambda x: x.argmax(axis=2), {  # four vec4 at once, and a tail
-        "elements": {"TAKES": [reduce.replaces_maximum], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5], "x": (-9.0, 9.0)},
+        "elements": {"REPLACES": [reduce.replaces_maximum], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5], "x": (-9.0, 9.0)},
         "dims": {"R": [511, 512, 1024, 1030], "A": [3], "B": (1, 5)}, "schedules": False, **_F32}, "search_rows, long"),
     KernelProperty(shared_tiles.multiply_tiles, np.matmul, {
         "elements": {"ACC": [vk.f32], "A_ROWS": [False, True], "B_ROWS": [False, True]}, "dims": _MATRIX, **_F32}),
     KernelProperty(registers.multiply_registers, np.matmul, {
         "elements": {"ACC": [vk.f32], "ROWS": [1, 4], "COLUMNS": [1, 2], "LANES": [8]}, "dims": _MATRIX, **_F32}),
     KernelProperty(softmax_cpu.softmax_per_subgroup, _softmax, {
-        "elements": {"ACC": [vk.f32], "SIZE": [32], "HELD": [8], "LOG": [False, True], "x": (-9.0, 9.0)},
+        "elements": {"ACC": [vk.f32], "SIZE": [32], "ITEMS": [8], "LOG": [False, True], "x": (-9.0, 9.0)},
         "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
     KernelProperty(softmax_cpu.gradient_per_subgroup, _softmax_gradient, {
         "elements": {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True], "g": (-3.0, 3.0), "y": (-3.0, 0.0)},

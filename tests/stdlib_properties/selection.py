@@ -50,7 +50,7 @@ def _selected() -> tuple[KernelProperty, ...]:
         KernelProperty(compaction_tiles.scan_counts, _before, {
             "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": [0, 1, 7, 8, 9, 2047, 2048, 2049]}}),
         KernelProperty(compaction_tiles.count_tiles, lambda x, counts, tiles: _count(x, counts, 4096 * tiles), {
-            "elements": {"tiles": [1, 2], "total": "W", "TAKE": [vec4.load_element], "IN": [vk.f32], "x": [0.0, 1.5]},
+            "elements": {"tiles": [1, 2], "total": "W", "LOAD": [vec4.load_element], "IN": [vk.f32], "x": [0.0, 1.5]},
             "dims": {"W": [1, 17, 4100], "S": [1, 2]}, **_F32}),
         KernelProperty(compaction._unravel, _coordinates, {
             "elements": {"places": (0, 2**32 - 1), "inner": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
@@ -104,19 +104,19 @@ def _counted() -> tuple[KernelProperty, ...]:
 # -- radix digits
 
 
-def _digits(x: Any, shift: int, bins: int, DOWN: bool) -> Any:
+def _digits(x: Any, shift: int, bins: int, DESCENDING: bool) -> Any:
     """Return the digits of unsigned numbers, or of their complements."""
-    key = ~x if DOWN else x
+    key = ~x if DESCENDING else x
     return (key.astype(np.uint64) >> np.uint64(shift)) % np.uint64(bins)
 
 
-def _count_digits(x: Any, counts: Any, length: Any, shift: Any, DOWN: Any) -> Any:
-    digits = _digits(x, shift, 256, DOWN)
+def _count_digits(x: Any, counts: Any, length: Any, shift: Any, DESCENDING: Any) -> Any:
+    digits = _digits(x, shift, 256, DESCENDING)
     return np.array([[_occurrences(p, 256) for p in _parts(d, counts.shape[1], length)] for d in digits])
 
 
-def _count_digits_together(x: Any, counts: Any, shift: Any, DOWN: Any) -> Any:
-    digits = _digits(x, shift, 16, DOWN)
+def _count_digits_together(x: Any, counts: Any, shift: Any, DESCENDING: Any) -> Any:
+    digits = _digits(x, shift, 16, DESCENDING)
     found = [[_occurrences(p, 16) for p in _parts(d, counts.shape[2], 4096)] for d in digits]
     return np.swapaxes(np.array(found), 1, 2)
 
@@ -132,7 +132,7 @@ def _begin_digits_together(counts: Any) -> Any:
 
 
 def _of_digits() -> tuple[KernelProperty, ...]:
-    keys = {"KEY": [merge_sort.key_unsigned], "BITS": [vk.u32], "DOWN": [False, True]}
+    keys = {"KEY": [merge_sort.key_unsigned], "BITS": [vk.u32], "DESCENDING": [False, True]}
     types = {"dtypes": [vk.u32]}
     few = {"counts": (0, 9)}
     return (
@@ -147,7 +147,7 @@ def _of_digits() -> tuple[KernelProperty, ...]:
         KernelProperty(radix_sort.scan_digits_workgroup, _begin_digits_together, {
             "elements": few, "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
         KernelProperty(radix_sort_ballot.scan_tiles, _begin_digits_together, {
-            "elements": {**few, "LANES": [32], "GROUPS": [1, 2]}, "schedules": False,
+            "elements": {**few, "LANES": [32], "SUBGROUPS": [1, 2]}, "schedules": False,
             "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
     )  # fmt: skip
 
@@ -155,16 +155,16 @@ def _of_digits() -> tuple[KernelProperty, ...]:
 # -- top-k along rows
 
 
-def in_order(x: Any, axis: int, DOWN: bool) -> Any:
+def in_order(x: Any, axis: int, DESCENDING: bool) -> Any:
     """Return the indices of a stable sort; NaN sorts as the greatest."""
-    if not DOWN:
+    if not DESCENDING:
         return np.argsort(x, axis=axis, kind="stable")
     transposed = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
     return np.flip(x.shape[axis] - 1 - transposed, axis)
 
 
-def _first(x: Any, places: Any, y: Any, begin: Any, FIRST: Any, DOWN: Any) -> Any:
-    at = in_order(x, 2, DOWN)[:, :, : y.shape[2]]
+def _first(x: Any, places: Any, y: Any, begin: Any, FIRST: Any, DESCENDING: Any) -> Any:
+    at = in_order(x, 2, DESCENDING)[:, :, : y.shape[2]]
     parts = np.arange(x.shape[1])[None, :, None] * x.shape[2]
     return {
         "y": np.take_along_axis(x, at, axis=2),
@@ -174,18 +174,18 @@ def _first(x: Any, places: Any, y: Any, begin: Any, FIRST: Any, DOWN: Any) -> An
 
 def _first_of_lines() -> tuple[KernelProperty, ...]:
     choices = [False, True]
-    either = {"begin": (0, 100), "FIRST": choices, "DOWN": choices}
+    either = {"begin": (0, 100), "FIRST": choices, "DESCENDING": choices}
     dims = {"x": "L S M+Q", "places": "L S M+Q", "L": (1, 2), "S": (1, 3)}
     alone = {"dims": {**dims, "M": (1, 8), "Q": (0, 40)}}
     whole = {"KEY": [merge_sort.key_signed], "BITS": [vk.u32], "x": (-9, 9)}  # includes equal values
     floats = {"KEY": [merge_sort.key_f32], "BITS": [vk.u32]}
     return (
         KernelProperty(merge_sort.top_k_per_invocation, _first, {
-            "elements": {**either, **whole, "MOST": [8]}, **alone, "dtypes": {"T": [vk.i32]}}),
+            "elements": {**either, **whole, "MAX_ITEMS": [8]}, **alone, "dtypes": {"T": [vk.i32]}}),
         KernelProperty(merge_sort.top_k_per_invocation, _first, {
-            "elements": {**either, **floats, "MOST": [8]}, **alone, "dtypes": {"T": [vk.f32]}}, "first_alone, floats"),
+            "elements": {**either, **floats, "MAX_ITEMS": [8]}, **alone, "dtypes": {"T": [vk.f32]}}, "first_alone, floats"),
         KernelProperty(merge_sort.top_k_per_workgroup, _first, {
-            "elements": {**either, "KEY": [merge_sort.key_signed], "LOCAL": [32], "MOST": [4]}, "schedules": False,
+            "elements": {**either, "KEY": [merge_sort.key_signed], "LOCAL": [32], "MAX_ITEMS": [4]}, "schedules": False,
             "dims": {**dims, "M": (1, 8), "Q": (0, 120)}, "dtypes": {"T": [vk.i32]}}),
     )  # fmt: skip
 

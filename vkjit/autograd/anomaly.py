@@ -29,24 +29,31 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARY_DIRECTORIES = tuple(
     str(folder) + "/" for folder in {_PACKAGE, _PACKAGE / "stdlib", (_PACKAGE / "stdlib").resolve()}
 )
-"""Directories of the library's own files, whose frames are skipped in reports."""
+"""Directories of the library's own files, whose frames are skipped in reports. `stdlib` may be a symbolic link."""
 
 _MAX_CALLERS = 3
 """Number of callers reported in addition to the innermost user frame."""
 
 _users = 0
+"""Number of threads in anomaly mode, guarded by `_lock`."""
 _lock = new_lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """The checks of anomaly mode in a thread: `check_nan` for gradients, `forward` for results."""
+    """Settings of anomaly mode in one thread: with `check_nan`, gradients are checked for NaN; with `forward`, results
+    of operations are.
+    """
 
     check_nan: bool
     forward: bool
 
     def vjp(self, node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients of a node's operands. Raises VkjitError if one of them holds NaN."""
+        """Return the gradients of a node's operands. In anomaly mode, the tape calls this instead of `Node.vjp`.
+
+        Raises VkjitError if a gradient holds NaN (with check_nan). Adds the line of the forward call to errors of the
+        gradient rule.
+        """
         try:
             results: Sequence[Any] = _unchecked(node.vjp, gradients)
         except VkjitError as error:
@@ -59,9 +66,9 @@ class Anomaly:
             if need and _unchecked(_holds_nan, result):
                 shape = result.shape
                 nan_before = any(_unchecked(_holds_nan, g) for g in gradients)
-                came = " (what came to it holds NaN already: backward() was started with it)" if nan_before else ""
+                note = " (what came to it holds NaN already: backward() was started with it)" if nan_before else ""
                 raise VkjitError(
-                    f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{came}; "
+                    f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{note}; "
                     f"{_origin(node)}"
                 )
         return results
@@ -71,7 +78,7 @@ class Anomaly:
 
 
 def _frames() -> tuple[tuple[str, int, str], ...]:
-    """Return the innermost frames outside the library: file, line, function."""
+    """Return the innermost frames outside the library as (file, line, function), the innermost first."""
     frames: list[tuple[str, int, str]] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(frames) <= _MAX_CALLERS:
@@ -96,7 +103,7 @@ def _format_frames(frames: Sequence[tuple[str, int, str]]) -> str:
 
 
 class TracedNode(tape.Node):
-    """A node that stores the user's frames if it is recorded in anomaly mode."""
+    """A tape node that also stores the user's stack frames, if its thread is in anomaly mode when it is recorded."""
 
     __slots__ = ("frames",)
 
@@ -106,11 +113,13 @@ class TracedNode(tape.Node):
 
 
 def _title(name: str, params: dict[str, Any]) -> str:
+    """Name an operation in an error message, with the user's function if it is a custom `Function` or a checkpoint."""
     function = params.get("function")
     return f"{name} ({function.__name__})" if name in ("function", "checkpoint") and function is not None else name
 
 
 def _origin(node: tape.Node) -> str:
+    """Describe where the forward pass called the operation of a node."""
     frames = getattr(node, "frames", None)
     if frames is None:
         return "it was recorded outside of detect_anomaly(): put the forward pass into it to see from which line"
@@ -121,6 +130,7 @@ def _origin(node: tape.Node) -> str:
 
 
 def _holds_nan(value: Any) -> bool:
+    """True if a value is a float tensor with a NaN element. Waits for the device."""
     from ..tensor.ops.elementwise import isnan
     from ..tensor.ops.reductions import any as any_of
     from ..tensor.tensor import Tensor
@@ -132,7 +142,9 @@ def _holds_nan(value: Any) -> bool:
 
 
 def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Run call(*args, **params) without checking the operations in it."""
+    """Return call(*args, **params), run with this thread's interceptor off, so that operations inside aren't checked
+    for NaN.
+    """
     saved, state.interceptor = state.interceptor, None
     try:
         return call(*args, **params)
@@ -141,8 +153,9 @@ def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
 
 
 def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Run call(*args, **params), an operation of that name. Raises VkjitError if its result holds NaN and no operand
-    does.
+    """Run an operation and check its results. Raises VkjitError if a result holds NaN although no operand does.
+
+    With `forward=True`, this is the thread's `state.interceptor`, which runs every operation.
     """
     nan_operands = _unchecked(lambda: [_holds_nan(a) for a in args])
     result = _unchecked(call, *args, **params)
@@ -161,10 +174,11 @@ def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: 
 
 
 class set_detect_anomaly:  # noqa: N801  # PyTorch's name
-    """Switch anomaly mode on or off in this thread; as a context manager, until the end of the block.
+    """Switch anomaly mode on or off in this thread. As a context manager, it restores the previous mode at the end of
+    the block.
 
-    `check_nan=False` skips the search for NaN and only adds the forward line to errors raised in backward.
-    `forward=True` checks results as well as gradients.
+    `check_nan=False` skips the search for NaN, so that anomaly mode only adds the line of the forward call to errors
+    raised in backward. `forward=True` checks the results of operations as well as gradients.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True, *, forward: bool = False) -> None:
@@ -184,8 +198,8 @@ class set_detect_anomaly:  # noqa: N801  # PyTorch's name
 class detect_anomaly:  # noqa: N801  # PyTorch's name
     """Context manager and decorator: `with vk.autograd.detect_anomaly(): loss = model(x); loss.backward()`.
 
-    The first gradient that holds NaN raises VkjitError, which names the operation and the line that called it in the
-    forward pass. `check_nan` and `forward` are those of `set_detect_anomaly`.
+    The first gradient that holds NaN raises VkjitError. The error names the operation and the line that called it in
+    the forward pass. `check_nan` and `forward` mean the same as in `set_detect_anomaly`.
     """
 
     def __init__(self, check_nan: bool = True, *, forward: bool = False) -> None:
@@ -216,7 +230,9 @@ def is_anomaly_enabled() -> bool:
 
 
 def _switch(anomaly: Anomaly | None) -> None:
-    """Set this thread's mode. The tape creates traced nodes while any thread is in anomaly mode."""
+    """Set or clear (None) this thread's anomaly mode. The tape creates `TracedNode`s while any thread is in anomaly
+    mode.
+    """
     global _users
     with _lock:
         _users += (anomaly is not None) - (state.anomaly is not None)

@@ -17,7 +17,10 @@ __all__ = ["Context", "Function"]
 
 
 class Context:
-    """State passed from forward to backward. Attributes may be set freely; tensors are kept with `save_for_backward`."""
+    """State passed from forward to backward. Attributes may be set freely; tensors are kept with `save_for_backward`.
+
+    `needs_input_grad` has one bool per argument of forward: True if the argument requires a gradient.
+    """
 
     def __init__(self) -> None:
         self._materialize = True
@@ -29,7 +32,9 @@ class Context:
         self._saved = tuple((t, getattr(t, "version", 0)) for t in tensors)
 
     def set_materialize_grads(self, value: bool) -> None:
-        """With False, backward gets None instead of zeros for results that received no gradient."""
+        """Choose what backward receives for a result that got no gradient: zeros (True, the default) or None
+        (False).
+        """
         self._materialize = bool(value)
 
     @property
@@ -61,6 +66,7 @@ class Function:
 
     y = Cube.apply(x)
     ```
+
     backward returns one gradient (or None) per argument of forward.
     """
 
@@ -68,7 +74,7 @@ class Function:
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the result in `forward(ctx, *args)`: a new tensor or a tuple of them. Nothing inside is recorded.
 
-        The signature lets type checkers accept overrides with any parameters.
+        The signature `(*args, **kwargs)` here lets type checkers accept overrides with any parameters.
         """
         raise ArgumentError("a Function defines forward(ctx, ...) as a static method")
 
@@ -82,7 +88,7 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run forward and record it."""
+        """Return the result of forward for these arguments, recorded on the tape as one operation."""
         ctx = Context()
         ctx.needs_input_grad = tuple(bool(getattr(a, "requires_grad", False)) for a in args)
         with set_grad_enabled(False):
@@ -92,7 +98,7 @@ class Function:
             for value in args:
                 if hasattr(value, "follow"):
                     value.follow()
-            fresh = tuple(_with_own_place(output, args) for output in outputs)
+            fresh = tuple(_recordable(output, args) for output in outputs)
             like = [(output.shape, output.dtype, output.device) for output in fresh]
             record("function", args, {"function": cls, "ctx": ctx, "like": like}, fresh)
             return fresh if isinstance(result, tuple) else fresh[0]
@@ -106,11 +112,12 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
     return zeros(shape, dtype=dtype, device=device)
 
 
-def _with_own_place(output: Any, args: Sequence[Any]) -> Any:
-    """Return a result with its own place on the tape, also where forward returned one of its arguments.
+def _recordable(output: Any, args: Sequence[Any]) -> Any:
+    """Return a result of forward in a form that `record` can attach to the new node without changing an argument.
 
-    A view of an argument becomes untracked: its gradient goes through backward, so it can't follow later writes to the
-    argument.
+    If the result is one of the arguments, return a detached alias. If it is a view of an argument's memory, mark it
+    `UNTRACKED`: only the user's backward knows how it depends on the argument, so autograd can't follow later in-place
+    writes to that argument.
     """
     if any(output is a for a in args):
         return output.detach()
@@ -121,6 +128,9 @@ def _with_own_place(output: Any, args: Sequence[Any]) -> Any:
 
 @rule("function")
 def _function(node: Node, *gradients: Any) -> Sequence[Any]:
+    """VJP of a user-defined operation: call its `backward` and check the number and shapes of the returned
+    gradients.
+    """
     function, ctx = node.params["function"], node.params["ctx"]
     if ctx._materialize:
         gradients = tuple(

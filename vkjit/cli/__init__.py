@@ -1,1 +1,4 @@
-"""The command line: `python -m vkjit info | doctor | demo | test | inspect | tune | cache`; one module per command."""
+"""The command line: `python -m vkjit info | doctor | demo | test | inspect | tune | cache`.
+
+There is one module per command; `main` parses the arguments and calls it.
+"""

@@ -1,4 +1,4 @@
-"""`python -m vkjit cache [info | clear | verify | path]`: shows, clears or checks the cache of compiled kernels."""
+"""`python -m vkjit cache [info | clear | verify | path]`: show, clear or check the disk cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _directory() -> str:
+    """Return the cache's directory. Raises VkjitError if there is none."""
     try:
         return str(cache.directory())
     except RuntimeError as error:
@@ -54,6 +55,7 @@ def _directory() -> str:
 
 
 def _info(arguments: argparse.Namespace) -> int:
+    """Print the size of the cache and the kernels in it. Exit code 1 if the cache can't be used."""
     problem, listed_entries = cache.problem(), cache.entries()
     stats = cache.statistics()
     if arguments.json:
@@ -74,6 +76,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _age(seconds: float) -> str:
+    """Format a duration in the largest unit of which it has at least two."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

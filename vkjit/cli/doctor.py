@@ -1,5 +1,7 @@
-"""`python -m vkjit doctor`: reports what is missing and how to install it, self-tests each device, and notes what to
-expect.
+"""`python -m vkjit doctor`: check this machine.
+
+Runs a few small kernels on each device and compares their results with NumPy. Also prints known limitations of the
+devices, the state of the kernel cache, and the optional packages that are missing, with the commands that install them.
 """
 
 from __future__ import annotations
@@ -28,16 +30,19 @@ from ..spirv import tools
 __all__ = ["add_arguments", "run", "self_test"]
 
 GROUP = 64
+"""The number of invocations in a workgroup of `_group_sums`."""
 
 
 @kernel(over="y")
 def _saxpy(a: f32, x: lang.In[f32, "N"], y: lang.InOut[f32, "N"]):
+    """y = a * x + y."""
     i = lang.global_id(0)
     y[i] = a * x[i] + y[i]
 
 
-@kernel(groups=lambda x: lang_cdiv(x.shape[0]), local=GROUP)
+@kernel(groups=lambda x: workgroup_count(x.shape[0]), local=GROUP)
 def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):
+    """out[g] = the sum of the GROUP elements of x from g * GROUP on, by tree reduction in shared memory."""
     part = lang.shared(f32, GROUP)
     lane = lang.local_id(0)
     part[lane] = x.get(lang.global_id(0), pad=0)
@@ -54,14 +59,16 @@ def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):
 
 @kernel(over="x")
 def _count(x: lang.In[i32, "N"], bins: lang.InOut[i32, "B"]):
+    """Add the histogram of x to `bins`."""
     lang.atomic.add(bins, x[lang.global_id(0)], 1)
 
 
-def lang_cdiv(n: int) -> int:
-    """Return the number of workgroups for n elements."""
+def workgroup_count(n: int) -> int:
+    """Return the number of workgroups of `_group_sums` for n elements."""
     return -(-n // GROUP)
 
 
+# -- checks: each returns a description of the problem, or "" if the device passes
 def _test_saxpy() -> str:
     x = np.arange(1000, dtype=np.float32)
     y = np.ones(1000, np.float32)
@@ -71,7 +78,7 @@ def _test_saxpy() -> str:
 
 def _test_shared() -> str:
     x = np.arange(200, dtype=np.float32)
-    out = np.zeros(lang_cdiv(200), np.float32)
+    out = np.zeros(workgroup_count(200), np.float32)
     _group_sums(x, out)
     expected = [x[i : i + GROUP].sum() for i in range(0, 200, GROUP)]
     return "" if np.array_equal(out, expected) else "a sum through shared memory and barriers gave wrong values"
@@ -89,11 +96,12 @@ CHECKS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("shared memory and barriers", _test_shared),
     ("atomics", _test_atomics),
 )
+"""The checks that run on each device, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one check: an empty `problem` is a pass; `milliseconds` includes compilation."""
+    """Result of one check: `problem` is "" if the device passed it; `milliseconds` includes compilation."""
 
     name: str
     problem: str
@@ -101,7 +109,7 @@ class Outcome:
 
 
 def self_test(target: Device) -> list[Outcome]:
-    """Run the checks on a device."""
+    """Run the checks on a device. An error of vkjit counts as a failed check."""
     outcomes = []
     with use_device(target):
         for name, check in CHECKS:
@@ -120,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _expectations(info: DeviceInfo) -> list[str]:
-    """Return notes on the limitations of a device."""
+    """Return notes on known limitations of a device and its driver."""
     if info.kind == "interpreter":
         return ["runs kernels in NumPy: right, and slow; for tests and for machines without a driver"]
     notes = []
@@ -142,7 +150,7 @@ def _expectations(info: DeviceInfo) -> list[str]:
 
 
 def _extras() -> list[str]:
-    """List missing optional packages with the command that installs them."""
+    """Return a line for each missing optional package: its purpose, and the command that installs it."""
     optional = {
         "rich": ("cli", "progress bars and tables"),
         "PIL": ("data", "reading and writing images"),
@@ -161,7 +169,7 @@ def _extras() -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report. Exit code 1 if a device gives wrong results or none can be used."""
+    """Check the devices and print the report. Exit code 1 if a check fails; raises VkjitError if no device matches."""
     failed = False
     missing = enumeration.driver_error() if devices() else None
     if missing is not None:

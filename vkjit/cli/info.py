@@ -1,4 +1,4 @@
-"""`python -m vkjit info`: versions, devices and settings, as needed for a bug report."""
+"""`python -m vkjit info`: print versions, devices and settings, as needed for a bug report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report."""
+    """Print versions, devices and settings, as text or JSON."""
     report = gather()
     print(json.dumps(report, indent=2) if arguments.json else describe(report))
     return 0

@@ -1,7 +1,8 @@
-"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V or LLVM IR, driver statistics.
+"""`python -m vkjit inspect FILE:KERNEL`: show a kernel's Python source, IR, generated code and driver statistics.
 
-The file is imported as a module. The kernel is compiled for the signature given by `--types`, or one guessed from the
-annotations, with `f32` for free type variables.
+The IR is shown after each pass; the generated code is SPIR-V, or LLVM IR and assembly on the device "cpu". The file is
+imported as a module. The kernel is compiled for a signature guessed from its annotations: free type variables are
+`f32`, unless `--types` binds them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def load_kernel(target: str) -> Kernel:
 
 
 def choices_of(text: str, kernel: Kernel) -> dict[str, Any]:
-    """Parse `T=f16,K=32` into a dictionary: type names as text, values of Const parameters as numbers. Raises
+    """Parse the option `--types`, as in `T=f16,K=32`, to a dictionary.
+
+    Types of type variables and of parameters stay text; values of Const parameters become numbers or bools. Raises
     ArgumentError for names that the kernel doesn't have.
     """
     constants = {p.name for p in kernel.spec.params if p.kind == "const"}
@@ -70,6 +73,7 @@ def choices_of(text: str, kernel: Kernel) -> dict[str, Any]:
 
 
 def _number(name: str, text: str) -> Any:
+    """Parse the value of the Const parameter `name`: a bool, an integer or a float. Raises ArgumentError otherwise."""
     if text in ("True", "False"):
         return text == "True"
     for kind in (int, float):

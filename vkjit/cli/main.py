@@ -1,6 +1,7 @@
-"""The command-line entry point: parses arguments and dispatches to the command's module.
+"""The entry point of `python -m vkjit`: parse the arguments and dispatch to the command's module.
 
-Each command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`, imported only when it is used.
+Each command is a module of this package with `add_arguments(parser)` and `run(arguments) -> exit code`. Only the
+module of the command that is run is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ COMMANDS = {
     "tune": "measures variants of kernels on a device, shows and ships what was found",
     "cache": "shows or empties the cache of compiled kernels",
 }
-"""Commands with their descriptions."""
+"""Commands with their descriptions for `--help`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,9 @@
 """`python -m vkjit test FILE.py[:kernel]`: property tests of the kernels in a file, without a reference implementation.
 
-Each kernel runs on inputs drawn from its signature, on several devices and under several schedules, and the results
-must agree. Bounds, asserts, divisions by zero, writes outside of arrays and unwritten Outs are checked.
+Each kernel runs on inputs drawn at random to fit its signature, on several devices and under several schedules
+(workgroup sizes, orders of workgroups, optimization levels), and the results must agree. Indices out of bounds, failed
+asserts, divisions by zero, writes outside of arrays, and elements of Outs that no invocation writes are errors.
+`--mutate` measures how many mutants (kernels with one small change) the tests detect, `--write` proposes a test file.
 """
 
 from __future__ import annotations
@@ -60,13 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_module(target: str) -> ModuleType:
-    """Return the module of `path` or `path:name`."""
+    """Import the file that a target `path` or `path:name` names, and return the module."""
     path_text = target if Path(target).is_file() else target.rpartition(":")[0]
     return _load_module(Path(path_text))
 
 
 def load_kernels(target: str) -> dict[str, Kernel]:
-    """Return the kernels of `path` or `path:name`, by name. Raises ArgumentError if there are none."""
+    """Return the kernels that a target names, by name: those defined in a file (`path`), or one of them (`path:name`).
+
+    Raises ArgumentError if there are none.
+    """
     path_text, _, name = (target, "", "") if Path(target).is_file() else target.rpartition(":")
     path = Path(path_text)
     if not path_text or not path.is_file():
@@ -81,7 +86,7 @@ def load_kernels(target: str) -> dict[str, Kernel]:
 
 
 def _load_module(path: Path) -> ModuleType:
-    """Import a file: by its qualified name if it belongs to a package, else by path."""
+    """Import a file: by its dotted module name if its folder is a package, else by path."""
     path = Path(os.path.abspath(path))
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
@@ -100,7 +105,10 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def _pairs(texts: list[str], what: str) -> dict[str, Any]:
-    """Parse name=value and name=low:high options; values that aren't Python literals are kept as text."""
+    """Parse the options `name=value` and `name=low:high` (a pair); values that aren't Python literals are kept as text.
+
+    `what` is the option's name for messages. A missing value is None.
+    """
     pairs = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -112,6 +120,7 @@ def _pairs(texts: list[str], what: str) -> dict[str, Any]:
 
 
 def _groups(text: str | None) -> tuple[int, ...] | None:
+    """Parse the option `--groups`, as in 4,4; None if it isn't given."""
     try:
         return tuple(map(int, text.split(","))) if text else None
     except ValueError:
@@ -119,6 +128,7 @@ def _groups(text: str | None) -> tuple[int, ...] | None:
 
 
 def _number(text: str) -> Any:
+    """Parse a value: a Python literal, other text, or None if it is empty."""
     if not text.strip():
         return None
     try:
@@ -142,7 +152,7 @@ def _cannot(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Test the kernels. Exit code 1 if one fails."""
+    """Run the command. Exit code 1 if a kernel fails."""
     from ..testing import CheckFailure, check_kernel
 
     kernels = load_kernels(arguments.target)
@@ -180,7 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
     """Return the `check_kernel` options from the command line that apply to this kernel."""
-    own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # including struct fields
+    own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # parameters, and fields of structs
     names = {n for p in kernel.spec.params if p.dims is not None for n in p.dims.names}
     return {
         "dims": {k: v for k, v in _pairs(arguments.dims, "dims").items() if k in names},
@@ -192,7 +202,7 @@ def _settings(arguments: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
 
 
 def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
-    """Write a proposed test file."""
+    """Write a proposed test file for the kernels. Raises ArgumentError if the file exists."""
     from ..testing.ghostwriter import proposed_tests
 
     source = Path(arguments.target if Path(arguments.target).is_file() else arguments.target.rpartition(":")[0])
@@ -205,7 +215,10 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
 
 
 def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
-    """Print the mutation score. Exit code 1 if a mutant survives or a kernel's own tests fail."""
+    """Print how many mutants of each kernel the tests detect.
+
+    Exit code 1 if a mutant survives, or if an unmodified kernel fails its tests.
+    """
     from ..testing.mutate.score_file import score_of_file
 
     module = load_module(arguments.target)

@@ -1,4 +1,7 @@
-"""`python -m vkjit tune`: tunes the library's matrix products on a device; shows, exports and imports tuning results."""
+"""`python -m vkjit tune`: tune the library's matrix products on a device; show, export and import tuning results.
+
+`stdlib.matmul.tuning` measures the candidates, `autotune.storage` keeps the results.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(stored: list[Record], *, as_json: bool) -> int:
+    """Print stored tuning results. Returns exit code 0."""
     if as_json:
         print(json.dumps([asdict(record) for record in stored], indent=2))
         return 0
@@ -69,6 +73,7 @@ def _show(stored: list[Record], *, as_json: bool) -> int:
 
 
 def _text(record: Record) -> str:
+    """Format a tuning result: a heading, and a line for each candidate that was measured."""
     best = record.best
     driver = record.driver if len(record.driver) <= DRIVER_SHOWN else f"{record.driver[:DRIVER_SHOWN]}..."
     head = f"{record.name} on {record.device} ({driver}){'' if record.complete else ', not finished'}"
@@ -82,11 +87,12 @@ def _text(record: Record) -> str:
 
 
 def _tune(arguments: argparse.Namespace) -> int:
+    """Tune square matrix products of the given sizes and dtypes, each in an equal share of the time budget."""
     from .. import dtypes
     from ..backends.selection import default_device, device
     from ..stdlib.matmul import tuning
 
-    chosen = default_device() if arguments.device is None else device(_spec(arguments.device))
+    target_device = default_device() if arguments.device is None else device(_spec(arguments.device))
     sizes = arguments.size or [512]
     names = arguments.dtype or ["f32", "f16"]
     unknown = [name for name in names if name not in dtypes.by_name]
@@ -94,9 +100,9 @@ def _tune(arguments: argparse.Namespace) -> int:
         raise VkjitError(f"no element type is named {unknown[0]!r}: expected one of {', '.join(dtypes.by_name)}")
     jobs = [(size, name) for size in sizes for name in names]
     for size, name in jobs:
-        record = tuning.tune_product(chosen, size, dtypes.by_name[name], arguments.budget / len(jobs))
+        record = tuning.tune_product(target_device, size, dtypes.by_name[name], arguments.budget / len(jobs))
         if record is None:
-            print(f"product of {size} x {size} {name}: {chosen.name} has one way to do it")
+            print(f"product of {size} x {size} {name}: {target_device.name} has one way to do it")
             continue
         print(_text(record))
         print(f"  {record.gain:.2f} times as fast as the default{'' if record.complete else '; run it again to go on'}")
@@ -104,4 +110,5 @@ def _tune(arguments: argparse.Namespace) -> int:
 
 
 def _spec(text: str) -> int | str:
+    """Convert the option `--device` to an index or a name."""
     return int(text) if text.isdecimal() else text

@@ -1,1 +1,1 @@
-"""Compilation driver, kernel cache and fingerprints."""
+"""Compilation of kernels to artifacts: the compilation driver, the disk cache, and fingerprints for its keys."""

@@ -1,11 +1,13 @@
 """The disk cache of compiled kernels: one checksummed file per entry, written atomically.
 
-Maps a key (the SHA-256 of everything that the code depends on) to an artifact. A file that is damaged, truncated, of
-another version, stored under another key or owned by another user is a miss, never an error; so is an unusable
-directory. Any number of processes may read, write, evict and clear concurrently.
+`load` and `store` map a key (the SHA-256 of everything that the code depends on) to an artifact; the compilation driver
+calls them. A file that is damaged, truncated, of another format version, stored under another key, or owned by another
+user is treated as a miss, never as an error; so is an unusable directory. Any number of processes may read, write,
+evict and clear entries concurrently.
 
-Folders: `kernels` and `pipelines` in `directory()`, both of mode 0700. A file in `kernels` contains a magic line, the
-SHA-256 of the rest, the length of a JSON header (u32, little endian), the header, and the code.
+`directory()` contains the folder `kernels` for these entries, the folder `pipelines` for the pipeline caches of Vulkan
+drivers (`load_pipelines`), and folders of other modules (`read_file`). All have mode 0700. A file in `kernels` consists
+of a magic line, the SHA-256 of the rest, the length of a JSON header (u32, little endian), the header, and the code.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ __all__ = [
 
 MAGIC = b"vkjit artifact 3\n"
 SIZE_CAP = 256 << 20
-"""Maximum total size of the kernels in bytes, unless VKJIT_CACHE_SIZE is set. The least recently used are evicted
-first.
+"""Default limit on the total size of the cached kernels in bytes; VKJIT_CACHE_SIZE overrides it. The least recently
+used kernels are evicted first.
 """
 ABANDONED_SECONDS = 3600.0
 """Age after which a temporary file is considered abandoned by a killed writer."""
@@ -111,7 +113,7 @@ def directory() -> Path:
 
 
 def _folder(name: str) -> Path | None:
-    """Return a folder of the cache, or None if it can't be used."""
+    """Return the path of a folder of the cache, created if necessary; None if it can't be used."""
     try:
         path = directory() / name
     except RuntimeError:
@@ -121,9 +123,10 @@ def _folder(name: str) -> Path | None:
 
 @functools.lru_cache(maxsize=16)
 def _checked(text: str) -> str:
-    """Create the folder with mode 0700 and return what is wrong with it, as text, or "".
+    """Create the folder with mode 0700. Return the reason why it can't be used, as text; "" if it can.
 
-    For a symbolic link, both the link and its target must belong to this user, because an owner can replace either.
+    For a symbolic link, both the link and its target must belong to this user, because the owner of either one can
+    replace it.
     """
     path = Path(text)
     try:
@@ -139,21 +142,21 @@ def _checked(text: str) -> str:
     return "" if os.access(path, os.W_OK | os.X_OK) else f"{path} can't be written: set VKJIT_CACHE_DIR"
 
 
-# -- dependencies of the code besides the kernel
+# -- digest of the compiler's source files
 
 
 COMPILER = (
     ".", "backends/codegen", "backends/vulkan/codegen", "compiler", "frontend", "ir", "lang", "passes", "runtime", "spirv",
 )  # fmt: skip
-"""Folders of the package that affect the generated SPIR-V; `.` stands for the top-level modules alone."""
+"""Folders of the package with the modules that affect the generated SPIR-V; of `.`, only the modules directly in it."""
 
 
 @functools.cache
 def compiler_digest(folders: tuple[str, ...] = COMPILER) -> str:
-    """Return a hash over the compiler's own files (paths, sizes, times), so that a change of the compiler invalidates
-    all entries.
+    """Return a hash of the paths, sizes and times of the source files in `folders`.
 
-    It is computed once per process: later changes of the files don't affect the code that is already loaded.
+    It is a part of all keys, so that a change of the compiler invalidates all entries. It is computed once per process:
+    later changes of the files don't affect the code that is already loaded.
     """
     root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     facts = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
@@ -196,7 +199,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, data: bytes) -> bool:
-    """Write a temporary file and rename it. Return True on success."""
+    """Write a file atomically, as a temporary file that is then renamed. Return True on success."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     except OSError:
@@ -234,39 +237,41 @@ def load(key: str) -> KernelArtifact | None:
 
 
 def store(key: str, artifact: KernelArtifact) -> None:
-    """Write the entry. Failures are ignored."""
+    """Store an artifact under the key; do nothing for an empty key. Failures are ignored."""
     folder = _folder("kernels")
     if folder is not None and key and _write(_path(folder, key), _encode(artifact, key)):
         _evict(folder)
 
 
 def load_pipelines(name: str) -> bytes:
-    """Return the pipeline cache data stored under the name, unchecked; empty if there is none."""
+    """Return the Vulkan pipeline cache data stored under the name, without validating it; b"" if there is none."""
     folder = _folder("pipelines") if _switched_on() else None
     return (_read(folder / f"{name}.bin") or b"") if folder is not None else b""
 
 
 def store_pipelines(name: str, data: bytes) -> None:
-    """Store a driver's pipeline cache data. Failures are ignored."""
+    """Store the pipeline cache data of a Vulkan driver under a name. Failures are ignored."""
     folder = _folder("pipelines") if _switched_on() else None
     if folder is not None and len(data) <= _size_cap():
         _write(folder / f"{name}.bin", data)
 
 
 def read_file(folder: str, name: str) -> bytes | None:
-    """Read a file of another folder of the cache, unchecked. Return None if this user has no such file."""
+    """Return the content of a file in the given folder of the cache, without validating it; None if this user has no
+    such file.
+    """
     place = _folder(folder) if _switched_on() else None
     return _read(place / name) if place is not None else None
 
 
 def write_file(folder: str, name: str, data: bytes) -> bool:
-    """Write a file into another folder of the cache atomically. Return True on success."""
+    """Write a file into the given folder of the cache atomically. Return True on success."""
     place = _folder(folder) if _switched_on() else None
     return place is not None and _write(place / name, data)
 
 
 def read_files(folder: str, suffix: str) -> Iterator[bytes]:
-    """Yield the contents of the files in a folder whose names end in `suffix`."""
+    """Yield the contents of the files in a folder of the cache whose names end in `suffix`."""
     place = _folder(folder)
     for path in sorted(place.glob(f"*{suffix}")) if place is not None else ():
         data = _read(path)
@@ -275,7 +280,10 @@ def read_files(folder: str, suffix: str) -> Iterator[bytes]:
 
 
 def remove_files(folder: str, suffix: str) -> int:
-    """Delete the files in a folder whose names end in `suffix`, and leftover temporary files. Return how many."""
+    """Delete the files in a folder of the cache whose names end in `suffix`, and leftover temporary files there.
+
+    Returns the number of deleted files.
+    """
     place = _folder(folder)
     if place is None:
         return 0
@@ -286,7 +294,7 @@ def remove_files(folder: str, suffix: str) -> int:
 
 
 def _size_cap() -> int:
-    """Return VKJIT_CACHE_SIZE in bytes. Raises ArgumentError for an invalid value."""
+    """Return the size limit of the kernels in bytes. Raises ArgumentError if VKJIT_CACHE_SIZE is invalid."""
     text = os.environ.get("VKJIT_CACHE_SIZE", "")
     if text and not (text.isascii() and text.isdecimal()):
         raise ArgumentError(f"VKJIT_CACHE_SIZE is {text!r}: expected a number of bytes, such as {SIZE_CAP}")
@@ -294,7 +302,7 @@ def _size_cap() -> int:
 
 
 def _listed(folder: Path) -> list[tuple[float, int, Path]]:
-    """Return time of last use, size in bytes and path of each entry, least recently used first."""
+    """Return (time of last use, size in bytes, path) of each entry, least recently used first."""
     listed = []
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
@@ -306,9 +314,9 @@ def _listed(folder: Path) -> list[tuple[float, int, Path]]:
 
 
 def _evict(folder: Path) -> None:
-    """Delete the least recently used entries until the cache is under its size limit, and abandoned temporary files.
+    """Delete the least recently used entries until the cache is within its size limit, and abandoned temporary files.
 
-    Runs with a probability of 1 in 32 per call.
+    Only about 1 in 32 calls, chosen at random, does this; the others return at once.
     """
     if int.from_bytes(os.urandom(1), "little") >= 8:
         return
@@ -337,7 +345,10 @@ def _remove(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the cache. `name` is the kernel's name, empty if the file is damaged; `used` is in seconds since 1970."""
+    """A file in the folder `kernels`.
+
+    `name` is the kernel's name, "" if the file is damaged; `used` is the time of the last use, in seconds since 1970.
+    """
 
     path: Path
     name: str
@@ -346,7 +357,7 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """Return all entries, most recently used first. Each is read and checked."""
+    """Return all entries, most recently used first. Each file is read and its checksum is verified."""
     folder = _folder("kernels")
     result = []
     for used, nbytes, path in reversed(_listed(folder) if folder is not None else []):
@@ -365,7 +376,7 @@ def verify() -> tuple[int, list[Path]]:
 
 
 def statistics() -> dict[str, Any]:
-    """Return the directory, the number of kernels, their size in bytes and the size of the drivers' pipeline caches."""
+    """Return the directory, the number of kernels, and the sizes of the kernels and of the pipeline caches in bytes."""
     folder, pipelines = _folder("kernels"), _folder("pipelines")
     listed = _listed(folder) if folder is not None else []
     with contextlib.suppress(RuntimeError):
@@ -379,7 +390,7 @@ def statistics() -> dict[str, Any]:
 
 
 def clear() -> int:
-    """Delete all cached files and leftover temporary files. Return the number of files."""
+    """Delete all kernels and pipeline caches, and leftover temporary files. Return the number of deleted files."""
     folders = [folder for folder in (_folder("kernels"), _folder("pipelines")) if folder is not None]
     patterns = ("*.vkjit", "*.bin", "*.tmp")
     return sum(_remove(path) for folder in folders for pattern in patterns for path in folder.glob(pattern))
@@ -389,6 +400,7 @@ def clear() -> int:
 
 
 def _encode(artifact: KernelArtifact, key: str) -> bytes:
+    """Return the content of the file for an entry."""
     unknown = artifact.info.keys() - _INFO
     if unknown:
         raise InternalError(
@@ -417,7 +429,7 @@ def _encode(artifact: KernelArtifact, key: str) -> bytes:
 
 
 def _decode(data: bytes, key: str) -> KernelArtifact | None:
-    """Decode an entry; None unless it is complete, unaltered and was stored under this key."""
+    """Decode the content of an entry's file; None unless it is complete, unaltered and was stored under this key."""
     start = len(MAGIC) + 32
     if not data.startswith(MAGIC) or len(data) < start + 4:
         return None
@@ -433,6 +445,7 @@ def _decode(data: bytes, key: str) -> KernelArtifact | None:
 
 
 def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
+    """Return the artifact that a header and code describe."""
     return KernelArtifact(
         name=header["name"],
         code=code,
@@ -452,6 +465,7 @@ def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
 
 
 def _rows(by_site: dict[int, Any]) -> list[tuple[int, Any]]:
+    """Return the sorted items of a dict with int keys, which JSON objects can't have."""
     return sorted(by_site.items())
 
 
@@ -474,4 +488,4 @@ _INFO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "print_values": (_rows, lambda rows: {site: tuple(map(tuple, kinds)) for site, kinds in rows}),
     "print_local": (list, tuple),
 }
-"""Encoder to JSON and decoder for each `info` item that launches need."""
+"""Maps each key of `KernelArtifact.info` to a pair of functions that convert the value to JSON data and back."""

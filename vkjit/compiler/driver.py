@@ -1,7 +1,8 @@
 """The compilation driver: lowers a kernel through front end, passes and back end to an artifact.
 
-`compile_kernel` takes a `KernelSpec` and a `Signature` of the front end and the capabilities of a device, and returns a
-`KernelArtifact`. All artifacts are made there; the disk cache is looked up first.
+`compile_kernel` takes a kernel (`KernelSpec`), the types and constants of its arguments (`Signature`) and the
+capabilities of a device, and returns a `KernelArtifact`, from the disk cache if possible. Kernel launches call it for
+each new signature.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ AfterPass = Callable[[str, Any], None]
 
 _COMPILER = cache.compiler_digest()  # a digest of the files as they were loaded, unaffected by later edits
 _BACK_ENDS = {"llvm-cpu": ("backends/cpu",)}
-"""Folders, besides the compiler's own, that affect the generated code, by kind of device."""
+"""Maps kinds of devices to additional folders that affect the code generated for them (see `cache.COMPILER`)."""
 
 
 class _GcPaused:
     """Context manager that disables Python's cyclic garbage collector while any thread is inside.
 
-    A compilation makes many objects and keeps most of them, so collections during it are wasted. If Ctrl-C prevents a
-    thread from leaving, the thread leaves with its next use.
+    A compilation creates many objects and keeps most of them, so collections during it are wasted. If Ctrl-C interrupts
+    a thread before `__exit__`, the thread counts as inside until it has used the context manager again.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class _GcPaused:
         """Reset the state in a forked child, where the threads that were inside don't exist."""
         if self._inside and self._was_on:
             gc.enable()
-        self.__init__()  # type: ignore[misc]  # the lock may have been held by such a thread and would never be released
+        self.__init__()  # type: ignore[misc]  # the lock may be held by such a thread and would never be released
 
 
 _gc_paused = _GcPaused()
@@ -77,8 +78,10 @@ on_fork(_gc_paused.forget)
 
 @dataclass(slots=True)
 class CompileTimes:
-    """Milliseconds spent in each stage, summed over all compilations of this process, and numbers of compilations and
-    cache hits.
+    """Statistics of the compilations of this process.
+
+    `frontend`, `passes` and `emit` are the total milliseconds spent in these stages. `count` is the number of
+    compilations, `cached` the number of kernels loaded from the disk cache instead.
     """
 
     frontend: float = 0.0
@@ -102,7 +105,10 @@ def optimization_level() -> int:
 def lower_for(
     spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, after_pass: AfterPass | None = None
 ) -> Module:
-    """Return the module as the device's back end receives it. For the interpreter this is the front end's output."""
+    """Lower a kernel and return the module in the form that the back end for the device takes.
+
+    `after_pass` is also called after the front end, with the name "frontend".
+    """
     from ..passes import pipeline
 
     module = frontend.lower_kernel(spec, signature)
@@ -116,9 +122,10 @@ def compile_kernel(
 ) -> KernelArtifact:
     """Compile a kernel for a device, or load the artifact from the disk cache. Raises CompileError, FeatureError.
 
-    On a device whose driver stops long loops silently (`caps.loop_cap`), the artifact has no loop guard if the
-    iterations have a known bound. `info["trip_bound"]` is that bound, to be compared with the limit before each launch.
-    `guarded=True` forces the guard.
+    Some drivers silently stop loops after a number of iterations (`caps.loop_cap`). For them, kernels get a loop guard,
+    code that counts iterations and reports an error (see `passes.transforms.loop_guard`). The guard is omitted if the
+    number of iterations can be bounded before a launch; the artifact's `info["trip_bound"]` is then the bound. A launch
+    for which the bound exceeds the limit uses an artifact compiled with `guarded=True`, which forces the guard.
     """
     __tracebackhide__ = True
     interpreted = caps.kind == "interpreter"
@@ -141,7 +148,7 @@ def compile_kernel(
 
 
 def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> KernelArtifact:
-    """Compile from source to code and record the time of each stage."""
+    """Compile a kernel from source to code, and add the time of each stage to `TIMES`."""
     __tracebackhide__ = True
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
@@ -170,7 +177,7 @@ def _grid_axes(module: Module) -> tuple[int, ...]:
 
 
 def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
-    """Return the artifact made by the back end for the device's kind."""
+    """Generate code for a lowered module with the back end for the device, and return the artifact."""
     from ..backends.vulkan import codegen as emit
 
     if caps.kind == "interpreter":
@@ -183,7 +190,7 @@ def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
 
 
 def _optimize(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
-    """Run the pass pipeline. Also return the bound on iterations if the loop guard was omitted because of it."""
+    """Run the pass pipeline. Return the lowered module and, if the loop guard was omitted, the bound on iterations."""
     __tracebackhide__ = True
     from ..passes import pipeline
     from ..passes.transforms.loop_guard import LoopGuard, bounded_trip_product
@@ -235,12 +242,13 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
 
 
 def _signature_text(signature: Signature) -> str:
-    """Return a text of the signature that is the same in every process; constants are replaced by their digests."""
+    """Return a text that identifies the signature in every process: its repr, with the digests of constants."""
     arguments = [fingerprint.value_digest(a.value) if isinstance(a, ConstArg) else repr(a) for a in signature.args]
     return f"{arguments} {dataclasses.replace(signature, args=())!r}"
 
 
 def _caps_text(caps: DeviceCaps) -> str:
+    """Return a text that identifies the capabilities in every process; sets are sorted."""
     fields = {name: getattr(caps, name) for name in caps.__slots__}
     ordered = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in sorted(fields.items())}
     return repr(ordered)

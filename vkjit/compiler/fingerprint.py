@@ -1,7 +1,9 @@
-"""Fingerprints of kernels: a digest of the source, of the device functions reached, and of captured values.
+"""Fingerprints of kernels: digests of their source, of the device functions that they call, and of captured values.
 
-`Captures` provides the digest for cache keys, and a cheap check that captured names are still bound to the same
-objects. Names are collected from the syntax tree, so names in branches that aren't compiled count too.
+A captured name is a global or nonlocal name that a function uses. Its value is a constant in the compiled kernel, so
+the kernel must be compiled again if the value changes. `Captures` provides a digest for the keys of the disk cache, and
+a cheap check before each launch that the captured names still have their values. Names are collected from the syntax
+tree, so names in branches that aren't compiled count, too.
 """
 
 from __future__ import annotations
@@ -39,31 +41,34 @@ __all__ = ["Captures", "fingerprint", "value_digest"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one captured name: a function that reads it, and the value it had."""
+    """A check of one captured name: `read` returns its current value; `value` is the recorded one."""
 
     read: Callable[[], Any]
     value: Any
 
     def holds(self) -> bool:
+        """True if the name is still bound to the same object, or to an equal number, string or tuple."""
         now = self.read()
         if now is self.value:
             return True
         return isinstance(now, int | float | str | tuple) and bool(constant_key(now) == constant_key(self.value))
 
 
-Quick = tuple[
+InlineChecks = tuple[
     tuple[tuple[dict[str, Any], str, Any], ...], tuple[tuple[CellType, Any], ...], tuple[Callable[[], bool], ...]
 ]
-"""(Dictionary entries, closure cells, predicates): captures are unchanged if all entries and cells hold the recorded
-objects and all predicates return True.
+"""(dictionary entries, closure cells, predicates): the data of `Captures.inline_checks`.
+
+An entry is (dictionary, key, recorded value), a cell is (closure cell, recorded value). Captures are unchanged if all
+entries and cells have the recorded values and all predicates return True.
 """
 
 
 class Captures:
-    """Everything that a function captures, device functions included.
+    """Everything that a function captures, including the captures of the device functions that it calls.
 
-    Also accepts constants: a device function, a struct with methods, or a tuple of these. The source is read on first
-    use, or by `read_now`. Raises CompileError if the source can't be read.
+    `fn` may also be a constant that captures something: a device function, a struct with methods, or a tuple of these.
+    The source is read on first use, or by `read_now`. Raises CompileError if the source can't be read.
     """
 
     def __init__(self, fn: Any) -> None:
@@ -76,6 +81,7 @@ class Captures:
 
     @functools.cached_property
     def _walk(self) -> _Walk:
+        """The traversal of everything that is captured; made on first use."""
         walk = _Walk()
         if not isinstance(self.fn, FunctionType):
             walk.value(self.fn)
@@ -90,28 +96,32 @@ class Captures:
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digest. Functions of equal digest compile to the same code for equal signatures."""
+        """Hexadecimal digest. Functions with equal digests compile to the same code for equal signatures."""
         return self._walk.hash.hexdigest()
 
     def changed(self) -> bool:
-        """True if a captured name has a different meaning than when the captures were read."""
+        """True if a captured name has another value than when the captures were read."""
         walk = self._walk
-        for namespace, name, value in walk.places:
+        for namespace, name, value in walk.dictionary_entries:
             if namespace.get(name, MISSING) is not value:
                 return not all(check.holds() for check in walk.checks)
-        return not all(check.holds() for check in walk.others)
+        return not all(check.holds() for check in walk.other_checks)
 
-    def inline_checks(self) -> Quick:
-        """Return the check of `changed` as data that a caller can test inline, without function calls."""
+    def inline_checks(self) -> InlineChecks:
+        """Return the checks of `changed` as data that a caller can test inline, mostly without function calls."""
         walk = self._walk
-        cells = tuple((c.read.args[0], c.value) for c in walk.others if isinstance(c.read, functools.partial))
-        others = tuple(c.holds for c in walk.others if not isinstance(c.read, functools.partial))
-        look_ups = {(id(namespace), name): (namespace, name, value) for namespace, name, value in reversed(walk.places)}
+        # `_reader` reads closure cells with a `partial` whose argument is the cell
+        cells = tuple((c.read.args[0], c.value) for c in walk.other_checks if isinstance(c.read, functools.partial))
+        others = tuple(c.holds for c in walk.other_checks if not isinstance(c.read, functools.partial))
+        look_ups = {
+            (id(namespace), name): (namespace, name, value)
+            for namespace, name, value in reversed(walk.dictionary_entries)
+        }
         return tuple(look_ups.values()), cells, others
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:
-    """Return the digest of a function. Functions of equal digest compile to the same code for equal signatures."""
+    """Return the digest of a function. Functions with equal digests compile to the same code for equal signatures."""
     for reference in _latest:  # a launcher has usually just checked the captures of this function
         captures = reference()
         if captures is not None and captures.fn is fn and not captures.changed():
@@ -120,7 +130,7 @@ def fingerprint(fn: Callable[..., Any]) -> str:
 
 
 _latest: list[weakref.ref[Captures]] = []
-"""The most recently read captures."""
+"""The captures that were read most recently: at most one weak reference, changed in place."""
 
 
 def value_digest(value: object) -> str:
@@ -131,20 +141,23 @@ def value_digest(value: object) -> str:
 
 
 class _Walk:
-    """Traversal that collects the digest and the checks of a function and of everything it refers to."""
+    """Traversal that collects the digest and the checks of a function and of everything that it refers to."""
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
         self.checks: list[Check] = []
-        # The same checks in a form that is fast if nothing has changed: dictionary entries, and the remaining checks.
-        self.places: list[tuple[dict[str, Any], str, Any]] = []
-        self.others: list[Check] = []
+        # The same checks in a form that is faster to test: `dictionary_entries` are dictionary entries (dictionary, key, recorded
+        # value), and `other_checks` the checks of names that aren't in a dictionary.
+        self.dictionary_entries: list[tuple[dict[str, Any], str, Any]] = []
+        self.other_checks: list[Check] = []
         self.seen: set[FunctionType | StructType] = set()
 
     def add(self, *parts: object) -> None:
+        """Add the texts of `parts` to the digest, with separators."""
         self.hash.update("\0".join(map(str, parts)).encode() + b"\1")
 
     def function(self, fn: FunctionType) -> None:
+        """Add a Python function: its source and position, default values, annotations and captured names."""
         if fn in self.seen:
             self.add("again", fn.__qualname__)
             return
@@ -170,14 +183,20 @@ class _Walk:
         self.function(function.fn)
 
     def check(self, read: Callable[[], Any], value: Any, look_ups: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
-        """Record a name to check before each launch."""
+        """Record a captured name to check before each launch.
+
+        `read` returns its current value. `look_ups` are the dictionary entries that determine it; empty if the name
+        isn't found by dictionary look-ups.
+        """
         check = Check(read, value)
         self.checks.append(check)
-        self.places += [
-            look_up for look_up in look_ups if not any(look_up[0] is d and look_up[1] == n for d, n, _ in self.places)
+        self.dictionary_entries += [
+            look_up
+            for look_up in look_ups
+            if not any(look_up[0] is d and look_up[1] == n for d, n, _ in self.dictionary_entries)
         ]
         if not look_ups:
-            self.others.append(check)
+            self.other_checks.append(check)
 
     def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
         """Add a captured name with the attributes read from it, such as `("vk", "exp")`, and the value they lead to.
@@ -265,6 +284,7 @@ _PROCESS_NONCE = os.urandom(16).hex()
 _BY_TEXT = (
     bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
 )  # fmt: skip
+"""Types of values that their repr identifies."""
 
 
 def _is_constant_module(owner: object) -> bool:
@@ -273,7 +293,10 @@ def _is_constant_module(owner: object) -> bool:
 
 
 def _look_ups(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, Any], str, Any], ...]:
-    """Return the dictionary look-ups that resolve a name in globals or builtins; empty if it is resolved elsewhere."""
+    """Return the dictionary entries (dictionary, key, value) that determine the value of a global name or builtin.
+
+    Returns () for names of closures and type parameters.
+    """
     if name in fn.__code__.co_freevars or any(p.__name__ == name for p in getattr(fn, "__type_params__", ())):
         return ()
     if name in fn.__globals__:
@@ -282,6 +305,7 @@ def _look_ups(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, 
 
 
 def _reader(fn: FunctionType, name: str) -> Callable[[], Any]:
+    """Return a function that returns the current value of a captured name."""
     names = fn.__code__.co_freevars
     if name in names:
         return functools.partial(_cell_value, (fn.__closure__ or ())[names.index(name)])
@@ -297,6 +321,7 @@ def _cell_value(cell: CellType) -> Any:
 
 
 def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
+    """Return a function that returns the current value of an attribute, or MISSING."""
     return lambda: getattr(owner, name, MISSING)
 
 
@@ -305,7 +330,7 @@ _NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment"})
 
 
 def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
-    """Return the nonlocal names in a function's body, with the attributes read from them: `("vk", "exp")`.
+    """Return the captured names in a function's body, each with the attributes read from it, such as `("vk", "exp")`.
 
     This is a single hand-written walk because it dominates the time of a kernel cache hit.
     """

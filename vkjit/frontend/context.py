@@ -1,7 +1,8 @@
 """State of lowering one function, and the registries of lowerings for expressions and statements.
 
-`Session` is shared by all functions of one kernel; `Context` belongs to one function instance. Lowerings emit IR
-through `Context.builder`.
+`Session` is shared by all functions of one kernel; `Context` belongs to one function instance: the kernel itself, or a
+device function for one set of argument types. A lowering is a function that is registered for a kind of syntax node and
+emits IR through `Context.builder`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ __all__ = [
     "Session",
     "evaluate_items",
     "expression",
-    "place",
     "statement",
+    "unloaded_expression",
 ]
 
 Place = ast.AST | Loc
@@ -64,8 +65,10 @@ def expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], Expression
     return register
 
 
-def place(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLowering]:
-    """Register the lowering of an expression node type that may denote an array element without loading it."""
+def unloaded_expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLowering]:
+    """Register a second lowering of an expression node type, used by `Context.place`: an element of an array of structs
+    or vectors is returned without loading it.
+    """
 
     def register(function: ExpressionLowering) -> ExpressionLowering:
         if kind in _PLACES:
@@ -99,17 +102,20 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """A loop-carried variable initialized from a literal; `strong_types` lists the strong types that it was combined with."""
+    """A loop-carried variable initialized from a literal; `strong_types` lists the types of the strong values that it
+    was combined with (see `values.conversions` for weak and strong).
+    """
 
     strong_types: list[DType] = field(default_factory=list)
 
 
 Origins = tuple[Origin, ...]
+"""The variables that a weak value was computed from."""
 
 
 @dataclass(slots=True)
 class Return:
-    """A `return` whose operands are filled in when the function's result types are known."""
+    """A `return` of a device function; the operands of `op` are filled in when the result types are known."""
 
     region: Region
     op: Op
@@ -121,8 +127,10 @@ class Return:
 class Session:
     """State shared by all functions of one kernel.
 
-    `instances` caches lowered device functions, `active` lists the functions being lowered (to detect recursion), and
-    `writes` logs the array stores emitted so far.
+    - `over`: the array parameter named by `over=`, whose elements the invocations are mapped to, or None.
+    - `instances`: the cache of lowered device functions.
+    - `active`: the functions being lowered, to detect recursion.
+    - `writes`: the arrays stored to so far, in order, each with the location of the store.
     """
 
     module: Module
@@ -133,7 +141,7 @@ class Session:
     writes: list[tuple[Value, Loc]] = field(default_factory=list)
 
     def unique_name(self, name: str) -> str:
-        """Return a name that no function of the module has."""
+        """Return `name`, or `name.2` and so on if the module has a function of that name."""
         taken, number = self.module.functions, 1
         unique = name
         while unique in taken or unique == self.module.kernel.name:
@@ -143,7 +151,20 @@ class Session:
 
 
 class Context:
-    """State of one function instance during lowering; `env` binds local names, `loops` is the stack of open loops."""
+    """State of one function instance during lowering.
+
+    - `function`, `source`, `scope`: the Python function, its syntax tree, and the names in it.
+    - `target`: the IR function that `builder` emits into.
+    - `typevars`: the dtypes bound to type variables, by the variable's name.
+    - `env`: the values bound to local names at the current point.
+    - `loops`: the stack of open loops.
+    - `loop_facts`: type facts about each loop, kept between attempts to lower its body (see `statements.loop_frames`).
+    - `returns`: the `return` statements lowered so far.
+    - `allocations`: the shared and local arrays, by the syntax node they belong to, type and label.
+    - `weak`: the run-time values that are weak, with their origins.
+    - `is_kernel`: True for the kernel itself, False for a device function.
+    - `index`: in an `over=` kernel, the index of the invocation's element, one item per axis; else None.
+    """
 
     def __init__(
         self,
@@ -163,7 +184,7 @@ class Context:
         self.builder = Builder(target.body, source.name_loc())
         self.env: dict[str, Binding | Unbound | Conflict] = {}
         self.loops: list[LoopFrame] = []
-        self.loop_memory: dict[ast.AST, LoopFacts] = {}
+        self.loop_facts: dict[ast.AST, LoopFacts] = {}
         self.returns: list[Return] = []
         self.allocations: dict[tuple[ast.AST, Array, str], Op] = {}
         self.weak: dict[Value, Origins] = {}
@@ -172,6 +193,7 @@ class Context:
 
     # -- locations and errors
     def loc(self, node: Place) -> Loc:
+        """Return the source location of a node."""
         return node if isinstance(node, Loc) else self.source.loc(node)
 
     def error(self, node: Place, reason: str, hint: str = "", notes: tuple[Any, ...] = ()) -> CompileError:
@@ -189,7 +211,7 @@ class Context:
         self.builder.loc = saved
         return value
 
-    def place(self, node: ast.expr) -> KernelValue:
+    def evaluate_unloaded(self, node: ast.expr) -> KernelValue:
         """Lower an expression like `evaluate`, but don't load elements of struct and vector arrays."""
         lower = _PLACES.get(type(node))
         if lower is None:
@@ -200,7 +222,7 @@ class Context:
         return value
 
     def block(self, statements: list[ast.stmt]) -> bool:
-        """Lower statements until one exits; True if control never reaches the end."""
+        """Lower statements in order; if control never reaches the end of one, stop there and return True."""
         return any(self.execute(node) for node in statements)
 
     def execute(self, node: ast.stmt) -> bool:
@@ -213,7 +235,7 @@ class Context:
 
     # -- weak run-time values
     def origins(self, *values: KernelValue) -> Origins | None:
-        """Return the origins of a result if all its operands are weak, or None if one is strong."""
+        """Return the origins of a result computed from `values` if all of them are weak, or None if one is strong."""
         merged: dict[Origin, None] = {}
         for value in values:
             if isinstance(value, Value):
@@ -229,12 +251,16 @@ class Context:
 
     # -- names
     def bind(self, name: str, value: KernelValue, loc: Loc | None = None) -> None:
+        """Bind a local name to a value at the location `loc`, by default that of the current statement."""
         self.env[name] = Binding(value, loc or self.builder.loc)
         if self.session.signature.sanitize and isinstance(value, Value) and isinstance(value.type, Array):
             value.name = value.name or name  # for the sanitizer's reports
 
     def entry_array(self, node: ast.AST, type_: Array, label: str = "") -> Value:
-        """Return the shared or local array of a program point (and `label`), allocated at the function's entry."""
+        """Return the shared or local array that belongs to a syntax node, allocated at the function's entry.
+
+        `label` distinguishes several arrays that belong to one syntax node.
+        """
         key = (node, type_, label)
         if key not in self.allocations:
             self.allocations[key] = Op(op_name(type_.space), [], [type_], {"type": type_}, None, self.loc(node))

@@ -35,12 +35,14 @@ __all__ = [
 IntrinsicLowering = Callable[..., KernelValue]
 _INTRINSICS: dict[Any, IntrinsicLowering] = {}
 _ELEMENTWISE: set[IntrinsicLowering] = set()
+"""Lowerings marked by `elementwise`."""
 _CALLABLES: list[tuple[Callable[[KernelValue], bool], IntrinsicLowering]] = []
+"""Predicates of callable values, each with the lowering of their calls."""
 
 
 # -- registration
 def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
-    """Register a lowering `(context, call)` for calls of any of the objects."""
+    """Register a lowering `(context, call)` for calls of any of the objects, such as `vk.exp` and `math.exp`."""
 
     def register(function: IntrinsicLowering) -> IntrinsicLowering:
         for key in objects:
@@ -53,8 +55,8 @@ def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]
 
 
 def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
-    """Register a lowering `(context, call, *arguments)` for a stub of `lang`; arguments are bound by the stub's
-    signature.
+    """Register a lowering `(context, call, *arguments)` for calls of `stub`, a function of `lang` without a body, and
+    of `others`. The call's arguments are bound by the stub's signature.
     """
     signature = inspect.signature(stub)
 
@@ -72,7 +74,10 @@ def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLo
 
 
 def lowers_method(stub: Any, function: IntrinsicLowering) -> IntrinsicLowering:
-    """Convert a lowering that takes the arguments of a stub to a method lowering `(context, call, owner)`."""
+    """Convert a lowering `(context, call, owner, *arguments)` to a method lowering `(context, call, owner)`.
+
+    The call's arguments are bound by the signature of the method `stub`, without `self`.
+    """
     signature = inspect.signature(stub)
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
     without_self = signature.replace(parameters=parameters)
@@ -95,7 +100,7 @@ def callable_values(test: Callable[[KernelValue], bool]) -> Callable[[IntrinsicL
 
 
 def elementwise(function: IntrinsicLowering) -> IntrinsicLowering:
-    """Mark a lowering as elementwise, so that it is mapped over lazy slices and tiles."""
+    """Mark a lowering of scalars as elementwise: calls with lazy slices or tiles map it over their elements."""
     _ELEMENTWISE.add(function)
     return function
 
@@ -127,6 +132,7 @@ def is_elementwise(lower: IntrinsicLowering) -> bool:
 
 
 def _is_callable_object(value: object) -> bool:
+    """True if a lowering is registered for calls of this very object; kernels may capture it."""
     try:
         return value in _INTRINSICS
     except TypeError:  # unhashable
@@ -138,7 +144,10 @@ also_capturable(_is_callable_object)
 
 # -- arguments
 def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name: str) -> inspect.BoundArguments:
-    """Bind a call's arguments to a signature and apply defaults. Raises CompileError if they don't match."""
+    """Bind a call's arguments to a signature and apply defaults. Raises CompileError if they don't match.
+
+    `name` is the function's name for the message.
+    """
     try:
         bound = signature.bind(*call.args, **call.keywords)
     except TypeError as error:
@@ -149,7 +158,7 @@ def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name:
 
 
 def one_of(ctx: Context, call: Call, name: str, value: KernelValue, allowed: tuple[str, ...]) -> str:
-    """Return a string argument after checking that it is one of the known words."""
+    """Return the string argument `name`. Raises CompileError unless it is one of the `allowed` ones."""
     if value not in allowed:
         actual = repr(value) if isinstance(value, str) else describe_value(value)
         raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, allowed))}, found {actual}")
@@ -157,7 +166,9 @@ def one_of(ctx: Context, call: Call, name: str, value: KernelValue, allowed: tup
 
 
 def not_in_over(ctx: Context, call: Call, what: str) -> None:
-    """Raise CompileError in an `over=` kernel, where invocations outside the array don't run the body."""
+    """Raise CompileError if the kernel is decorated with `over=`. There, invocations outside the array don't run the
+    body, so barriers and collectives in it would be undefined. `what` names the forbidden call in the message.
+    """
     over = ctx.session.over
     if over is not None:
         raise ctx.error(

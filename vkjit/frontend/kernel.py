@@ -1,4 +1,8 @@
-"""Lowering of a kernel: its parameters, the mapping of an `over=` array to the grid, and its body."""
+"""Lowering of a kernel: its parameters, the mapping of an `over=` array to the grid, and its body.
+
+In a kernel with `over="x"`, each invocation runs the body for one element of the array x; invocations past the end of
+the array do nothing. Other kernels are launched with explicit workgroups.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ __all__ = ["lower_kernel"]
 
 
 def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
-    """Lower a kernel to high-level IR for one signature.
+    """Lower a kernel to an IR module in high form (see `ir.verify`) for one signature.
 
     Raises CompileError if the kernel can't be compiled, and ArgumentError if the signature doesn't match its
     parameters.
@@ -66,10 +70,11 @@ def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> Non
             continue
         kind = parts[0].type
         assert isinstance(kind, Array)
-        ctx.bind(name, struct_arrays.struct_array(element, iter(parts), kind.rank - composite.axes))
+        ctx.bind(name, struct_arrays.struct_array(element, iter(parts), kind.rank - composite.part_axes))
 
 
 def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> FunctionAttrs:
+    """Return the attributes of the IR function; `names` and `positions` are those that `_parameters` returns."""
     attributes: FunctionAttrs = {
         "local_size": signature.local_size,
         "arg_index": tuple(positions),
@@ -89,7 +94,11 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
 
 
 def _dim_names(spec: KernelSpec, position: int) -> str:
-    """Return the names or constant sizes of an array's dimensions, `_` for others; equal names mean equal extents."""
+    """Return the dimensions of an array parameter as text: names and constant sizes, `_` for expressions.
+
+    Arrays whose dimensions have the same name have the same extent there. The text is empty if the annotation doesn't
+    fix the number of dimensions.
+    """
     dims = spec.params[position].dims
     if dims is None or dims.rank is None:
         return ""
@@ -97,7 +106,10 @@ def _dim_names(spec: KernelSpec, position: int) -> str:
 
 
 def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:
-    """Return the type variables bound by the arguments and the signature; arrays bind first, scalars must agree."""
+    """Return the dtypes of the type variables, by name, as bound by the signature and the types of the arguments.
+
+    Arrays bind type variables before scalars do. Raises ArgumentError if a later argument has another type.
+    """
     bound = dict(signature.typevars)
     pairs = list(zip(spec.params, signature.args, strict=True))
     bound_by: dict[str, str] = {}
@@ -131,6 +143,7 @@ def _parameters(spec: KernelSpec, signature: Signature) -> tuple[list[Type], lis
 
 
 def _check(spec: KernelSpec, parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> None:
+    """Raise ArgumentError unless the argument has the kind and the dtype of the parameter."""
     kind = "array" if isinstance(argument, ArrayArg) else "scalar"
     if parameter.kind == "const" or parameter.kind not in (kind, "any"):
         raise ArgumentError(f"{spec.name}: {parameter.name} is {parameter.kind}, found {kind}")
@@ -139,6 +152,7 @@ def _check(spec: KernelSpec, parameter: ParamSpec, argument: ArrayArg | ScalarAr
 
 
 def _type(parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> Type:
+    """Return the IR type of a run-time parameter."""
     if isinstance(argument, ScalarArg):
         return Scalar(argument.dtype)
     return Array(
@@ -151,6 +165,7 @@ def _type(parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> Type:
 
 
 def _body(ctx: Context, spec: KernelSpec) -> None:
+    """Lower the body; with `over=`, into an `if` that tests that the invocation's index lies inside the array."""
     body = ctx.source.node.body
     def_loc = ctx.source.name_loc()
     if spec.over is None:
@@ -172,10 +187,10 @@ def _body(ctx: Context, spec: KernelSpec) -> None:
 
 
 def _over_index(ctx: Context, spec: KernelSpec) -> Value:
-    """Set the index tuple of the invocation; return the condition that it lies inside the array.
+    """Set `ctx.index` to the invocation's index in the `over=` array; return the condition that it lies inside.
 
-    Axis rank - 1 - d is dimension d of the grid. Axes 0 to rank - 3 share dimension 2, with the last of them varying
-    fastest.
+    The last axis of the array runs along dimension 0 of the grid, the last but one along dimension 1. The remaining
+    axes, 0 to rank - 3, share dimension 2, the last of them varying fastest.
     """
     value = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
     array = struct_arrays.first_array(value) if struct_arrays.is_struct_array(value) else value
@@ -187,8 +202,8 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     )
     extents = [b.emit("extent", array, axis=axis) for axis in range(rank)]
     grid = [b.emit("global_id", dim=d) for d in range(max(1, min(rank, 3)))]
-    sizes = list(reversed(extents[max(0, rank - 2) :])) or [b.index(1)]
-    folded = extents[: rank - 2] if rank >= 3 else []
+    sizes = list(reversed(extents[max(0, rank - 2) :])) or [b.index(1)]  # the extent along each dimension of the grid
+    folded = extents[: rank - 2] if rank >= 3 else []  # the extents of the axes that share dimension 2
     if folded:
         size = folded[0]
         for extent in folded[1:]:
@@ -207,7 +222,7 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
 
 
 def _unflattened(ctx: Context, linear: Value, extents: list[Value]) -> list[Value]:
-    """Return the indices along several axes that share one dimension of the grid."""
+    """Convert an index along a dimension of the grid to the indices along the axes that share it."""
     indices: list[Value] = []
     for size in reversed(extents[1:]):
         indices.append(ctx.builder.emit("floormod", linear, size))

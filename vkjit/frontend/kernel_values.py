@@ -1,8 +1,8 @@
 """Kernel values: the values of expressions during lowering.
 
 A run-time scalar, vector, tile, matrix or array is an `ir.Value`. Everything else is known at compile time and
-represents itself: Python numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples
-(whose items may be run-time values), and the small classes below.
+represents itself: Python numbers (literals, which adapt to the type of the other operand), strings, None, dtypes,
+functions, modules, enum members, tuples (whose items may be run-time values), and the small classes below.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 KernelValue = object
+"""The value of an expression, of any kind that the module docstring lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,9 @@ class Unrolled:
 
 @dataclass(frozen=True, slots=True)
 class GridStride:
-    """The result of `vk.grid_stride(n, dim)`."""
+    """The result of `vk.grid_stride(n, dim)`, a loop from the invocation's global id up to `stop` in steps of the
+    number of invocations along grid dimension `dim`.
+    """
 
     stop: KernelValue
     dim: int
@@ -84,10 +87,11 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class StructArrayKind:
-    """The kind of an aggregate that is an array of structs, vectors, packed floats or arrays.
+    """The kind of an aggregate that is an array of structs, vectors, packed (8-bit) floats or arrays.
 
-    The items of the aggregate are arrays, one for each part of an element. Each has `rank` axes, followed by those of
-    the part.
+    The items of the aggregate are arrays: one for each field of a struct (an aggregate again if the field is a struct),
+    and a single one for any other element type. Each array has the `rank` axes of the whole, followed by the axes of
+    the field, such as the lanes of a vector.
     """
 
     element: object
@@ -99,7 +103,7 @@ class StructArrayKind:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of an array of structs or vectors that isn't loaded yet: `array[at]`."""
+    """An element of an array of structs or vectors that isn't loaded yet; `at` is its index along each axis."""
 
     array: Aggregate
     at: tuple[Value, ...]
@@ -107,10 +111,10 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An array that a lazy value reads.
+    """An array slice that a lazy value reads.
 
-    `writes` is the number of stores recorded before the slice was taken, `starts` has the slice's first index along
-    each axis, and `loops` are the loops that enclose the slice: each of their iterations takes it again.
+    `writes` is the number of stores recorded before the slice was taken, and `starts` has the first index along each
+    axis of the array. `loops` are the loops that enclose the slice, which is taken anew in each of their iterations.
     """
 
     array: Value
@@ -122,10 +126,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
-    """A value whose elements are computed on demand by `element(context, index)`, for indices inside `shape`.
+    """An array slice, or an elementwise expression of slices, whose elements are computed on demand.
 
-    `target` is the location of a plain slice, None for an expression. `sizes` are the extents before clipping to the
-    array, if static (`i:i+BM` has size BM).
+    See `values.lazy`. `element(context, index)` emits the element at an index inside `shape`. `target` is the
+    `SliceTarget` of a plain slice, to store into it, and None for an expression. `sizes` are the extents before
+    clipping to the array where they are static (`i:i+BM` has size BM), else None.
     """
 
     shape: tuple[Value, ...]
@@ -137,7 +142,7 @@ class Lazy:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """An uncalled method of a kernel value: `x.get`."""
+    """An uncalled method of a kernel value: `x.get`. Its call is lowered by `lower(context, call, owner)`."""
 
     owner: KernelValue
     name: str
@@ -154,7 +159,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """A name that may have no value here; `reason` names the control-flow path."""
+    """A name that may have no value at the current point; `reason` says on which control-flow path."""
 
     reason: str
     loc: Loc | None = None
@@ -162,7 +167,7 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A name whose values from two paths have incompatible types."""
+    """A name whose values from two control-flow paths have incompatible types; `first` and `second` describe them."""
 
     first: str
     first_loc: Loc
@@ -171,7 +176,7 @@ class Conflict:
 
 
 def is_runtime(value: KernelValue) -> TypeGuard[Value]:
-    """True for a run-time scalar or vector."""
+    """True for a run-time scalar or vector; arrays, tiles and matrices don't count."""
     return isinstance(value, Value) and not isinstance(value.type, Array | Matrix | Tile)
 
 

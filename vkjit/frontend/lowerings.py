@@ -1,5 +1,8 @@
-"""Import all modules that register lowerings, which fills the registries of `context`, `intrinsics`, `values.attributes` and
-`values.scopes`."""
+"""Import all modules that register lowerings.
+
+This fills the registries of `context` (syntax nodes), `intrinsics` (calls), `values.attributes` (attributes) and
+`values.scopes` (methods of workgroups and subgroups). `kernel` imports this module.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hints for names and objects from CUDA, numba, Taichi, Triton, NumPy and Python that have no meaning in kernels.
 
-Each function returns the hint for an error message; it is empty if there is no advice.
+The `advice_on_...` functions return the hint for an error message, or an empty string if there is no advice.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ _OTHER_SYSTEMS: dict[str, str] = {
 }
 """Names from other systems, mapped to their vkjit equivalent."""
 
+# What to write instead of functions of NumPy (`_NUMPY`) and of Python (`_BUILTINS`), by the function's name.
 _ARRAYS = "for a small array of the invocation: vk.local(dtype, shape); for a large one: an argument"
 _REDUCTION = "loop over the elements, or combine a slice in a kernel with groups=: vk.workgroup().{}(x[r, :])"
 _NUMPY: dict[str, str] = {
@@ -142,7 +143,9 @@ def advice_on_attribute(module: object, name: str) -> str:
 
 
 def advice_on_name(name: str) -> str:
-    """Return the hint for an undefined name, such as a kernel function without its module prefix."""
+    """Return the hint for an undefined name: a function of `vk` or `math` without its prefix, or a name from another
+    system.
+    """
     if hasattr(lang, name):
         return f"write vk.{name}"
     if hasattr(math, name):

@@ -1,7 +1,9 @@
-"""Name resolution: local names, then closure, type parameters, globals, builtins; and the objects a kernel may capture.
+"""Name resolution, and the objects that a kernel may capture.
 
-Captured by value are numbers, strings, None, enum members, dtypes, functions, modules, types, frozen dataclasses, and
-tuples of these. Capturing an array or a mutable object is an error.
+A name is looked up in the local names, then in the closure, the type parameters, the globals and the builtins. An
+object found outside the local names is captured by value when the kernel is compiled: numbers, strings, None, enum
+members, dtypes, functions, modules, types, frozen dataclasses, and tuples of these. Capturing an array or a mutable
+object is an error, because it may change later.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ def look_up(ctx: Context, node: ast.Name) -> KernelValue:
 
 
 def _local(ctx: Context, node: ast.Name) -> KernelValue:
+    """Return the value of a local name. Raises CompileError if it is unbound or has values of different types here."""
     entry = ctx.env.get(node.id)
     if isinstance(entry, Binding):
         return entry.value
@@ -59,6 +62,7 @@ def _local(ctx: Context, node: ast.Name) -> KernelValue:
 
 
 def _conflict_hint(entry: Conflict) -> str:
+    """Return the hint for a name that has values of different types on two control-flow paths."""
     if "lazy" in entry.first or "lazy" in entry.second:
         return "slices can't be chosen at run time: evaluate each where it is made"
     if "array" in entry.first or "array" in entry.second:
@@ -67,6 +71,7 @@ def _conflict_hint(entry: Conflict) -> str:
 
 
 def _spelling_hint(ctx: Context, name: str) -> str:
+    """Return the hint for an undefined name: what to write instead, or a similar name."""
     import difflib
 
     names = [*ctx.scope.local_names, *ctx.function.__globals__, *vars(builtins)]
@@ -107,14 +112,17 @@ def also_capturable(test: Callable[[object], bool]) -> None:
 
 
 def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
-    """Convert a captured object to a kernel value. Raises CompileError if it may not be captured."""
+    """Convert a captured object to a kernel value. Raises CompileError if it may not be captured.
+
+    `text` is the source text that denotes the object, for messages.
+    """
     if isinstance(value, TypeVar):
         return _type_variable(ctx, node, value)
     if isinstance(value, VectorType) and isinstance(value.dtype, TypeVar):
         return VectorType(_type_variable(ctx, node, value.dtype), value.size)
     if not capturable(value):
         raise _not_capturable(ctx, node, text, value)
-    if isinstance(value, np.float64):  # a weak Python float, as for arguments
+    if isinstance(value, np.float64):  # becomes a literal, as it does when passed as an argument
         return float(value)
     if isinstance(value, np.generic):
         dtype = dtypes.from_numpy(value.dtype)
@@ -130,6 +138,7 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
 
 
 def _not_capturable(ctx: Context, node: Place, text: str, value: object) -> CompileError:
+    """Return the error for an object that may not be captured, with advice by its kind."""
     if is_foreign_function(value):
         return ctx.error(node, f"{text} has no meaning in a kernel", advice_on_object(value))
     if isinstance(getattr(value, "spec", None), KernelSpec):
@@ -145,6 +154,7 @@ def _with_article(word: str) -> str:
 
 
 def _type_variable(ctx: Context, node: Place, variable: TypeVar) -> DType:
+    """Return the dtype bound to a type variable."""
     name = variable.__name__
     if name not in ctx.typevars:
         raise ctx.error(node, f"the type variable {name} isn't bound: no argument has it as its type")

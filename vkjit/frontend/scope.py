@@ -1,7 +1,8 @@
 """Scope and liveness analysis of a function's names.
 
-Liveness is conservative: a name that isn't live is never read, so joins and loops may drop it. The transfer function is
-before = reads + (after - writes); the branches of an `if` are united.
+Runs on the syntax tree before a function is lowered. Joins and loops use the result to carry live names only. Liveness
+is conservative: a name that isn't live is certainly not read. The transfer function of a statement is
+live before = reads + (live after - writes); before an `if`, the names live in either branch are live.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ __all__ = ["Scope", "analyze", "assigned_names", "local_names", "read_names", "s
 
 Names = frozenset[str]
 NONE: Names = frozenset()
+"""The empty set of names."""
 
 
 def assigned_names(nodes: Iterable[ast.AST]) -> Names:
@@ -23,6 +25,7 @@ def assigned_names(nodes: Iterable[ast.AST]) -> Names:
 
 
 def _assigned(node: ast.AST) -> str | None:
+    """Return the name that a node assigns (p for `p` and `p.x`), or None."""
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Store | ast.Del):
         return None
     root: ast.expr = node
@@ -32,7 +35,10 @@ def _assigned(node: ast.AST) -> str | None:
 
 
 def stored_names(nodes: Iterable[ast.AST]) -> Names:
-    """Return the names stored into by subscript or attribute; `v[0] = x` makes a new value of a vector."""
+    """Return the names stored into by subscript or attribute.
+
+    These may be rebound, too: if v is a vector in registers, `v[0] = x` binds v to a new vector.
+    """
     names: set[str] = set()
     for node in (inner for outer in nodes for inner in ast.walk(outer)):
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -57,10 +63,10 @@ def read_names(*nodes: ast.AST | None) -> Names:
 
 @dataclass(slots=True)
 class Scope:
-    """The names of a function.
+    """The local names of a function, and their liveness.
 
-    `after` maps each `if` and loop to the names live after it, `head` each loop to the names live at the start of an
-    iteration.
+    `after` maps each `if` and loop to the names live after it. `head` maps each loop to the names live at the start of
+    an iteration.
     """
 
     local_names: Names
@@ -82,17 +88,23 @@ def analyze(function: ast.FunctionDef) -> Scope:
 
 
 class _Liveness:
-    """Backward walk over statements; `stop` and `again` are the names live after `break` and `continue`."""
+    """Backward walk over statements that fills in a Scope.
+
+    The methods take the names live after a node and return those live before it. `stop` and `again` are the names live
+    at the targets of `break` and `continue` of the innermost loop.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
     def block(self, statements: list[ast.stmt], after: Names, stop: Names, again: Names) -> Names:
+        """Return the names live before a list of statements."""
         for statement in reversed(statements):
             after = self.statement(statement, after, stop, again)
         return after
 
     def statement(self, node: ast.stmt, after: Names, stop: Names, again: Names) -> Names:
+        """Return the names live before a statement."""
         if isinstance(node, ast.If):
             self.scope.after[node] = self.scope.after.get(node, NONE) | after
             taken, other = self.block(node.body, after, stop, again), self.block(node.orelse, after, stop, again)
@@ -107,7 +119,7 @@ class _Liveness:
             return again
         if isinstance(node, ast.Return):
             return read_names(node.value)
-        if isinstance(node, ast.AugAssign):
+        if isinstance(node, ast.AugAssign):  # the target is read, too, though its context is ast.Store
             return after | read_names(node.value, node.target) | assigned_names([node.target])
         return read_names(node) | (after - assigned_names([node]))
 
@@ -120,13 +132,17 @@ class _Liveness:
         stop: Names,
         again: Names,
     ) -> Names:
+        """Return the names live before a loop. `head` is the iterable or the test, `target` the target of a `for`."""
+        # The body of a loop may be walked twice, and a nested loop more often: each visit adds to `after` and `head`.
         self.scope.after[node] = self.scope.after.get(node, NONE) | after
-        done = self.block(node.orelse, after, stop, again)
-        written = assigned_names([target]) if target is not None else NONE
-        tested = read_names(head) if isinstance(node, ast.While) else NONE
-        start = done | tested
-        body = self.block(node.body, start, after, start) - written
-        if not body <= start:
-            body = self.block(node.body, start | body, after, start | body) - written
-        self.scope.head[node] = self.scope.head.get(node, NONE) | start | body
-        return start | body | read_names(head)
+        live_at_end = self.block(node.orelse, after, stop, again)
+        target_names = assigned_names([target]) if target is not None else NONE
+        read_by_test = read_names(head) if isinstance(node, ast.While) else NONE
+        iteration_start = live_at_end | read_by_test
+        body = self.block(node.body, iteration_start, after, iteration_start) - target_names
+        if (
+            not body <= iteration_start
+        ):  # names that an iteration takes from the previous one are live at the body's end
+            body = self.block(node.body, iteration_start | body, after, iteration_start | body) - target_names
+        self.scope.head[node] = self.scope.head.get(node, NONE) | iteration_start | body
+        return iteration_start | body | read_names(head)

@@ -1,7 +1,7 @@
 """Source and syntax tree of a function, with exact source locations.
 
-Line numbers are those of the file, also for nested and decorated functions. Notebook cells work because they are in
-`linecache`. Functions of a file may share trees, which must not be modified.
+Line numbers are those of the file, also for nested and decorated functions. Notebook cells work because their text is
+in `linecache`. Several functions may share one tree of their file, so trees must not be modified.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FunctionSource:
     lines: tuple[str, ...]
 
     def loc(self, node: ast.AST) -> Loc:
-        """Return the location of a node; a node that spans several lines ends with its first line."""
+        """Return the location of a node. Of a node that spans several lines, it is the part on the first line."""
         line = getattr(node, "lineno", self.node.lineno)
         text = self.lines[line - 1].rstrip("\n") if 0 < line <= len(self.lines) else ""
         start = _characters(text, getattr(node, "col_offset", 0))
@@ -49,11 +49,12 @@ class FunctionSource:
 
 
 def _characters(text: str, offset: int) -> int:
-    """Convert a column from UTF-8 bytes to characters."""
+    """Convert a column of a line, as counted by `ast` in UTF-8 bytes, to characters."""
     return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
 
 
 def _first_line(node: ast.FunctionDef) -> int:
+    """Return the line of the first decorator or of the `def`, as in the code object's `co_firstlineno`."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
@@ -88,10 +89,10 @@ The entry keeps the code object alive, so that its id isn't reused.
 
 
 def with_edited_source(function: FunctionType, lines: Sequence[str]) -> FunctionType:
-    """Return a copy of a function as if its file held these lines. The definition must begin at the same line and keep
-    its name.
+    """Return a copy of a function with the source it would have if its file consisted of `lines`.
 
-    The copy is meant to be compiled, not run. Raises CompileError if the definition doesn't parse.
+    The definition must begin at the same line and keep its name. The copy is meant to be compiled as a kernel: its
+    Python code is still the old one. Raises CompileError if the definition doesn't parse.
     """
     code = function.__code__.replace()
     node = _definition(code, list(lines))
@@ -108,6 +109,10 @@ def with_edited_source(function: FunctionType, lines: Sequence[str]) -> Function
 
 
 def _find(function: FunctionType, code: CodeType) -> FunctionSource:
+    """Read the source of a function from its file; `code` is its code object.
+
+    Raises CompileError as `source_of` does.
+    """
     loc = Loc(code.co_filename, code.co_firstlineno)
     if code.co_name == "<lambda>":
         raise CompileError("a lambda can't be a kernel or device function", loc, hint="write a function with `def`")
@@ -144,8 +149,9 @@ def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
     """Parse only the definition at the code object's location. Returns None if it can't be parsed alone or isn't a
     plain `def`.
 
-    The definition ends before the first line that is indented no deeper than it and is neither blank nor a comment.
-    Inside brackets and strings such a line may still belong to it; the text before it doesn't parse then.
+    This is the fast path: `_functions` parses the whole file. The definition is assumed to end before the first line
+    that is not indented more than its `def` and is neither blank nor a comment. If that line is inside brackets or a
+    string and still belongs to the definition, the text before it doesn't parse.
     """
     first = code.co_firstlineno
     last = max((line for _, _, line in code.co_lines() if line), default=first)
@@ -153,10 +159,10 @@ def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
         return None
     indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
     while last < len(lines) and lines[last - 1].lstrip().startswith("@"):
-        last += 1  # a body of a docstring only has no line numbers but the first
+        last += 1  # if the body is a docstring only, the code's last line number is that of the first decorator
     while last < len(lines) and _continues(lines[last], indent):
         last += 1
-    # Pad in front, so that line and column numbers are those of the file.
+    # Pad with empty lines, so that line numbers are those of the file. `if 1:` allows an indented definition.
     before = "\n" * (first - 1) if indent == 0 else "\n" * (first - 2) + "if 1:\n"
     try:
         tree = ast.parse(before + "".join(lines[first - 1 : last]), code.co_filename)
@@ -174,6 +180,7 @@ def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
 
 
 def _continues(line: str, indent: int) -> bool:
+    """True if the line may belong to a definition with this indentation: blank, a comment, or indented more."""
     text = line.lstrip()
     return not text or text.startswith("#") or len(line) - len(text) > indent
 
@@ -184,6 +191,7 @@ def _parameter_names(node: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def _no_source(code: CodeType, loc: Loc) -> CompileError:
+    """Return the error for a function whose file can't be read."""
     reason = f"the source of {code.co_name} can't be read (it was defined in {code.co_filename})"
     if code.co_filename in ("<stdin>", "<string>"):
         reason = f"the source of {code.co_name} isn't kept by Python: it was typed at the prompt or came through stdin"

@@ -41,6 +41,7 @@ _ALTERNATIVES: dict[str, tuple[str, str]] = {
     "Match": ("match", "write if/elif/else"),
     "Slice": ("a slice", "give one index for each dimension, or loop over the elements"),
 }
+"""For each class of syntax nodes: what it is called in the message, and what to write instead."""
 
 
 def unsupported(source: FunctionSource, node: ast.AST) -> CompileError:

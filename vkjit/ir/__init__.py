@@ -1,8 +1,8 @@
 """The intermediate representation: types, operations, functions, printer, parser and verifier.
 
-Import from the modules: `core`, `types`, `ops`, `builder`, `semantics`, `rewrite`, `verify`, `printer`, `parser`. The
-names that nearly every user needs are available here, too. The parser is imported only when it is used, since it needs
-lark.
+`core` describes the structure of the IR, `ops` its operations, and `verify` its rules. Passes import from these
+modules; the names that nearly every user needs are available here, too. `parser` isn't imported here, since it needs
+the package lark.
 """
 
 from __future__ import annotations

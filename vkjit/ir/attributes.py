@@ -1,6 +1,7 @@
 """Names and types of the attributes of operations and functions, for type checkers.
 
-At run time, attributes are plain dicts. `tools.mypy_plugin` extends mypy's checks of the keys to `get` and `in`.
+At run time, the attributes of an operation or function are a plain dict. `tools.mypy_plugin` makes mypy check the keys
+of `get` and `in`, too.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ __all__ = ["LAUNCH_FLAGS", "Attrs", "FunctionAttrs", "LaunchFlag"]
 
 LaunchFlag = Literal["narrow", "aligned", "backward", "cut", "strict", "fast_math", "debug", "bounds"]
 LAUNCH_FLAGS: tuple[LaunchFlag, ...] = get_args(LaunchFlag)
-"""The attributes of kernels that are flags of their `Signature`."""
+"""The attributes of kernels that are boolean fields of their `Signature`, which documents them."""
 
 
 class Attrs(TypedDict, total=False):
     """The attributes of operations. An attribute has the same type in all operations.
 
-    The op table lists the attributes that an operation requires (`OpInfo.attrs`); others are optional.
+    The op table (`ops`) lists the attributes that an operation requires, in the column `attrs`. Those at the end are
+    optional; the comment begins with the operation that has the attribute.
     """
 
     type: Type  # of the result
@@ -40,10 +42,10 @@ class Attrs(TypedDict, total=False):
     # optional
     raw: bool  # cast: the operand is in the target's range
     exact: bool  # each float result is rounded: no contraction
-    partial: bool  # sg_reduce: the subgroup may be partially active
-    prefetch: str  # tile_mma: which loads the enclosing loop issues ahead of time
+    partial: bool  # sg_reduce: some invocations of the subgroup may be inactive
+    prefetch: str  # tile_mma: the kind of software pipelining, see `WorkgroupTiles.mma` in `lang.tiles`
     align: int  # linear, load, store: alignment of the address in bytes
-    rounds: bool  # for: created by loop interchange
+    rounds: bool  # for: created by the CPU back end's loop interchange
     doubted: bool  # assume_uniform: to be checked by the sanitizer
     note: Any  # not used by the compiler
 
@@ -60,9 +62,9 @@ class FunctionAttrs(TypedDict, total=False):
     subgroups: bool  # uses subgroup operations
     subgroup_size: int  # overrides the device's
     tiles: tuple[str, ...]  # remarks of the tile lowering: what it chose and why
-    bound_checked: bool  # the host checks the bound of the trip counts before a launch
+    bound_checked: bool  # before a launch, the host compares a bound on the trip counts with the driver's limit
 
-    # properties of the launch, see `Signature`
+    # properties of the launch, see `frontend.signature.signature.Signature`
     narrow: bool
     aligned: bool
     backward: bool

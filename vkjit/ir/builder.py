@@ -1,7 +1,8 @@
-"""IR builder: create operations and infer their result types from the op table.
+"""IR builder: create operations and infer their result types from the op table (see `ops`).
 
-Operations are appended to the current region. `verify` checks their types; the builder itself raises InternalError for
-unknown operations and for result types that can't be inferred.
+The front end and the passes create operations with a `Builder`, which appends them to its current region. The builder
+raises InternalError for unknown operations and for result types that it can't infer; all other checks are left to
+`verify`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _FIXED: dict[str, Type] = {"index": types.INDEX, "u32": types.U32, "i32": types.
 
 
 def result_types(row: OpInfo, operands: Sequence[Value], attrs: Attrs) -> list[Type]:
-    """Return the result types of an operation according to the op table. Raises InternalError for structured
-    operations, whose result types aren't in the table.
+    """Return the result types of an operation, which is described by its row of the op table.
+
+    Raises InternalError for structured operations, whose result types aren't in the table.
     """
-    word = row.result
+    word = row.result  # see the docstring of `ops` for the words
     if not word:
         return []
     if word == "type":
@@ -51,7 +53,7 @@ def result_types(row: OpInfo, operands: Sequence[Value], attrs: Attrs) -> list[T
 
 
 class Builder:
-    """Appends operations to `region`, with the location `loc`."""
+    """Appends operations with the source location `loc` to `region`. Both can be assigned."""
 
     def __init__(self, region: Region, loc: Loc = UNKNOWN) -> None:
         self.region = region
@@ -83,6 +85,7 @@ class Builder:
         return self.emit("const", type=type if isinstance(type, Type) else Scalar(type), value=value)
 
     def index(self, value: int) -> Value:
+        """Return a constant of type `index`."""
         return self.const(value, types.INDEX)
 
     def cast(self, value: Value, type: Type | DType) -> Value:
@@ -92,7 +95,7 @@ class Builder:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Put what is appended inside the `with` block into the taken side of an `if` without results."""
+        """Append an `if` without results. Operations appended in the `with` block go into its first region."""
         taken, other = Region(), Region()
         with self.at(taken):
             yield
@@ -103,7 +106,7 @@ class Builder:
 
     @contextmanager
     def at(self, region: Region) -> Iterator[Region]:
-        """Append to another region inside the `with` block."""
+        """Make `region` the current region in the `with` block."""
         saved, self.region = self.region, region
         try:
             yield region

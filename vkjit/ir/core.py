@@ -1,8 +1,10 @@
 """Core classes of the IR: values, operations, regions, functions, modules.
 
 The IR is in SSA form with nested single-block regions. An operation has operands and results, which are values, and
-regions, which hold operations and end in a terminator (see `ops`). Every operation has a `Loc`. `verify` checks the
-structure.
+regions, which consist of operations and end in a terminator. The op table in `ops` lists all operations. Every
+operation has a source location (`Loc`). `verify` checks the structure.
+
+The structured operations:
 
     if %c            two regions, each ending in `yield` (of the results) or in an exit (break, return...)
     for lo hi step   one region with arguments (induction variable, loop-carried values...); `continue` passes the next
@@ -10,8 +12,8 @@ structure.
                      the results
     loop             the same without a range: ends only by `break` (or return)
 
-`break` and `continue` may be nested in `if`s and belong to the innermost loop. `return` may occur anywhere before the
-pass `lower_exits`, which establishes the normal form.
+`break` and `continue` may be nested in `if`s and belong to the innermost loop. A `return` may occur in any region until
+the pass `lower_exits`; after it, only at the end of a function.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ __all__ = ["Function", "Module", "Op", "Region", "Value"]
 
 
 class Value:
-    """An SSA value: the result of an operation, an argument of a region, or a function's parameter."""
+    """An SSA value: the result of an operation, an argument of a region, or a function's parameter.
+
+    `owner` is the operation or region that defines the value, `index` the position among its results or arguments.
+    `name` is a hint for the printer and may be "".
+    """
 
     __slots__ = ("index", "name", "owner", "type")
 
@@ -106,10 +112,9 @@ class Region:
 
 @dataclass(slots=True)
 class Function:
-    """A kernel or a device function; the parameters are the arguments of `body`.
+    """A kernel or a device function. Its parameters are the arguments of `body`.
 
-    A kernel has no results. Its `attrs` have `local_size` (three ints) and, where set, the flags `strict`, `fast_math`
-    and `subgroups`.
+    A kernel has no results. `FunctionAttrs` documents the attributes.
     """
 
     name: str
@@ -125,7 +130,11 @@ class Function:
 
 @dataclass(slots=True)
 class Module:
-    """A kernel, the device functions that it calls (by name), and the sites that can report."""
+    """A kernel, the device functions that it calls (by name), and its report sites.
+
+    A report site is a source location with an error message; operations such as `report` refer to it by its number, the
+    index into `sites`.
+    """
 
     kernel: Function
     functions: dict[str, Function] = field(default_factory=dict)
@@ -135,7 +144,7 @@ class Module:
         return [*self.functions.values(), self.kernel]
 
     def add_site(self, site: ReportSite) -> int:
-        """Return the number (from 0) of a report site, adding it if it is new; equal sites share a number."""
+        """Return the number of a report site. Append it to `sites` if it is new; equal sites share a number."""
         if site in self.sites:
             return self.sites.index(site)
         self.sites.append(site)

@@ -1,7 +1,8 @@
-"""Verification of operations on cooperative matrices, beyond what their signatures state.
+"""Verification of operations on cooperative matrices, beyond their signatures in the op table.
 
-The checks return lists of errors, empty for valid operations. The shapes of a product have to match (m x k, k x n, m x
-n), its operands have the uses a, b and acc, and elements are floats or integers.
+`signature` calls `matrix_errors`. The checks return lists of errors, empty for valid operations. The operands of a
+product must have matching shapes (m x k, k x n and m x n) and the uses "a", "b" and "acc". Elements must be floats or
+integers.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from .core import Op, Value
 from .ops import OpName
 from .types import Array, Matrix, Scalar, Vector
 
-__all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors", "units_of"]
+__all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors", "memory_rows"]
 
 USES = ("a", "b", "acc")
+"""The uses of matrices (see `Matrix`), in the order of the operands of `mat_mma`."""
 LAYOUTS = ("row", "column")
+"""The layouts of a matrix in memory: row-major and column-major."""
 MAPS = {"add": 2, "sub": 2, "mul": 2, "neg": 1}
-"""The operations of `mat_map`, with their number of operands."""
+"""The elementwise operations of `mat_map`, with their number of operands."""
 
 
-def units_of(op: Op) -> tuple[int, int]:
-    """Return the number of rows in memory that a `mat_load` or `mat_store` covers, and of array elements in each."""
+def memory_rows(op: Op) -> tuple[int, int]:
+    """Return (number of memory rows, array elements per memory row) that a `mat_load` or `mat_store` accesses.
+
+    A memory row is a row of the matrix or, with the layout "column", a column.
+    """
     array, matrix = op.operands[0].type, op.result.type if op.name == "mat_load" else op.operands[-1].type
     assert isinstance(array, Array)
     assert isinstance(matrix, Matrix)
@@ -31,7 +37,7 @@ def units_of(op: Op) -> tuple[int, int]:
 
 
 def matrix_errors(op: Op) -> list[str]:
-    """Return what is invalid about an operation on matrices."""
+    """Return the errors of an operation on matrices."""
     errors = [error for value in (*op.operands, *op.results) for error in _type_errors(value)]
     if errors:
         return errors
@@ -47,6 +53,7 @@ def matrix_errors(op: Op) -> list[str]:
 
 
 def _type_errors(value: Value) -> list[str]:
+    """Check that a value, if it is a matrix, has a valid type."""
     matrix = value.type
     if not isinstance(matrix, Matrix):
         return []
@@ -60,6 +67,7 @@ def _type_errors(value: Value) -> list[str]:
 
 
 def _access_errors(op: Op) -> list[str]:
+    """Check a `mat_load` or `mat_store`."""
     array = op.operands[0].type
     if not isinstance(array, Array):
         return [f"operand 0 has type {array}, expected an array"]
@@ -74,12 +82,14 @@ def _access_errors(op: Op) -> list[str]:
 
 
 def _fill_errors(op: Op) -> list[str]:
+    """Check a `mat_fill`."""
     source, target = op.operands[0].type, op.attrs["type"]
     fits = isinstance(target, Matrix) and source == Scalar(target.dtype)
     return [] if fits else [f"{source} isn't an element of {target}"]
 
 
 def _product_errors(op: Op) -> list[str]:
+    """Check a `mat_mma`."""
     a, b, acc = (value.type for value in op.operands)
     if not (isinstance(a, Matrix) and isinstance(b, Matrix) and isinstance(acc, Matrix)):
         return ["the operands of a product are matrices"]
@@ -91,6 +101,7 @@ def _product_errors(op: Op) -> list[str]:
 
 
 def _map_errors(op: Op) -> list[str]:
+    """Check a `mat_map`."""
     count = MAPS.get(op.attrs["op"])
     if count is None:
         return [f"attribute op is {op.attrs['op']!r}: expected one of {', '.join(MAPS)}"]
@@ -101,6 +112,7 @@ def _map_errors(op: Op) -> list[str]:
 
 
 def _cast_errors(op: Op) -> list[str]:
+    """Check a `mat_cast`."""
     source, target = op.operands[0].type, op.attrs["type"]
     if not (isinstance(source, Matrix) and isinstance(target, Matrix)):
         return [f"can't convert {source} to {target}"]

@@ -1,10 +1,11 @@
 """The op table: one row for each operation, which drives builder, verifier, printer, parser, interpreter, folder and
 emitters.
 
-A row's `signature` has the form "operands -> result", written with these words:
+A row is an `OpInfo`, and its fields are the columns of the table. The column `signature` has the form "operands ->
+result", written with these words:
 
-    T, S     a scalar or vector type; the same letter is the same type throughout. `of` limits the dtype's kind of T
-    bool     a boolean of T's shape            index, u32, i32   that scalar
+    T, S     a scalar or vector type; the same letter is the same type throughout. The column `of` limits T's dtype
+    bool     a boolean of T's shape            index, u32, i32   a scalar of that type
     array    an array                          element           the array's element type
     *index   as many indices as the array has dimensions (one for a linear array)
     *any     any number of values              type              the type in the attribute `type`
@@ -31,7 +32,7 @@ __all__ = ["OPS", "Effect", "OpInfo", "OpName", "info", "op_name"]
 
 
 class Effect:
-    """Side effects of operations, as a namespace of strings."""
+    """The side effects of operations: a namespace of the values of the column `effect`."""
 
     NONE = "none"
     READ = "read"  # of memory
@@ -49,12 +50,18 @@ class Effect:
 class OpInfo:
     """A row of the op table.
 
-    `speculatable`: may run where the program wouldn't run it. `convergent`: depends on which invocations run it
-    together, so it must not move into or out of control flow. `uniformity`: "operands" (uniform if they are), "always",
-    "never", "load" (see the language reference), "workgroup" (the same value in the whole workgroup), "subgroup".
-    `meaning`: the NumPy function. `ulp`: error bound of float results against the exact value (0: correctly rounded,
-    None: no bound). `spirv`: the instruction by kind of the (first) operand; "glsl:Name" is in GLSL.std.450. Kinds that
-    are missing have to be lowered before emission. `attrs`: required attributes.
+    - `signature`: see the module docstring. `of`: a key of `KINDS`, the kinds of dtypes that T may have.
+    - `effect`: a constant of `Effect`.
+    - `speculatable`: True if the operation may be executed where the program wouldn't execute it.
+    - `convergent`: True if the result depends on which invocations execute the operation together, so that it must not
+      move into or out of control flow.
+    - `uniformity`: "operands" (uniform if the operands are), "always", "never", "load" (see rule 2 of
+      `passes.analysis.uniformity`), "workgroup" (the same value in the whole workgroup) or "subgroup".
+    - `meaning`: for elementwise operations, the NumPy function that computes the result (see `semantics`).
+    - `ulp`: error bound of float results against the exact value (0: correctly rounded, None: no bound).
+    - `spirv`: the instruction by kind of the (first) operand; "glsl:Name" is in GLSL.std.450. For missing kinds, the
+      operation has to be lowered before code is emitted.
+    - `attrs`: the required attributes. `regions`: the number of regions. `doc`: a description.
     """
 
     name: OpName
@@ -97,10 +104,11 @@ KINDS: dict[str, frozenset[str]] = {
     "bits": frozenset({"bool", "int", "uint", "index"}),
     "float": frozenset({"float"}),
 }
-"""The kinds of dtypes that each word of `of` stands for."""
+"""Maps the value of the column `of` to the kinds of dtypes that it allows."""
 
 
 def _row(name: str, signature: str, doc: str, of: str = "any", **columns: Any) -> None:
+    """Add a row to the table; `columns` are further fields of `OpInfo`."""
     key = cast("OpName", name)  # `OpName` is generated from these rows
     if key in OPS:
         raise ValueError(f"operation {name} has a row already")
@@ -116,17 +124,19 @@ def info(name: OpName) -> OpInfo:
 
 
 def op_name(text: str) -> OpName:
-    """Return a text as the name of an operation. Raises InternalError if there is no such operation."""
+    """Convert a string to an `OpName`. Raises InternalError if there is no such operation."""
     if text not in OPS:
         raise InternalError(f"no operation is named {text}")
     return text
 
 
 def _ints(signed: str, unsigned: str | None = None) -> dict[str, str]:
+    """Return the column `spirv` of an operation on integers; `unsigned` may differ from `signed`."""
     return {"int": signed, "index": signed, "uint": unsigned or signed}
 
 
 def _all(signed: str, float_: str, unsigned: str | None = None) -> dict[str, str]:
+    """Return the column `spirv` of an operation on integers and floats."""
     return {**_ints(signed, unsigned), "float": float_}
 
 

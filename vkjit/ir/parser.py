@@ -1,7 +1,8 @@
-"""Parser for the text form of the IR (see `printer`), for tests and tools; the grammar is `ir.lark`.
+"""Parser for the text form of the IR (see `printer`), for tests and tools. The grammar is in `ir.lark`.
 
-Printing the parsed module gives the same text again. Operands may be defined later in the function: `verify` checks
-whether definitions are visible at their uses. Syntax errors raise CompileError with line and column.
+Printing the parsed module gives the same text again. The parser accepts operands that are defined later in the
+function; `verify` checks that definitions are visible at their uses. Syntax errors raise CompileError with the line and
+column.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def parse_module(text: str, file: str = "<ir>") -> Module:
 
 
 def _unexpected(error: Any, text: str, file: str) -> CompileError:
+    """Return the error for a syntax error found by lark."""
     line, column = max(getattr(error, "line", 1), 1), max(getattr(error, "column", 1), 1)
     if line < 1 or line > text.count("\n") + 1:
         line = text.count("\n") + 1
@@ -56,12 +58,17 @@ def _unexpected(error: Any, text: str, file: str) -> CompileError:
 
 
 def _error(reason: str, text: str, file: str, line: int, column: int) -> CompileError:
+    """Return an error that shows the source line; `line` counts from 1, `column` from 0."""
     source = (text.splitlines() or [""])[min(line, len(text.splitlines())) - 1]
     return CompileError(f"column {column + 1}: {reason}\n    {source}\n    {' ' * column}^", Loc(file, line, column))
 
 
 class _Reader:
-    """Converts the syntax tree to IR. `pending` has the operations whose operands are still names."""
+    """Converts lark's syntax tree to IR. Each method takes a node of the tree (`tree`) or a token.
+
+    `values` maps the names defined in the current function to their values. `pending` has its operations with the names
+    of their operands, which are resolved at the function's end.
+    """
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
@@ -70,11 +77,13 @@ class _Reader:
         self.pending: list[tuple[Op, list[Any]]] = []
 
     def fail(self, reason: str, where: Any) -> CompileError:
+        """Return the error for a token or tree."""
         line = getattr(where, "line", None) or where.meta.line
         column = getattr(where, "column", None) or where.meta.column
         return _error(reason, self.text, self.file, line, column - 1)
 
     def module(self, tree: Any) -> Module:
+        """Return the module of the root of the tree."""
         sites: list[ReportSite] = []
         functions: dict[str, Function] = {}
         kernel: Function | None = None
@@ -108,6 +117,7 @@ class _Reader:
     # -- functions and operations
 
     def function(self, tree: Any) -> Function:
+        """Return a kernel or a device function."""
         _, name, arguments, results, attrs, loc, body = tree.children
         self.values, self.pending = {}, []
         region = self.region(arguments, body)
@@ -124,6 +134,7 @@ class _Reader:
         return value
 
     def define(self, token: Any, value: Value) -> None:
+        """Record the value that a name stands for. It becomes the value's name hint, unless it is a number."""
         name = str(token)
         if name in self.values:
             raise self.fail(f"{name} is defined twice in this function", token)
@@ -131,6 +142,7 @@ class _Reader:
         self.values[name] = value
 
     def region(self, arguments: Any, body: Any) -> Region:
+        """Return a region with its arguments and operations."""
         pairs = [a.children for a in arguments.children] if arguments else []
         region = Region([self.type(t) for _, t in pairs])
         for (token, _), value in zip(pairs, region.args, strict=True):
@@ -139,13 +151,14 @@ class _Reader:
         return region
 
     def op(self, tree: Any) -> Op:
+        """Return an operation with its regions. Its operands are resolved later (see `pending`)."""
         defs, name, inputs, attrs, types, loc, regions = tree.children
         op_attrs = cast("Attrs", self.attributes(attrs) if attrs else {})  # `verify` checks them
         operands: list[Any] = []
         for item in inputs.children if inputs else ():
             if item.data == "use":
                 operands.append(item.children[0])
-            else:
+            else:  # a constant's value is written in place of operands
                 op_attrs["value"] = self.attribute(item)
         result_types = self.types(types) if types else []
         names = defs.children if defs else []
@@ -169,6 +182,7 @@ class _Reader:
         return {str(name): self.attribute(value) for name, value in pairs}
 
     def attribute(self, tree: Any) -> Any:
+        """Return the value of an attribute."""
         kind = tree.data
         if kind in ("true", "false", "none"):
             return {"true": True, "false": False, "none": None}[kind]
@@ -209,12 +223,14 @@ class _Reader:
         return Array(self.element(element), len(shape), space=str(space), shape=shape, **flags)
 
     def element(self, tree: Any) -> Scalar | Vector:
+        """Return the element type of an array."""
         parsed = self.type(tree)
         if not isinstance(parsed, (Scalar, Vector)):
             raise self.fail(f"{parsed} can't be the element of an array", tree)
         return parsed
 
     def flags(self, tokens: list[Any]) -> dict[str, Any]:
+        """Return the flags of an array type, as keyword arguments of `Array`."""
         for token in tokens:
             if str(token) not in ("contiguous", "restrict", "linear"):
                 raise self.fail(f"found {token}, expected contiguous, restrict or linear", token)
@@ -228,6 +244,7 @@ class _Reader:
 
 
 def _unquote(token: Any) -> str:
+    """Return the content of a string literal, without quotes and escapes."""
     out: list[str] = []
     characters = iter(str(token)[1:-1])
     for character in characters:

@@ -1,8 +1,8 @@
 """Printer for the text form of the IR, which `parser` reads back to the same module.
 
-Prints modules, functions and operations, also invalid ones (unknown values show as `%?name`). Names of values are
-unique within a function and follow the hints of `Value.name`; values without a hint are numbered in the order of the
-text::
+Prints modules, functions and operations, even invalid ones: values that the function doesn't define show as `%?name`.
+The names of values are unique within a function. They are derived from `Value.name`; values without a name are numbered
+in the order of the text::
 
     kernel @scale(%a: f32, %x: array<f32, 1, inout>) attrs {local_size = (64, 1, 1)} {
       %i = global_id {dim = 0} : index
@@ -19,8 +19,8 @@ text::
       return
     }
 
-The attribute `type` isn't printed: it is the type of the result. Arguments of a region precede its brace, as in `for
-%lo, %hi, %step, %init : f32 (%k: index, %sum: f32) {`.
+The attribute `type` isn't printed if it equals the result's type. The arguments of a region are written before its
+brace, as in `for %lo, %hi, %step, %init : f32 (%k: index, %sum: f32) {`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _INVALID = re.compile(r"[^A-Za-z0-9_.]")
 
 
 class _Names:
-    """Unique names for the values of one function."""
+    """Unique names for the values of one function, collected in `of`."""
 
     def __init__(self) -> None:
         self.of: dict[Value, str] = {}
@@ -52,6 +52,7 @@ class _Names:
         self._numbered = 0
 
     def define(self, value: Value) -> None:
+        """Choose the name of a value: its own, with a suffix if that is taken, else the next number."""
         hint = _INVALID.sub("_", value.name)
         if _NAME.match(hint):
             name = hint
@@ -65,6 +66,7 @@ class _Names:
         self.of[value] = name
 
     def region(self, region: Region) -> None:
+        """Choose the names of all values that a region defines."""
         for argument in region.args:
             self.define(argument)
         for op in region.ops:
@@ -82,6 +84,7 @@ def name_values(function: Function) -> dict[Value, str]:
 
 
 def _float_text(value: float) -> str:
+    """Return the text of a float; NaNs other than the default one show their bits."""
     if math.isnan(value):
         (bits,) = struct.unpack("<Q", struct.pack("<d", value))
         return "nan" if bits == 0x7FF8000000000000 else f"nan:0x{bits:016x}"
@@ -89,8 +92,9 @@ def _float_text(value: float) -> str:
 
 
 def attribute_text(value: Any) -> str:
-    """Return the text of an attribute's value. Values that the text form can't represent show as `?repr`, which doesn't
-    parse.
+    """Return the text of an attribute's value.
+
+    A value that the text form can't represent shows as a question mark and its repr, which the parser rejects.
     """
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
@@ -120,7 +124,11 @@ def _location(loc: Loc) -> str:
 
 
 class _Printer:
-    """Collects lines; an `indent` is two spaces."""
+    """Collects the lines of the text.
+
+    `locations` prints source locations, too. `names` are the names of the current function's values. The parameter
+    `indent` of methods counts levels of two spaces.
+    """
 
     def __init__(self, locations: bool, names: Mapping[Value, str] | None = None) -> None:
         self.lines: list[str] = []
@@ -128,6 +136,7 @@ class _Printer:
         self.names = names or {}
 
     def value(self, value: Value) -> str:
+        """Return the name of a value, with its %."""
         name = self.names.get(value)
         return f"%{name}" if name is not None else f"%?{_INVALID.sub('_', value.name)}"
 
@@ -149,6 +158,7 @@ class _Printer:
         return " ".join(parts)
 
     def op(self, op: Op, indent: int) -> None:
+        """Append the lines of an operation."""
         pad = "  " * indent
         line = self.line(op)
         for number, region in enumerate(op.regions):
@@ -160,12 +170,15 @@ class _Printer:
 
     @staticmethod
     def _implied(op: Op, key: str) -> bool:
+        """True for an attribute that isn't printed: the type of the only result."""
         return key == "type" and len(op.results) == 1 and op.attrs["type"] == op.results[0].type
 
     def arguments(self, region: Region) -> str:
+        """Return the text of a region's arguments."""
         return ", ".join(f"{self.value(a)}: {a.type}" for a in region.args)
 
     def function(self, function: Function, word: str) -> None:
+        """Append a function; `word` is "kernel" or "func"."""
         self.names = name_values(function)
         line = f"{word} @{function.name}({self.arguments(function.body)})"
         if function.result_types:
@@ -193,7 +206,7 @@ def print_module(module: Module, *, locations: bool = False) -> str:
 
 
 def print_function(function: Function, *, locations: bool = False) -> str:
-    """Return the text of one device function."""
+    """Return the text of one function, printed as a device function."""
     printer = _Printer(locations)
     printer.function(function, "func")
     return "\n".join(printer.lines) + "\n"

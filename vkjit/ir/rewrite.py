@@ -1,8 +1,8 @@
 """Utilities for passes: walk, count uses, replace, clone, and query control flow.
 
-There are no use lists: a pass that replaces values collects a mapping from old to new values, and applies it in the
-walk that it makes anyway (`rewrite_region`) or at its end (`replace_uses`). All functions take linear time in the size
-of the IR that they touch.
+Values have no use lists. A pass that replaces values collects a mapping from old to new values. It applies the mapping
+during its walk of the IR (`rewrite_region`) or at the end (`replace_uses`). All functions take linear time in the size
+of the IR that they visit.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def breaks_of(loop: Op) -> list[Op]:
 
 
 def completes(op: Op) -> bool:
-    """False if control never reaches the next operation: an `if` that exits on both sides, a `loop` without `break`."""
+    """True if control may reach the operation after `op`. False for an `if` that exits in both regions, and for a
+    `loop` without `break`.
+    """
     if op.name == "if":
         return any(region.ops and region.ops[-1].name == "yield" for region in op.regions)
     return op.name != "loop" or any(e.name == "break" for e in exits_of(op.regions[0]))
@@ -122,14 +124,18 @@ def replace_uses(region: Region, mapping: Mapping[Value, Value]) -> None:
 
 
 Rule = Callable[[Op, Builder], "Sequence[Value] | None"]
-"""Rewrites one operation, whose operands are already replaced. Returns None to keep it, else the values that replace
-its results; what the rule appended to the builder then takes the operation's place.
+"""A function (operation, builder) that rewrites one operation, whose operands have already been replaced.
+
+It returns None to keep the operation. Otherwise it returns the values that replace the operation's results, and the
+operations that it has appended to the builder take the operation's place.
 """
 
 
 def rewrite_region(region: Region, rule: Rule, mapping: dict[Value, Value] | None = None) -> dict[Value, Value]:
-    """Apply a rule to each operation in program order, outer operations before nested ones. Returns the mapping from
-    old to new values.
+    """Apply a rule to each operation in program order, outer operations before nested ones.
+
+    `mapping` has replacements (old to new values) to apply to operands from the start. The replaced results are added
+    to it. Returns the mapping.
     """
     mapping = {} if mapping is None else mapping
     source, region.ops = region.ops, []
@@ -154,8 +160,10 @@ def rewrite_region(region: Region, rule: Rule, mapping: dict[Value, Value] | Non
 
 
 def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
-    """Return a copy of an operation with its regions. `mapping` gives the new operands, and receives the copies'
-    results.
+    """Return a copy of an operation with its regions.
+
+    Operands that are keys of `mapping` are replaced by its values. The old results are added to `mapping` as keys, with
+    the results of the copies as values.
     """
     operands = [mapping.get(value, value) for value in op.operands]
     copy = Op(op.name, operands, [r.type for r in op.results], op.attrs.copy(), None, op.loc)
@@ -167,7 +175,7 @@ def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
 
 
 def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
-    """Return a copy of a region; `mapping` is as for `clone_op`."""
+    """Return a copy of a region. `mapping` is used and extended as in `clone_op`; the arguments are added, too."""
     copy = Region([a.type for a in region.args], [a.name for a in region.args])
     mapping.update(zip(region.args, copy.args, strict=True))
     copy.ops = [clone_op(op, mapping) for op in region.ops]
@@ -175,12 +183,12 @@ def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
 
 
 def clone_function(function: Function) -> Function:
-    """Return a copy that shares nothing that a pass may change."""
+    """Return a copy of a function that shares nothing that a pass may change."""
     body = clone_region(function.body, {})
     return Function(function.name, body, list(function.result_types), function.attrs.copy(), function.loc)
 
 
 def clone_module(module: Module) -> Module:
-    """Return a copy that shares nothing that a pass may change."""
+    """Return a copy of a module that shares nothing that a pass may change."""
     functions = {name: clone_function(function) for name, function in module.functions.items()}
     return Module(clone_function(module.kernel), functions, list(module.sites))

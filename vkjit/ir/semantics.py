@@ -1,7 +1,8 @@
 """Semantics of elementwise operations as NumPy functions: the reference that constant folder and interpreter share.
 
-The functions take NumPy arrays (or scalars) of the operation's type, and return an array of the result type. Nothing
-here warns or raises on special values: integers wrap, integer division by zero gives 0, floats follow IEEE 754.
+The functions take NumPy arrays (or scalars) of the operation's type, and return an array of the result type. They raise
+no errors for special values: integers wrap, integer division by zero gives 0, floats follow IEEE 754. Call them inside
+`silence_warnings()`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _is_float(x: Array) -> bool:
 
 
 def _guarded(x: Array, y: Array, function: Callable[[Array, Array], Array]) -> Array:
-    """Divide integers: 0 where the divisor is 0, wrapped where the quotient overflows."""
+    """Apply an integer division or remainder `function`. The result is 0 where the divisor is 0."""
     one = np.asarray(y).dtype.type(1)
     zero = y == 0
     return np.where(zero, np.asarray(x).dtype.type(0), function(x, np.where(zero, one, y)))
@@ -49,6 +50,7 @@ def floormod(x: Array, y: Array) -> Array:
 
 
 def _trunc_quotient(x: Array, y: Array) -> Array:
+    """Divide integers, rounding toward zero: NumPy rounds down, so negative inexact quotients are incremented."""
     quotient = np.floor_divide(x, y)
     remainder = x - quotient * y
     inexact = (remainder != 0) & ((x < 0) != (y < 0))
@@ -84,6 +86,7 @@ def _ordered_max(x: Array, y: Array) -> Array:
 
 
 def _shift_amount(x: Array, y: Array) -> Array:
+    """Return the shift amount y modulo the bit width of x, in the type of x."""
     width = np.asarray(x).dtype.itemsize * 8
     return np.asarray(y & np.asarray(y).dtype.type(width - 1)).astype(np.asarray(x).dtype)
 
@@ -98,17 +101,22 @@ def shr(x: Array, y: Array) -> Array:
 
 
 def bit_not(x: Array) -> Array:
+    """Return the complement of an integer or bool."""
     return np.logical_not(x) if np.asarray(x).dtype.kind == "b" else np.invert(x)
 
 
 def _wide(x: Array) -> Array:
-    """Convert f16 and f32 to float64. Computing in float64 and rounding gives the same results on every CPU,
-    independent of NumPy's vectorized code.
+    """Convert f16 and f32 to float64; other types are returned unchanged.
+
+    Functions computed in float64 and then rounded have the same results on every CPU, independent of NumPy's vectorized
+    code for the CPU.
     """
     return x.astype(np.float64) if np.asarray(x).dtype in (np.float16, np.float32) else x
 
 
 def _rounded(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Wrap a function so that it computes f16 and f32 in float64 and rounds the result to the type of its operands."""
+
     def meaning(*xs: Array) -> Array:
         result = function(*(_wide(np.asarray(x)) for x in xs))
         return np.asarray(result, dtype=np.asarray(xs[0]).dtype)
@@ -117,6 +125,7 @@ def _rounded(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """Turn a function of a Python float into one of arrays, with its results rounded to the array's type."""
     vectorised = np.vectorize(function, otypes=[np.float64])
 
     def meaning(x: Array) -> Array:
@@ -133,11 +142,13 @@ def _popcount(x: Array) -> Array:
 
 
 def _unsigned(x: Array) -> Array:
+    """Reinterpret signed integers as unsigned ones."""
     x = np.asarray(x)
     return x.view(np.dtype(f"u{x.dtype.itemsize}")) if x.dtype.kind == "i" else x
 
 
 def _count(x: Array) -> Array:
+    """Count set bits, for versions of NumPy without `bitwise_count`."""
     u = _unsigned(np.asarray(x))
     total = np.zeros(u.shape, dtype=np.int64)
     for bit in range(u.dtype.itemsize * 8):
@@ -146,6 +157,7 @@ def _count(x: Array) -> Array:
 
 
 def _clz(x: Array) -> Array:
+    """Count leading zeros."""
     u = _unsigned(np.asarray(x))
     width = u.dtype.itemsize * 8
     result = np.full(u.shape, width, dtype=np.int64)
@@ -155,6 +167,7 @@ def _clz(x: Array) -> Array:
 
 
 def _ctz(x: Array) -> Array:
+    """Count trailing zeros."""
     u = _unsigned(np.asarray(x))
     width = u.dtype.itemsize * 8
     result = np.full(u.shape, width, dtype=np.int64)
@@ -168,7 +181,9 @@ def _float_pow(x: Array, y: Array) -> Array:
 
 
 def _int_pow(x: Array, y: Array) -> Array:
-    """Compute a wrapping power. Negative exponents give the truncated result: 0, except for the bases 1 and -1."""
+    """Compute an integer power, wrapping around. With a negative exponent, the result is truncated to an integer: 0,
+    except for the bases 1 and -1.
+    """
     result = np.ones_like(x)
     base, exponent = np.array(x), np.array(y)
     negative = exponent < 0
@@ -291,4 +306,4 @@ MEANING: dict[OpName, Callable[..., Array]] = {
     "hypot": _rounded(np.hypot),
     "copysign": np.copysign,
 }
-"""Operation name to NumPy function. `cast` and `bitcast` need the types and are handled separately."""
+"""Maps the name of an operation to its NumPy function. `cast` and `bitcast` need the types and are separate."""

@@ -1,7 +1,8 @@
-"""Verification of an operation against its row of the op table: operands, results, attributes.
+"""Verification of an operation against its row of the op table (see `ops`): operands, results, attributes.
 
-The checks return lists of errors, empty for valid operations. `verify` checks the context of an operation: scopes,
-regions, terminators.
+`verify` calls `signature_errors` for each operation, and itself checks the operation's context: visibility of values,
+regions, terminators. The checks return lists of errors, empty for valid operations. A word is one of those that the
+column `signature` of the op table consists of.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ _SCOPES = frozenset({"subgroup", "workgroup", "device"})
 
 _MAX_VALID = 1 << 16
 _valid: set[tuple[Any, ...]] = set()
-"""Names and types of operations without attributes and regions that are known to be valid: most operations repeat them."""
+"""Cache of valid operations without attributes and regions, as (name, operand types, None, result types). Most
+operations repeat an earlier combination. The cache is cleared when it has `_MAX_VALID` entries.
+"""
 
 
 def signature_errors(op: Op, row: OpInfo) -> list[str]:
-    """Return what is invalid about the operation itself."""
+    """Return the errors of an operation itself; `row` is its row of the op table."""
     if op.attrs or op.regions:
         return _errors(op, row)
     key = (op.name, *[v.type for v in op.operands], None, *[r.type for r in op.results])
@@ -46,6 +49,7 @@ def signature_errors(op: Op, row: OpInfo) -> list[str]:
 
 
 def _errors(op: Op, row: OpInfo) -> list[str]:
+    """Make all checks of `signature_errors`, without the cache."""
     errors = [f"attribute {name} is missing" for name in row.attrs if name not in op.attrs]
     if len(op.regions) != row.regions:
         errors.append(f"expected {row.regions} regions, found {len(op.regions)}")
@@ -70,7 +74,10 @@ def constant_fits(value: Any, dtype: DType) -> bool:
 
 
 def _expand(op: Op, row: OpInfo) -> tuple[str, ...]:
-    """Return the signature's words, one per operand, with `*index` and `*any` repeated as needed."""
+    """Return the signature's words, one per operand: `*index` and `*any` are repeated as needed.
+
+    The index of a linear array gets the additional word "offset", since it may also be an i32.
+    """
     words: list[str] = []
     for word in row.operands:
         if word == "*index":
@@ -84,10 +91,12 @@ def _expand(op: Op, row: OpInfo) -> tuple[str, ...]:
 
 
 def _operand_errors(op: Op, row: OpInfo) -> list[str]:
+    """Check the number and types of the operands."""
     words = _expand(op, row)
     if len(words) != len(op.operands):
         return [f"expected {len(words)} operands ({' '.join(words)}), found {len(op.operands)}"]
     errors: list[str] = []
+    # the types that the letters T and S stand for; reversed, so that the first operand with a letter determines it
     bound = {w: v.type for w, v in reversed(list(zip(words, op.operands, strict=True))) if w in ("T", "S")}
     for position, (word, value) in enumerate(zip(words, op.operands, strict=True)):
         expected = _expected(word, bound, op.operands, value.type)
@@ -98,7 +107,10 @@ def _operand_errors(op: Op, row: OpInfo) -> list[str]:
 
 
 def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], actual: Type) -> Type | None:
-    """Return the type that an operand must have; None if any type is valid."""
+    """Return the type that an operand with this word must have; None if any type is valid.
+
+    `bound` has the types of the letters T and S; `actual` is the operand's type.
+    """
     if word in _FIXED:
         return _FIXED[word]
     if word == "offset":
@@ -114,6 +126,7 @@ def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], actu
 
 
 def _kind_errors(bound: dict[str, Type], row: OpInfo) -> list[str]:
+    """Check that the types of the letters are scalars or vectors, and that T has a kind allowed by the column `of`."""
     errors = []
     for word, operand_type in bound.items():
         if not isinstance(operand_type, (Scalar, Vector)):
@@ -124,6 +137,7 @@ def _kind_errors(bound: dict[str, Type], row: OpInfo) -> list[str]:
 
 
 def _result_errors(op: Op, row: OpInfo) -> list[str]:
+    """Check the types of the results."""
     if row.result == "*":
         return []
     expected = _result_types(op, row)
@@ -138,6 +152,7 @@ def _types(types: Sequence[Type]) -> str:
 
 
 def _result_types(op: Op, row: OpInfo) -> list[Type]:
+    """Return the result types according to the op table."""
     word = row.result
     if not word:
         return []
@@ -154,6 +169,7 @@ def _result_types(op: Op, row: OpInfo) -> list[Type]:
 
 
 def _attribute_errors(op: Op) -> list[str]:
+    """Check the values of the attributes."""
     errors = []
     for name, value in op.attrs.items():
         message = _attribute_error(op, name, value)
@@ -163,6 +179,7 @@ def _attribute_errors(op: Op) -> list[str]:
 
 
 def _attribute_error(op: Op, name: str, value: Any) -> str:
+    """Return the error of an attribute; "" if it is valid."""
     if name == "type":
         return "" if isinstance(value, Type) else "expected a type"
     if name in ("dim", "axis", "lane", "mask", "site"):
@@ -179,6 +196,7 @@ def _attribute_error(op: Op, name: str, value: Any) -> str:
 
 
 def _limit(op: Op, name: str) -> int | None:
+    """Return the exclusive upper bound of an int attribute; None if there is none."""
     if name == "dim":
         return 3
     if not op.operands:
@@ -192,6 +210,7 @@ def _limit(op: Op, name: str) -> int | None:
 
 
 def _choices(op: Op, name: str) -> frozenset[Any] | None:
+    """Return the valid values of an attribute; None if they aren't limited to a set."""
     if name == "op" and op.name != "mat_map":
         return _ATOMIC if op.name == "atomic" else _REDUCE
     if name == "order" and op.name.startswith("atomic"):
@@ -204,7 +223,7 @@ def _choices(op: Op, name: str) -> frozenset[Any] | None:
 
 
 def _shape_errors(op: Op) -> list[str]:
-    """Check the rules that a signature can't express, by operation."""
+    """Check the rules of single operations that a signature can't express."""
     if op.name.startswith("mat_"):
         return matrix_errors(op)
     if op.name.startswith("tile_"):
@@ -227,6 +246,7 @@ def _shape_errors(op: Op) -> list[str]:
 
 
 def _array_errors(op: Op) -> list[str]:
+    """Check an operation on an array."""
     array = op.operands[0].type
     if not isinstance(array, Array):
         return [f"operand 0 has type {array}, expected an array"]
@@ -243,7 +263,9 @@ def _array_errors(op: Op) -> list[str]:
 
 
 def _views(target: Array, array: Array) -> bool:
-    """True if an element of the target consists of whole elements of the array."""
+    """True if `target` can be the type of a linear view of `array`: in the same memory space, and with an element that
+    consists of one or (only in global memory) several elements of `array`.
+    """
     size, own = _bytes(target), _bytes(array)
     return target.space == array.space and (size == own or (array.space == "global" and size % own == 0))
 
@@ -255,6 +277,7 @@ def _bytes(array: Array) -> int:
 
 
 def _allocation_errors(op: Op) -> list[str]:
+    """Check a `shared` or `local`."""
     array = op.attrs["type"]
     if not isinstance(array, Array) or array.space != op.name or array.shape is None:
         return [f"expected the type of a {op.name} array with a shape, found {array}"]
@@ -264,6 +287,7 @@ def _allocation_errors(op: Op) -> list[str]:
 
 
 def _conversion_errors(op: Op) -> list[str]:
+    """Check a `cast` or `bitcast`."""
     source, target = op.operands[0].type, op.attrs["type"]
     if not (isinstance(source, (Scalar, Vector)) and isinstance(target, (Scalar, Vector))):
         return [f"can't convert {source} to {target}"]
@@ -275,6 +299,7 @@ def _conversion_errors(op: Op) -> list[str]:
 
 
 def _vector_errors(op: Op) -> list[str]:
+    """Check a `vec_make`, `vec_extract` or `vec_insert`."""
     if op.name == "vec_make":
         target = op.attrs["type"]
         expected = [Scalar(target.dtype)] * target.size if isinstance(target, Vector) else []

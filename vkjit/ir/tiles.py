@@ -1,7 +1,7 @@
-"""Verification of operations on tiles, beyond what their signatures state.
+"""Verification of operations on tiles, beyond their signatures in the op table; and their shape rules.
 
-The checks return lists of errors, empty for valid operations. All tiles of an operation have the same scope and at
-least one axis; the region of a tile operation takes and yields single elements.
+`signature` calls `tile_errors`. The checks return lists of errors, empty for valid operations. All tiles of an
+operation must have the same scope. The region of a `tile_map` or `tile_each` takes and yields single elements.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from .types import INDEX, Array, Scalar, Tile
 __all__ = ["MAX_RANK", "broadcast_shape", "permutation", "reduced_shape", "tile_errors"]
 
 MAX_RANK = 4
+"""The maximum number of axes of a tile."""
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the shape of an elementwise operation by NumPy's broadcasting rules; None if the shapes don't broadcast."""
+    """Return the shape that shapes broadcast to by NumPy's rules; None if they don't broadcast."""
     rank = max(map(len, shapes), default=0)
     result = []
     for axis in range(-rank, 0):
@@ -30,12 +31,12 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None
 
 
 def reduced_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """Return the shape without an axis; (1,) if no axis remains."""
+    """Return the shape of a reduction along `axis`: the shape without the axis, or (1,) if no axis remains."""
     return (*shape[:axis], *shape[axis + 1 :]) or (1,)
 
 
 def tile_errors(op: Op) -> list[str]:
-    """Return what is invalid about an operation on tiles."""
+    """Return the errors of an operation on tiles."""
     tiles = [value.type for value in (*op.operands, *op.results) if isinstance(value.type, Tile)]
     if len({tile.scope for tile in tiles}) > 1:
         return ["tiles of a workgroup and of a subgroup don't go together"]
@@ -46,16 +47,18 @@ def tile_errors(op: Op) -> list[str]:
 
 
 def permutation(op: Op) -> tuple[int, ...]:
-    """Return the axes of a `tile_transpose`."""
+    """Return the attribute `axes` of a `tile_transpose`, whose items are never None."""
     return tuple(axis for axis in op.attrs["axes"] if axis is not None)
 
 
 def _tile(op: Op, place: int = 0) -> Tile | None:
+    """Return the type of operand number `place` if it is a tile, else None."""
     kind = op.operands[place].type if place < len(op.operands) else None
     return kind if isinstance(kind, Tile) else None
 
 
 def _region_errors(op: Op) -> list[str]:
+    """Check a `tile_map` or `tile_each`."""
     tiles = [value.type for value in op.operands if isinstance(value.type, Tile)]
     if len(tiles) != len(op.operands):
         return ["the operands have to be tiles; the region sees everything else by itself"]
@@ -73,6 +76,7 @@ def _region_errors(op: Op) -> list[str]:
 
 
 def _access_errors(op: Op) -> list[str]:
+    """Check a `tile_load` or `tile_store`."""
     array = op.operands[0].type
     if not isinstance(array, Array):
         return [f"operand 0 has type {array}, expected an array"]
@@ -92,6 +96,7 @@ def _access_errors(op: Op) -> list[str]:
 
 
 def _along_errors(op: Op) -> list[str]:
+    """Check a reduction or scan along an axis."""
     tile, target = _tile(op), op.attrs["type"]
     if tile is None or not isinstance(target, Tile):
         return ["operand and result have to be tiles"]
@@ -102,6 +107,7 @@ def _along_errors(op: Op) -> list[str]:
 
 
 def _product_errors(op: Op) -> list[str]:
+    """Check a `tile_mma`."""
     a, b, acc = _tile(op, 0), _tile(op, 1), _tile(op, 2)
     if a is None or b is None or acc is None or {len(t.shape) for t in (a, b, acc)} != {2}:
         return ["the operands of a product are tiles with two axes"]
@@ -111,12 +117,14 @@ def _product_errors(op: Op) -> list[str]:
 
 
 def _reshape_errors(op: Op) -> list[str]:
+    """Check a `tile_reshape`."""
     tile, target = _tile(op), op.attrs["type"]
     fits = tile is not None and isinstance(target, Tile) and target.size == tile.size and target.dtype is tile.dtype
     return [] if fits else [f"can't reshape to {target}"]
 
 
 def _transpose_errors(op: Op) -> list[str]:
+    """Check a `tile_transpose`."""
     tile, target, axes = _tile(op), op.attrs["type"], permutation(op)
     if tile is None or sorted(axes) != list(range(len(tile.shape))):
         return [f"attribute axes is {op.attrs['axes']}: expected each axis once"]
@@ -125,6 +133,7 @@ def _transpose_errors(op: Op) -> list[str]:
 
 
 def _get_errors(op: Op) -> list[str]:
+    """Check a `tile_get`."""
     tile = _tile(op)
     if tile is None or len(op.operands) != 1 + len(tile.shape) or any(v.type != INDEX for v in op.operands[1:]):
         return ["expected a tile and one index for each of its axes"]

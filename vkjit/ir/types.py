@@ -18,7 +18,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Type):
-    """A scalar of a dtype, including `index`."""
+    """A scalar of a dtype. The dtype may be `index`, the integer type of indices and extents."""
 
     dtype: DType
 
@@ -39,12 +39,13 @@ class Vector(Type):
 
 @dataclass(frozen=True, slots=True)
 class Array(Type):
-    """A strided array.
+    """A strided array with `rank` axes.
 
-    `space` is "global", "shared" or "local"; shared and local arrays have a static `shape` in C order. `access` of a
-    global array is "in", "out" or "inout". `contiguous` promises C order: the strides follow from the extents.
-    `restrict` promises that no other array of the kernel overlaps this one, unless neither is written. A `linear` array
-    has rank 1 and unknown extent, and is indexed by the offset in elements from its first element.
+    `space` is the memory space, "global", "shared" or "local"; shared and local arrays have a static `shape` and are in
+    C order. `access` of a global array is "in", "out" or "inout". `contiguous` promises C order: the strides follow
+    from the extents. `restrict` promises that no other array of the kernel overlaps this one, unless neither is
+    written. A `linear` array has rank 1 and no known extent; its index is the offset from its first element, in
+    elements.
     """
 
     element: Scalar | Vector

@@ -18,16 +18,17 @@ A module is valid if all of these hold.
  9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits on both sides, a
     `loop` without `break`), and such an operation is always followed by it; at the end of a function's body, `return`
     of poison is allowed instead.
-10. Arrays are parameters, allocations or `linear`, never results of control flow or operands of `select`.
+10. Arrays are parameters, allocations or results of `linear`, never results of control flow or operands of `select`.
 11. Calls: the callee is in the module, takes and returns the types of the call, and no function is recursive.
 12. The kernel has no results; its `local_size` is three positive ints.
 13. Reports: `site` is a site of the module.
 
-In the form "normal" (after `lower_exits`) also:
+There are three forms of the IR. The front end's output has the form "high" and follows the rules above. A module in the
+form "normal" (after the pass `lower_exits`) also follows this rule:
 
 14. `return` is the last operation of the function's body and occurs nowhere else.
 
-In the form "primitive" (the input of emitters) also:
+A module in the form "primitive" (the input of the Vulkan code generator) also follows these rules:
 
 15. There are no calls, and no functions besides the kernel.
 16. Arrays are accessed through linear ones.
@@ -77,7 +78,11 @@ def violations(module: Module, form: str = "high") -> list[str]:
 
 
 class _Checker:
-    """Checks one function. `seen` has the identities of the operations and regions already visited in the module."""
+    """Checks one function and collects its violations in `found`.
+
+    `seen` has the identities of the operations and regions already visited in the module. `visible` are the values that
+    the current operation may use, `loops` the enclosing loops.
+    """
 
     def __init__(self, module: Module, function: Function, form: str, seen: set[int]) -> None:
         self.module = module
@@ -94,10 +99,12 @@ class _Checker:
         return name_values(self.function)
 
     def complain(self, op: Op, rule: int, text: str) -> None:
+        """Add a violation of the rule with this number."""
         where = f"@{self.function.name}, {op.loc}"
         self.found.append(f"{where}: {text} ({rule})\n    {print_op(op, self.names)}")
 
     def function_rules(self) -> None:
+        """Check the function: rule 12 for the kernel, and all rules of its operations."""
         function = self.function
         if function is self.module.kernel:
             size = function.attrs.get("local_size")
@@ -138,6 +145,7 @@ class _Checker:
         return row is not None and row.terminator
 
     def operation(self, op: Op, region: Region, position: int, parent: Op | None) -> None:
+        """Check an operation at `position` in a region; `parent` is the operation that contains the region."""
         row = OPS.get(op.name)
         if row is None:
             self.complain(op, 1, "no operation has this name")
@@ -167,6 +175,7 @@ class _Checker:
         return following == ["unreachable"]
 
     def value_rules(self, op: Op) -> None:
+        """Check the ownership of an operation's results (rule 3) and the visibility of its operands (rule 4)."""
         for number, result in enumerate(op.results):
             if result.owner is not op or result.index != number:
                 self.complain(op, 3, f"result {number} isn't owned by the operation")
@@ -178,6 +187,7 @@ class _Checker:
     # -- structured operations
 
     def nested(self, op: Op) -> None:
+        """Check the regions of an operation."""
         if not op.regions:
             return
         if op.name == "if":
@@ -191,12 +201,14 @@ class _Checker:
             self.loops.pop()
 
     def if_rules(self, op: Op) -> None:
+        """Check an `if` (rule 6); `terminator_rules` checks what its regions yield."""
         if any(region.args for region in op.regions):
             self.complain(op, 6, "the regions of an if take no arguments")
         if op.results and not completes(op):
             self.complain(op, 6, "neither region yields, but there are results")
 
     def loop_rules(self, op: Op) -> None:
+        """Check the arguments and results of a loop (rule 7)."""
         skip = 3 if op.name == "for" else 0
         if len(op.operands) < skip:
             return
@@ -207,6 +219,7 @@ class _Checker:
             self.same(op, 7, "results", [r.type for r in op.results], carried)
 
     def same(self, op: Op, rule: int, what: str, actual: list[Type], expected: list[Type]) -> None:
+        """Check that two lists of types are equal; `what` names them in the error."""
         if actual != expected:
             text = f"({', '.join(map(str, actual))}), expected ({', '.join(map(str, expected))})"
             self.complain(op, rule, f"{what}: {text}")
@@ -214,6 +227,7 @@ class _Checker:
     # -- terminators
 
     def terminator_rules(self, op: Op, region: Region, position: int, parent: Op | None) -> None:
+        """Check a terminator: where it may stand, and the types of its operands (rules 6 to 9 and 14)."""
         given = [v.type for v in op.operands]
         if op.name == "unreachable":
             if position == 0 or completes(region.ops[position - 1]):
@@ -242,6 +256,7 @@ class _Checker:
     # -- other rules
 
     def special_rules(self, op: Op, row: OpInfo) -> None:
+        """Check calls, report sites and array values (rules 10, 11 and 13), and the rules of the primitive form."""
         if op.name == "call":
             self.call_rules(op)
         elif op.name in ("report", "print", "assume"):
@@ -256,6 +271,7 @@ class _Checker:
             self.primitive_rules(op, row)
 
     def call_rules(self, op: Op) -> None:
+        """Check a call (rule 11), except for recursion."""
         callee = self.module.functions.get(op.attrs.get("callee", ""))
         if callee is None:
             self.complain(op, 11, "the module has no such function")
@@ -264,6 +280,7 @@ class _Checker:
         self.same(op, 11, "results", [r.type for r in op.results], callee.result_types)
 
     def primitive_rules(self, op: Op, row: OpInfo) -> None:
+        """Check the rules of the primitive form (15 to 17)."""
         if op.name == "call":
             self.complain(op, 15, "a call remains")
         if op.name in ("load", "store", "mat_load", "mat_store") or op.name.startswith("atomic"):

@@ -1,6 +1,7 @@
 """The kernel language: signatures and docstrings of the functions that kernels call.
 
-The functions have no bodies: the front end recognizes each function object and compiles calls of it.
+The functions have no bodies: the front end recognizes each function object in a kernel and compiles calls of it. Most
+names are available as `vk.NAME`.
 """
 
 from __future__ import annotations

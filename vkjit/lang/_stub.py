@@ -1,4 +1,4 @@
-"""Stubs for functions that exist only inside kernels."""
+"""Stubs for the functions of the kernel language, whose implementation is in the compiler."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 _HOST: dict[Any, Callable[..., Any]] = {}
-"""Stub to its host implementation."""
+"""Maps a stub to the function that it calls outside of kernels."""
 
 
 def register_host(stub: Any, function: Callable[..., Any]) -> None:
-    """Register `function` as what a stub calls outside of kernels. Raises InternalError if the stub has one already."""
+    """Make a stub call `function` outside of kernels. Raises InternalError if it has such a function already."""
     if stub in _HOST:
         raise InternalError(f"{stub.__name__} has a meaning outside kernels already")
     _HOST[stub] = function
 
 
 def kernel_only(function: Function) -> Function:
-    """Return a stub with the signature and docstring of `function`.
+    """Decorator that returns a stub with the signature and docstring of `function`.
 
-    Outside of kernels the stub calls its host implementation if one is registered, as for functions that tensors share
-    with kernels; else it raises VkjitError.
+    Outside of kernels, the stub calls the function registered by `register_host`, as for functions that also apply to
+    tensors. If there is none, it raises VkjitError.
     """
     name = function.__qualname__
 

@@ -1,7 +1,8 @@
 """Atomic operations on one array element: `vk.atomic.add(x, i, v)` or, for several axes, `vk.atomic.add(x, (i, j), v)`.
 
-`order` is "relaxed", "acquire", "release" or "acq_rel"; `scope` is "workgroup" or "device". Read-modify-write
-operations return the old value. Floats support add, sub, min, max, exchange, load and store.
+`order` is the memory order: "relaxed", "acquire", "release" or "acq_rel". `scope` is the memory scope: "workgroup" or
+"device". Read-modify-write operations return the old value. Floats support add, sub, min, max, exchange, load and
+store.
 
 Example, a histogram::
 
@@ -61,7 +62,7 @@ def exchange(array: Any, index: Any, value: Any, *, order: str = "relaxed", scop
 
 @kernel_only
 def cas(array: Any, index: Any, expected: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Compare and swap: store `value` if the element equals `expected`. Returns the old value either way."""
+    """Atomically compare and swap: store `value` if the element equals `expected`. Returns the element's old value."""
 
 
 @kernel_only

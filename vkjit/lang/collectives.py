@@ -1,13 +1,14 @@
 """Collective operations of a workgroup or a subgroup: reductions, scans, broadcasts, shuffles.
 
-`wg = vk.workgroup()` and `sg = vk.subgroup()` have the same methods. All invocations of the scope must reach a
-collective together: it has to be in control flow that is uniform for the scope. Kernels with `over=` can't use
-collectives. Floats are summed in one fixed order, a butterfly of ascending strides, so that results don't depend on the
-size of subgroups.
+`wg = vk.workgroup()` and `sg = vk.subgroup()` share the methods of `Scope`; the workgroup or subgroup is called the
+scope. All invocations of the scope must reach a collective together: it has to be in control flow that is uniform for
+the scope. Kernels with `over=` can't use collectives. Floats are summed in one fixed order, a butterfly of ascending
+strides, so that results don't depend on the size of subgroups.
 
-A method that takes a value combines one value from each invocation of the scope. A lazy slice (`x[r, :]`) is
-distributed over the scope instead, and all its elements are combined. For a tile, all elements are combined, or those
-along `axis`; with `keepdims` that axis stays with size 1.
+A method with a parameter `value` combines one value from each invocation of the scope. If the value is lazy, which is
+an array slice such as `x[r, :]` or an elementwise expression of slices, its elements are distributed over the scope,
+and all of them are combined. If it is a tile (see `tiles`), all its elements are combined, or those along `axis`; with
+`keepdims`, that axis is kept with size 1.
 
 Example::
 
@@ -27,7 +28,7 @@ __all__ = ["Scope", "Subgroup", "Workgroup", "subgroup", "workgroup"]
 
 
 class Scope:
-    """The methods that workgroups and subgroups share."""
+    """The methods of both workgroups and subgroups."""
 
     @kernel_only
     def size(self) -> Any:
@@ -35,7 +36,7 @@ class Scope:
 
     @kernel_only
     def rank(self) -> Any:
-        """Return the number of this invocation in the scope, an `index`: from 0, in the order of the linear local id."""
+        """Return the position of this invocation in the scope, an `index`: from 0, ordered by linear local id."""
 
     @kernel_only
     def sum(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -55,14 +56,16 @@ class Scope:
 
     @kernel_only
     def argmin(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        """Return the index of the minimum: the lowest rank that has it or, for a slice, the lowest position. NaN counts
-        as the minimum.
+        """Return the index of the first minimum: a rank or, for a lazy value or tile, an index of elements.
+
+        NaN counts as the minimum.
         """
 
     @kernel_only
     def argmax(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        """Return the index of the maximum: the lowest rank that has it or, for a slice, the lowest position. NaN counts
-        as the maximum.
+        """Return the index of the first maximum: a rank or, for a lazy value or tile, an index of elements.
+
+        NaN counts as the maximum.
         """
 
     @kernel_only
@@ -75,22 +78,23 @@ class Scope:
 
     @kernel_only
     def broadcast(self, value: Any, rank: Any = 0) -> Any:
-        """Return the value of the invocation with that rank. The rank must be the same in the whole scope."""
+        """Return the value of the invocation with rank `rank`, which must be the same in the whole scope."""
 
     @kernel_only
     def scan(self, value: Any, op: str = "add", *, exclusive: bool = False, axis: int | None = None) -> Any:
-        """Return the cumulative combination of the values of all ranks up to and including this one; without it if
-        `exclusive`.
+        """Return the cumulative result of `op` over the values of all lower ranks and, unless `exclusive`, this
+        invocation's value.
 
         `op` is "add", "mul", "min", "max", "and", "or" or "xor". For a tile, the scan runs along its `axis`.
         """
 
     @kernel_only
     def store(self, target: Any, value: Any, atomic: str = "") -> Any:
-        """Store a lazy value, a tile, or a value that is the same everywhere, to a slice: `wg.store(y[r, :], e)`.
+        """Store `value` to the slice `target` of an array: `wg.store(y[r, :], e)`.
 
-        Elements of a tile that lie outside of the array aren't stored. With `atomic` ("add", "min", "max", "and", "or",
-        "xor"), the elements of a tile are atomically combined with those in memory.
+        The value is a lazy value, a tile, or a scalar that is the same in the whole scope. Elements of a tile that are
+        outside of the array aren't stored. With `atomic` ("add", "min", "max", "and", "or" or "xor"), the elements of a
+        tile are atomically combined with those in memory.
         """
 
 
@@ -99,11 +103,13 @@ class Workgroup(WorkgroupTiles, Scope):
 
     @kernel_only
     def barrier(self) -> Any:
-        """Wait for the whole workgroup; the same as `vk.barrier()`."""
+        """Wait until all invocations of the workgroup reach this point; the same as `vk.barrier()`."""
 
 
 class Subgroup(SubgroupMatrices, ScopeTiles, Scope):
-    """Invocations of a workgroup that run in lockstep; the device determines their number. See `vk.subgroup`."""
+    """Invocations of a workgroup that execute together, such as a warp; the device determines their number. See
+    `vk.subgroup`.
+    """
 
     @kernel_only
     def id(self) -> Any:
@@ -119,7 +125,7 @@ class Subgroup(SubgroupMatrices, ScopeTiles, Scope):
 
     @kernel_only
     def shuffle_xor(self, value: Any, mask: int) -> Any:
-        """Return the value of the invocation whose rank is this one's xor `mask`. The mask is a compile-time constant."""
+        """Return the value of the invocation whose rank is this one's XOR `mask`, a compile-time constant."""
 
     @kernel_only
     def ballot(self, value: Any) -> Any:

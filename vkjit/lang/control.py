@@ -1,4 +1,4 @@
-"""Loops, promises to the compiler, and parameters to tune."""
+"""Loops, assumptions that the compiler relies on, and parameters for autotuning."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Tune", "assume_uniform", "grid_stride", "tune", "unroll"]
 
 @kernel_only
 def unroll(start: int | Iterable[Any], stop: int | None = None, step: int = 1) -> Any:
-    """Unroll a loop: `for t in vk.unroll(n)`. The bounds are compile-time constants, and so is `t` in the body.
+    """Unroll a loop at compile time: `for t in vk.unroll(n)`. The bounds must be constants, and `t` is one in the body.
 
-    Takes the arguments of `range`, or a tuple.
+    Takes the arguments of `range`, or a tuple of values.
     """
 
 
@@ -34,28 +34,28 @@ def grid_stride(stop: Any, dim: int = 0) -> Any:
 
 @kernel_only
 def assume_uniform(value: Any) -> Any:
-    """Return the value, promised to be the same in the whole workgroup (or subgroup). `debug=True` checks the promise."""
+    """Return the value, and assume that it is the same in the whole workgroup. Kernels with `debug=True` check this."""
 
 
 @kernel_only
 def assume(condition: Any) -> None:
-    """Promise that a condition holds whenever control reaches this statement, so that the compiler can rely on it.
+    """Assume that a condition holds whenever control reaches this statement, so that the compiler can rely on it.
 
-    The compiler uses comparisons of integers (their ranges, and which of two is smaller) and `n % 16 == 0` with a
-    constant power of two (vectorized accesses). The interpreter and `debug=True` report a broken promise as a
-    `vk.AssumptionError`; elsewhere results are undefined then.
+    Two kinds of conditions are useful. Comparisons of integers tell their ranges, and which of two is smaller.
+    Conditions such as `n % 16 == 0`, with a constant power of two, allow vectorized accesses. If the condition is
+    false, the interpreter and kernels with `debug=True` raise `vk.AssumptionError`; otherwise results are undefined.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Tune:
-    """Values to choose from by measurement."""
+    """The choices of a `vk.tune`."""
 
     choices: tuple[Any, ...]
 
 
 def tune(*choices: Any) -> Any:
-    """Declare choices for a Const parameter or a local size, of which the library selects the fastest by measurement.
+    """Declare choices for a Const parameter or a local size; the autotuner measures them and selects the fastest.
 
     The first choice is the default. Raises ArgumentError without choices. Example: `BLOCK: vk.Const[int] = vk.tune(64,
     128)`.

@@ -1,4 +1,4 @@
-"""Ids of invocations and workgroups, and the sizes of workgroup and grid."""
+"""Ids of invocations and workgroups, and the sizes of workgroups and the grid."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["global_id", "group_id", "local_id", "local_size", "num_groups"]
 def global_id(dim: int = 0) -> Any:
     """Return the id of the invocation in the whole grid along `dim` (0, 1 or 2), an `index`.
 
-    In an `over=` kernel: the index of the invocation's element along axis `rank - 1 - dim` of that array, for arrays of
-    any rank.
+    In a kernel with `over="x"`, which has one invocation per element of the array x, it is the index of the element
+    along axis `x.ndim - 1 - dim`, for a `dim` from 0 to `x.ndim - 1`.
     """
 
 

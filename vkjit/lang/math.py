@@ -1,7 +1,7 @@
-"""Elementwise functions of scalars and vectors.
+"""Elementwise functions of scalars, vectors and tiles.
 
-Functions that only make sense for floats convert integers. The language reference lists error bounds. `math.exp`,
-`np.exp` and the like denote the same functions in kernels.
+Functions that are defined only for floats convert integer arguments to floats. The language reference lists error
+bounds. In kernels, `math.exp`, `np.exp` and the like denote the same functions as `vk.exp`.
 """
 
 from __future__ import annotations

@@ -34,21 +34,21 @@ class SubgroupMatrices:
 
     @kernel_only
     def load(self, source: Any, use: str = "", layout: str = "row", dtype: Any = None, pad: Any = 0) -> Any:
-        """Load a tile of the subgroup, as `wg.load` does; with a `use`, load a matrix from a two-dimensional slice, as
-        in `sg.load(a[i:i+16, k:k+16], "a")`.
+        """Load a matrix from a two-dimensional slice, as in `sg.load(a[i:i+16, k:k+16], "a")`. Without a `use`, load a
+        tile of the subgroup, as `wg.load` does; `pad` is for tiles only.
 
-        `use` is "a" (left operand), "b" (right operand) or "acc" (accumulator). With `layout="column"` the slice holds
-        the matrix transposed: its rows are the columns of the matrix. `dtype` is the type of the matrix if the array
-        has other elements, such as vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
+        `use` is "a" (left operand), "b" (right operand) or "acc" (accumulator). With `layout="column"`, the rows of the
+        slice are the columns of the matrix. `dtype` is the type of the matrix if the array has other elements, such as
+        vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
 
-        The slice has to lie in shared memory or in a contiguous global array, and inside of it: edges aren't padded.
-        Rows have to start at multiples of 16 bytes, and so does the slice in its row (or at multiples of the size of
-        its row, if that is smaller).
+        The slice must be inside a shared array or a contiguous global array; edges aren't padded. The rows of the array
+        must start at multiples of 16 bytes. Within a row, the slice must start at a multiple of 16 bytes or, if its own
+        rows are shorter, of their size.
         """
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
         """Return acc + a @ b for matrices of m x k, k x n and m x n elements, in the type of `acc`.
 
-        The device chooses the order of the additions of floats, and where they are rounded; integers wrap.
+        The device determines the order of float additions and where the sums are rounded; integers wrap.
         """

@@ -13,8 +13,8 @@ __all__ = ["barrier", "fence", "local", "shared"]
 def shared(dtype: Any, shape: int | tuple[int, ...]) -> Any:
     """Return an array in shared memory, in C order and uninitialized. The shape must be known at compile time.
 
-    Each call in the source is one array for the workgroup, no matter how often control reaches it. Not available in
-    `over=` kernels.
+    Each call in the source allocates one array for the workgroup, even if it is executed several times. Not available
+    in kernels with `over=`.
 
     Example::
 
@@ -35,7 +35,7 @@ def local(dtype: Any, shape: int | tuple[int, ...]) -> Any:
 def barrier() -> Any:
     """Wait until all invocations of the workgroup reach this point; orders their accesses to shared and global memory.
 
-    Must be in control flow that is uniform in the workgroup. Not available in `over=` kernels.
+    Must be in control flow that is uniform in the workgroup. Not available in kernels with `over=`.
     """
 
 

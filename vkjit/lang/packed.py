@@ -1,8 +1,8 @@
 """8-bit floats `vk.f8e4m3` and `vk.f8e5m2`: storage types whose values are `f32` in kernels.
 
-Reading an element decodes it; storing rounds to nearest, ties to even. Values that are too large become NaN (e4m3,
-which has no infinity) or infinity (e5m2). Calling the type in a kernel rounds a value. In NumPy they are the types
-`float8_e4m3fn` and `float8_e5m2` of the package ml_dtypes, or their bits as uint8.
+Reading an array element decodes it; storing rounds to nearest, ties to even. Values that are too large become NaN
+(f8e4m3, which has no infinity) or infinity (f8e5m2). In a kernel, `vk.f8e4m3(x)` rounds an f32 to a value of the type.
+NumPy arrays have the types `float8_e4m3fn` and `float8_e5m2` of the package ml_dtypes, or contain the bits as uint8.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["PackedFloat", "f8e4m3", "f8e5m2"]
 
 @dataclass(frozen=True, slots=True)
 class PackedFloat:
-    """An 8-bit float type: a sign bit, exponent bits with bias `bias`, and `mantissa` bits; `numpy` is its name in
-    ml_dtypes.
+    """An 8-bit float type: a sign bit, exponent bits with the bias `bias`, and `mantissa` bits.
 
-    `largest`, `overflow` and `nan` are the bits of the largest finite number, of larger numbers, and of NaN.
+    `largest`, `overflow` and `nan` are the encodings of the largest finite number, of numbers that are too large, and
+    of NaN. `numpy` is the type's name in ml_dtypes.
     """
 
     name: str

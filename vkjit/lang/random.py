@@ -1,8 +1,9 @@
 """Counter-based random numbers: Philox-4x32-10, with the same results on every device.
 
-A number depends only on `seed` and `counter` (any integers, 64 bits of each), so each invocation can draw its own with
-a counter computed from its index. `stream` (32 bits) distinguishes several numbers with the same counter. Source:
-Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+The functions have no state. Their result depends only on `seed` and `counter` (any integers, of which 64 bits are used)
+and `stream` (32 bits). Compute the counter from the invocation's index, so that each invocation gets different numbers;
+`stream` distinguishes several numbers for the same counter. Source: Salmon, Moraes, Dror, Shaw, "Parallel Random
+Numbers: As Easy as 1, 2, 3", SC 2011.
 
 Example: `y[i] = vk.rand(seed, i)`.
 """
@@ -18,7 +19,7 @@ __all__ = ["philox", "rand", "randint", "randn"]
 
 @kernel_only
 def philox(seed: Any, counter: Any, stream: Any = 0) -> Any:
-    """Return four random u32 as a tuple."""
+    """Return a tuple of four random u32."""
 
 
 @kernel_only
@@ -33,4 +34,7 @@ def randn(seed: Any, counter: Any, stream: Any = 0) -> Any:
 
 @kernel_only
 def randint(seed: Any, counter: Any, low: Any, high: Any, stream: Any = 0) -> Any:
-    """Return an i32 uniform in [low, high): the high word of a product, with a bias of at most (high - low) / 2**32."""
+    """Return an i32 uniform in [low, high).
+
+    It is the high word of a product of a random u32 and high - low; the bias is at most (high - low) / 2**32.
+    """

@@ -1,9 +1,10 @@
 """Structs: values with named fields, declared by `@vk.struct` on a class with annotated fields.
 
-Fields are dtypes, vectors, other structs, arrays of known size (`vk.Array[vk.f32, "3 3"]`), or type variables (which
-take any number type). In a kernel, calling the class makes a value from its fields, in order or by keyword; assignment
-copies values. Functions in the class are device functions with the value as first parameter. Arrays of structs are
-NumPy structured arrays of type `struct_dtype(S)`; on the host, calling the class makes one NumPy record.
+The type of a field is a dtype, a vector, another struct, an array of known size (`vk.Array[vk.f32, "3 3"]`), or a type
+variable (which stands for any dtype of numbers). In a kernel, calling the class creates a value from its fields, in
+order or by keyword; assignment copies values. Functions in the class are device functions, and the value is their first
+parameter. On the host, an array of structs S is a NumPy structured array of type `struct_dtype(S)`, and calling the
+class creates one NumPy record.
 
 Example::
 
@@ -31,21 +32,26 @@ __all__ = ["Struct", "StructType", "on_host", "struct", "struct_dtype"]
 Class = TypeVar("Class", bound=type)
 
 _HOST: dict[str, Callable[..., Any]] = {}
-"""The host implementation of structs: "dtype" returns the NumPy type of a struct, "make" a record from its fields."""
+"""The functions that structs call on the host, registered by `on_host`: "dtype" returns the NumPy type of a struct,
+"make" creates a record from its fields.
+"""
 
 
 def on_host(**functions: Callable[..., Any]) -> None:
-    """Register the host implementation of structs. Raises InternalError for functions that are registered already."""
+    """Register the functions `dtype` and `make` that structs call on the host. Raises InternalError for functions that
+    are registered already.
+    """
     if _HOST.keys() & functions.keys():
         raise InternalError(f"structs have {', '.join(functions)} on the host already")
     _HOST.update(functions)
 
 
 class StructType:
-    """A struct type, as `@vk.struct` returns it: `name`, the names of the `fields`, the `defaults` of some of them, and
-    the decorated class `cls`.
+    """A struct type: the result of `@vk.struct`.
 
-    `scope` has the variables at the decorator, to resolve annotations that are strings.
+    `cls` is the decorated class and `name` its name. `fields` are the names of the fields, `defaults` the default
+    values by field name. `scope` has the variables that are visible at the decorator, to resolve annotations that are
+    strings.
     """
 
     def __init__(self, cls: type, scope: Mapping[str, Any] | None = None) -> None:
@@ -60,7 +66,7 @@ class StructType:
         functools.update_wrapper(cast(Any, self), cls, updated=())
 
     def __call__(self, *fields: Any, **named: Any) -> Any:
-        """Return a record of the struct's NumPy type on the host, to pass to kernels."""
+        """Return a NumPy record of the struct, to pass to kernels."""
         return _HOST["make"](self, fields, named)
 
     def __repr__(self) -> str:
@@ -71,7 +77,7 @@ def struct_dtype(struct: Any) -> Any:
     """Return the NumPy type of a struct's elements in memory, laid out as by `np.dtype(..., align=True)`.
 
     A bool is one byte, a bf16 is a uint16, and a vector or an array is a subarray. Raises ArgumentError if `struct`
-    isn't a struct or has fields of a type variable.
+    isn't a struct, or if the type of a field is a type variable.
     """
     return _HOST["dtype"](struct)
 

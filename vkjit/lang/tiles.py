@@ -1,10 +1,10 @@
 """Tiles: blocks of elements that a workgroup (or a subgroup) holds and processes together.
 
-`wg = vk.workgroup()` has the methods below, and so has `sg = vk.subgroup()`. A tile has a shape that is known at
-compile time, with up to four axes. Operators and elementwise functions apply to each element, with NumPy's
+The methods below are those of `wg = vk.workgroup()`, and mostly also of `sg = vk.subgroup()`. A tile has a shape that
+is known at compile time, with up to four axes. Operators and elementwise functions apply to each element, with NumPy's
 broadcasting; `t[:, None]` and `t[None, :]` add axes, `t.T` transposes, `vk.f16(t)` converts, `vk.where(m, a, b)`
-selects. Scalars in operations on tiles must be the same in the whole scope. At the edges of an array, loads pad with
-`pad`, and stores skip the elements outside.
+selects. Scalars in operations on tiles must be the same in the whole workgroup or subgroup. At the edges of an array,
+loads pad tiles with the value `pad`, and stores skip the elements outside of the array.
 
 Example, the sums of 16 rows::
 
@@ -34,7 +34,7 @@ class ScopeTiles:
 
     @kernel_only
     def arange(self, size: int, dtype: Any = None) -> Any:
-        """Return the one-dimensional tile 0, 1, ..., size - 1, of type i32 unless `dtype` is given."""
+        """Return the one-dimensional tile 0, 1, ..., size - 1 of type `dtype`, by default i32."""
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
@@ -42,12 +42,12 @@ class ScopeTiles:
         type of `acc`.
 
         Elements of `a` and `b` are multiplied in the type of `acc`; the device chooses the order of the additions.
-        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
+        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` skips elements outside.
         """
 
     @kernel_only
     def transpose(self, value: Any, axes: Any = None) -> Any:
-        """Return a tile or a slice with its axes permuted: reversed, or in the order `axes`."""
+        """Return a tile or a slice with its axes in the order `axes`, by default reversed."""
 
     @kernel_only
     def reshape(self, value: Any, shape: Any) -> Any:
@@ -67,15 +67,16 @@ class ScopeTiles:
 
     @kernel_only
     def scatter(self, array: Any, index: Any, value: Any, atomic: str = "") -> Any:
-        """Store each element of `value` at the index in a tile of integers; indices outside of the array are skipped.
+        """Store each element of `value` to an array, at the index in the corresponding element of the tile `index`.
 
-        If several elements have the same index, one of them is stored; with `atomic` ("add", "min", "max", "and", "or",
-        "xor", "exchange") all are combined with the element in memory.
+        Elements with an index outside of the array are skipped. If several elements have the same index, one of them is
+        stored. With `atomic` ("add", "min", "max", "and", "or", "xor" or "exchange"), all of them are combined with the
+        element in memory.
         """
 
 
 class WorkgroupTiles(ScopeTiles):
-    """The methods for tiles that only workgroups have, or that differ for subgroups."""
+    """The methods for tiles that only workgroups have, or that have other parameters for subgroups."""
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any, prefetch: str = "") -> Any:
@@ -83,19 +84,22 @@ class WorkgroupTiles(ScopeTiles):
         type of `acc`.
 
         Elements of `a` and `b` are multiplied in the type of `acc`; the device chooses the order of the additions.
-        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
+        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` skips elements outside.
 
-        `prefetch` selects software pipelining of a product in a loop; it doesn't change results. "early" and "late", on
-        devices with shared memory: load the slices of the next iteration into registers while this iteration's are
-        multiplied, before or after the barrier for this iteration's. "overlap" and "overlap late", on devices with
-        cooperative matrices: also store the next slices to shared memory and load them into matrices meanwhile, with an
-        operand staged in parts if shared memory is too small; elsewhere the same as "early" and "late".
+        `prefetch` selects software pipelining of a product in a loop; it doesn't change results:
+
+        - "early" and "late": load the slices of the next iteration into registers while those of the current iteration
+          are multiplied. The slices of the current iteration are in shared memory, and a barrier precedes their use;
+          "early" issues the loads before this barrier, "late" after it. No effect on devices without shared memory.
+        - "overlap" and "overlap late": on devices with cooperative matrices, add pipeline stages. While one slice is
+          multiplied, the following ones are also stored to shared memory and loaded into matrices. If shared memory is
+          too small, one operand is staged in parts. On other devices, the same as "early" and "late".
         """
 
     @kernel_only
     def load(self, source: Any, pad: Any = 0) -> Any:
         """Load a slice as a tile: `wg.load(a[i:i+BM, j:j+BN])`, with `pad` for elements outside of the array.
 
-        The sizes of the slice must be known at compile time, as in `start:start+SIZE`. The source may also be an
-        elementwise expression of slices.
+        The size of the slice along each axis must be known at compile time, as in `start:start+SIZE`. The source may
+        also be an elementwise expression of slices.
         """

@@ -1,7 +1,8 @@
 """Parameter annotations: `In`, `Out`, `InOut` and `Const` for kernels, `Array` for struct fields; and `bitcast`.
 
-At run time, `vk.In[vk.f32, "M K"]` is an `ArrayAnnotation`; to a type checker it is `typing.Annotated`, so that `x[i]`
-has the element type. Linters take dimension strings for forward references: disable F722 and F821 for kernels.
+At run time, `vk.In[vk.f32, "M K"]` is an `ArrayAnnotation`. To a type checker it is `typing.Annotated`, so that `x[i]`
+has the element type. Linters treat the strings with dimensions as forward references: disable their rules F722 and F821
+for kernels.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ __all__ = ["Array", "ArrayAnnotation", "Const", "ConstAnnotation", "In", "InOut"
 class ArrayAnnotation:
     """The annotation of an array.
 
-    `mode` is "in", "out", "inout", or "array" for a field of a struct. `dtype` is as written: a dtype, a TypeVar, a
-    struct, a vector type, or its name. `dims` are the dimensions as written.
+    `mode` is "in", "out", "inout", or "array" for a field of a struct. `dtype` is the first subscript: a dtype, a
+    TypeVar, a struct, a vector type, or a string with its name. `dims` is the string with the dimensions, such as
+    "M K"; None if it is omitted.
     """
 
     mode: str
@@ -32,7 +34,7 @@ class ArrayAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class ConstAnnotation:
-    """The annotation of a compile-time parameter; `type` is the class of its values."""
+    """The annotation `Const[type]` of a compile-time parameter; `type` is the class of its values."""
 
     type: Any
 
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 else:
 
     class _ArrayForm:
-        """`In`, `Out`, `InOut` and `Array`: subscripted with a dtype and dimensions."""
+        """The class of `In`, `Out`, `InOut` and `Array`, which are subscripted with a dtype and dimensions."""
 
         def __init__(self, name: str) -> None:
             self.name = name

@@ -34,7 +34,7 @@ class VectorType:
 
     @property
     def element(self) -> DType:
-        """The type of the lanes. Raises DTypeError for a type variable, which isn't bound to a type."""
+        """The dtype of the lanes. Raises DTypeError if it is a type variable."""
         if isinstance(self.dtype, TypeVar):
             raise DTypeError(f"{self!r} isn't bound: {self.dtype.__name__} is a type variable")
         return self.dtype

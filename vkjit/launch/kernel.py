@@ -462,7 +462,7 @@ class Kernel(Tunable):
         for composite in self._expanded.composites:
             if composite.parameter.name == self.spec.over:
                 shape: tuple[int, ...] = values[composite.first].shape
-                return shape[: len(shape) - composite.axes]
+                return shape[: len(shape) - composite.part_axes]
         position = next(i for i, p in enumerate(self._expanded.params) if p.name == self.spec.over)
         return tuple(values[position].shape)
 

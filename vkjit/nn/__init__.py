@@ -1,4 +1,7 @@
-"""Layers, losses and their building blocks under PyTorch's names, one family of layers per file."""
+"""Layers, losses and containers under PyTorch's names, with initialization (`init`), stateless functions
+(`functional`), utilities (`utils`), model summaries (`summary`, `flow`) and serialized model structures (`to_config`,
+`from_config`).
+"""
 
 from . import functional, init, utils
 from .config import from_config, to_config

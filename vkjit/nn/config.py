@@ -3,6 +3,8 @@ them.
 
 A configuration is a dictionary as read by `json.loads`. It names only classes of `vk.nn` or those passed by the caller;
 nothing in it is evaluated or imported. `to_config` refuses a module if its configuration would build a different one.
+
+Throughout this file, `place` is the dotted path of a module or value in the model, used in error messages and names.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ __all__ = ["from_config", "to_config"]
 
 FORMAT, VERSION = "vkjit-module", 1
 _CLASS, _ARGUMENTS, _REST = "class", "arguments", "rest"
+"""Keys of an encoded module: its class name, its arguments by name, and its positional arguments (*args) as a list."""
 _TUPLE, _ITEMS, _TYPE, _FUNCTION, _NUMBER = "$tuple", "$items", "$type", "$function", "$number"
 _TENSOR, _PARAMETER = "$tensor", "$parameter"
+# Values without a JSON form are dictionaries of one such key: {"$tuple": [1, 2]}, {"$type": "f32"}, {"$number": "inf"},
+# {"$items": [[key, value], ...]} (see _encoded_mapping), {"$tensor": {"shape": ..., "dtype": ...}}.
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 Classes = Mapping[str, type[Module]]
 
@@ -35,12 +40,12 @@ Classes = Mapping[str, type[Module]]
 def to_config(model: Module) -> dict[str, Any]:
     """Return the structure of a model, without values, as JSON types: `json.dumps(nn.to_config(model))`.
 
-    For each module the configuration has its class and its constructor's arguments (`constructor_arguments()`), and for
-    the model the frozen and the shared parameters. Hooks and the training mode aren't included.
+    The configuration has each module's class and constructor arguments (`Module.constructor_arguments()`), and the
+    names of frozen and shared parameters. Hooks and the training mode aren't included.
 
-    Raises ArgumentError, with the module's path, if an argument is not a number, string, list, dictionary, type,
-    function of `nn.functional`, module, or tensor kept by the module; and if a model built from the configuration would
-    differ.
+    Raises ArgumentError, with the module's path, if an argument can't be encoded, or if a model built from the
+    configuration would differ. Arguments may be numbers, strings, lists, dictionaries, element types, functions of
+    `nn.functional`, modules, and parameters or persistent buffers of the module.
     """
     classes = _classes_in(model)
     config: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": _encoded_module(model, "model")}
@@ -64,10 +69,10 @@ def to_config(model: Module) -> dict[str, Any]:
 
 
 def from_config(config: Mapping[str, Any], *, classes: Classes | None = None, device: Any = None) -> Any:
-    """Build the model of a configuration, with fresh values, on a device (default: the default device; "meta": without
-    values).
+    """Build the model of a configuration, with newly initialized values, on a device (None: the default device; "meta":
+    without values).
 
-    classes maps names to the caller's own modules. Raises ArgumentError, with the path, for malformed configurations,
+    classes: the caller's own module classes by name. Raises ArgumentError, with the path, for malformed configurations,
     classes that are neither in `vk.nn` nor in `classes`, and arguments that a class doesn't accept.
     """
     if not isinstance(config, Mapping) or config.get("format") != FORMAT:
@@ -95,7 +100,9 @@ def from_config(config: Mapping[str, Any], *, classes: Classes | None = None, de
 
 
 def _classes_in(model: Module) -> dict[str, type[Module]]:
-    """Return the classes of a model that aren't in `vk.nn`, by name."""
+    """Return the classes of a model that aren't in `vk.nn`, by name. Raises ArgumentError if two classes have the same
+    name.
+    """
     classes: dict[str, type[Module]] = {}
     for name, module in model.named_modules():
         kind = type(module)
@@ -109,10 +116,11 @@ def _classes_in(model: Module) -> dict[str, type[Module]]:
 
 
 def _encoded_module(module: Module, place: str) -> dict[str, Any]:
-    given = module.constructor_arguments()
-    positional = given.pop("*", ())
+    """Encode a module as its class name, its named constructor arguments and its positional ones."""
+    by_name = module.constructor_arguments()
+    positional = by_name.pop("*", ())
     encoded: dict[str, Any] = {_CLASS: type(module).__name__}
-    arguments = {name: _encoded(value, f"{place}.{name}", module) for name, value in given.items()}
+    arguments = {name: _encoded(value, f"{place}.{name}", module) for name, value in by_name.items()}
     encoded.update({_ARGUMENTS: arguments} if arguments else {})
     encoded.update(
         {_REST: [_encoded(v, f"{place}.{i}", module) for i, v in enumerate(positional)]} if positional else {}
@@ -121,6 +129,7 @@ def _encoded_module(module: Module, place: str) -> dict[str, Any]:
 
 
 def _encoded(value: Any, place: str, owner: Module) -> Any:
+    """Encode a constructor argument of the module `owner` as a JSON value."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -146,7 +155,9 @@ def _encoded(value: Any, place: str, owner: Module) -> Any:
 
 
 def _encoded_tensor(value: Tensor, place: str, owner: Module) -> Any:
-    """Encode shape and type. The values belong to the state, so the tensor must be part of it."""
+    """Encode a tensor by shape and type. Its values are saved in the state dict, so it must be a member of `owner`'s
+    state.
+    """
     kept = [*owner._parameters.values(), *(b for n, b in owner._buffers.items() if n not in owner._non_persistent)]
     if not any(t is value for t in kept):
         raise ArgumentError(
@@ -158,16 +169,19 @@ def _encoded_tensor(value: Tensor, place: str, owner: Module) -> Any:
 
 
 def _encoded_mapping(value: Mapping[Any, Any], place: str, owner: Module) -> dict[str, Any]:
+    """Encode a dictionary as a JSON object, or as a list of pairs if its keys could be mistaken for the
+    format's own.
+    """
     for key in value:
         if not isinstance(key, str):
             raise ArgumentError(f"{place}: keys are strings, found {key!r}")
     encoded = {key: _encoded(item, f"{place}.{key}", owner) for key, item in value.items()}
-    unmistakable = not any(key.startswith("$") or key == _CLASS for key in encoded)
-    return encoded if unmistakable else {_ITEMS: [list(item) for item in encoded.items()]}
+    unambiguous = not any(key.startswith("$") or key == _CLASS for key in encoded)
+    return encoded if unambiguous else {_ITEMS: [list(item) for item in encoded.items()]}
 
 
 def _members(model: Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield all parameters and buffers; shared ones under each of their names."""
+    """Yield all parameters and buffers with their dotted names. A shared tensor appears under each of its names."""
     for place, owner in model.named_modules(remove_duplicate=False):
         owner._flush_cached_buffers()
         for registry in (owner._parameters, owner._buffers):
@@ -177,42 +191,46 @@ def _members(model: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _shared(model: Module) -> list[list[str]]:
+    """Return groups of names, one group per tensor that has several names."""
     names: dict[int, list[str]] = {}
     for name, tensor in _members(model):
         names.setdefault(id(tensor), []).append(name)
     return [group for group in names.values() if len(group) > 1]
 
 
-def _differences(model: Module, made: Module) -> Iterator[str]:
-    """Yield the differences between two models as text."""
-    ours, theirs = (dict(m.named_modules(remove_duplicate=False)) for m in (model, made))
-    for name in sorted({*ours, *theirs}):
-        one, other = ours.get(name), theirs.get(name)
+def _differences(model: Module, rebuilt: Module) -> Iterator[str]:
+    """Yield descriptions of the differences between a model and the one rebuilt from its configuration: classes,
+    attributes, shapes and types.
+    """
+    modules, rebuilt_modules = (dict(m.named_modules(remove_duplicate=False)) for m in (model, rebuilt))
+    for name in sorted({*modules, *rebuilt_modules}):
+        one, other = modules.get(name), rebuilt_modules.get(name)
         if type(one) is not type(other):
             yield f"{name or 'the model'} is a {type(one).__name__}, not a {type(other).__name__}"
         elif one is not None and other is not None:
-            yield from (f"{name}.{part}" if name else part for part in _unlike(one, other))
-    mine, fresh = ({n: (t.shape, t.dtype.name) for n, t in _members(m)} for m in (model, made))
-    for name in sorted({*mine, *fresh}):
-        if mine.get(name) != fresh.get(name):
-            yield f"{name} is {mine.get(name, 'not there')}, not {fresh.get(name, 'there')}"
+            yield from (f"{name}.{part}" if name else part for part in _attribute_differences(one, other))
+    members, rebuilt_members = ({n: (t.shape, t.dtype.name) for n, t in _members(m)} for m in (model, rebuilt))
+    for name in sorted({*members, *rebuilt_members}):
+        if members.get(name) != rebuilt_members.get(name):
+            yield f"{name} is {members.get(name, 'not there')}, not {rebuilt_members.get(name, 'there')}"
 
 
-def _unlike(one: Module, other: Module) -> Iterator[str]:
-    """Yield the plain attributes that differ."""
-    for name in sorted({*vars(one), *vars(other)} - {"training"}):
+def _attribute_differences(module: Module, rebuilt: Module) -> Iterator[str]:
+    """Yield descriptions of the attributes of plain types (numbers, strings, lists, ...) whose values differ."""
+    for name in sorted({*vars(module), *vars(rebuilt)} - {"training"}):
         if name.startswith("_"):
             continue
-        here, there = (vars(m).get(name) for m in (one, other))
+        value, rebuilt_value = (vars(m).get(name) for m in (module, rebuilt))
         plain = (bool, int, float, str, tuple, list, dict, type(None))
-        if isinstance(here, plain) and isinstance(there, plain) and repr(here) != repr(there):
-            yield f"{name} is {here!r}, not {there!r}"
+        if isinstance(value, plain) and isinstance(rebuilt_value, plain) and repr(value) != repr(rebuilt_value):
+            yield f"{name} is {value!r}, not {rebuilt_value!r}"
 
 
 # -- decoding
 
 
 def _built_in(name: str) -> Any:
+    """Return the module class of that name in `vk.nn`, or None."""
     from .. import nn
 
     member = getattr(nn, name, None) if name in nn.__all__ else None
@@ -220,6 +238,7 @@ def _built_in(name: str) -> Any:
 
 
 def _class_named(name: Any, place: str, classes: Classes) -> type[Module]:
+    """Return the module class of that name: one of the caller's classes, or else one of `vk.nn`."""
     cls = classes.get(name) or _built_in(name) if isinstance(name, str) else None
     if cls is None:
         raise ArgumentError(f"{place}: vk.nn has no module {name!r}: pass it as classes={{{name!r}: ...}}")
@@ -229,23 +248,25 @@ def _class_named(name: Any, place: str, classes: Classes) -> type[Module]:
 
 
 def _decoded_module(config: Mapping[str, Any], place: str, classes: Classes) -> Module:
+    """Build a module from its encoded class and arguments."""
     unknown = sorted(set(config) - {_CLASS, _ARGUMENTS, _REST})
     arguments, positional = config.get(_ARGUMENTS, {}), config.get(_REST, [])
     if unknown or not isinstance(arguments, Mapping) or not isinstance(positional, list):
         raise ArgumentError(
             f'{place}: a module has "class", "arguments" (a dictionary) and "rest" (a list); found {unknown}'
         )
-    kind = _class_named(config[_CLASS], place, classes)
-    given = {name: _decoded(value, f"{place}.{name}", classes) for name, value in arguments.items()}
-    more = [_decoded(value, f"{place}.{i}", classes) for i, value in enumerate(positional)]
+    cls = _class_named(config[_CLASS], place, classes)
+    by_name = {name: _decoded(value, f"{place}.{name}", classes) for name, value in arguments.items()}
+    positional_values = [_decoded(value, f"{place}.{i}", classes) for i, value in enumerate(positional)]
     try:
-        inspect.signature(kind.__init__).bind(None, *more, **given)
-        return kind(*more, **given)
+        inspect.signature(cls.__init__).bind(None, *positional_values, **by_name)
+        return cls(*positional_values, **by_name)
     except (TypeError, ValueError, VkjitError) as error:
-        raise ArgumentError(f"{place}: {kind.__name__} can't be made of these arguments: {error}") from error
+        raise ArgumentError(f"{place}: {cls.__name__} can't be made of these arguments: {error}") from error
 
 
 def _decoded(value: Any, place: str, classes: Classes) -> Any:
+    """Decode a value encoded by `_encoded`."""
     if isinstance(value, list):
         return [_decoded(v, f"{place}.{i}", classes) for i, v in enumerate(value)]
     if not isinstance(value, Mapping):
@@ -255,60 +276,68 @@ def _decoded(value: Any, place: str, classes: Classes) -> Any:
     marks = [key for key in value if isinstance(key, str) and key.startswith("$")]
     if not marks:
         return {key: _decoded(v, f"{place}.{key}", classes) for key, v in value.items()}
-    read = _READERS.get(marks[0])
-    if read is None or len(value) != 1:
+    reader = _READERS.get(marks[0])
+    if reader is None or len(value) != 1:
         raise ArgumentError(f"{place}: {value!r} means nothing; known are {', '.join(_READERS)}, each alone")
     if marks[0] == _TUPLE:
         return tuple(_decoded(v, f"{place}.{i}", classes) for i, v in enumerate(_listed(value[_TUPLE], place)))
     if marks[0] == _ITEMS:
         pairs = [_names_value(pair, place) for pair in _listed(value[_ITEMS], place)]
         return {key: _decoded(v, f"{place}.{key}", classes) for key, v in pairs}
-    return read(value[marks[0]], place)
+    return reader(value[marks[0]], place)
 
 
 def _listed(value: Any, place: str) -> list[Any]:
+    """Return an encoded value after checking that it is a list."""
     if not isinstance(value, list):
         raise ArgumentError(f"{place}: expected a list, found {value!r}")
     return value
 
 
 def _names_value(value: Any, place: str) -> tuple[str, Any]:
+    """Return an encoded dictionary entry, [key, value], as a tuple."""
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str):
         raise ArgumentError(f"{place}: expected a name and a value, found {value!r}")
     return value[0], value[1]
 
 
 def _names(value: Any, place: str) -> list[str]:
+    """Return an encoded value after checking that it is a list of strings."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise ArgumentError(f"{place}: expected a list of names, found {value!r}")
     return value
 
 
 def _type_named(value: Any, place: str) -> DType:
+    """Return the element type of that name."""
     if not isinstance(value, str) or value not in dtypes.by_name:
         raise ArgumentError(f"{place}: there is no element type {value!r}")
     return dtypes.by_name[value]
 
 
 def _function_named(value: Any, place: str) -> Any:
+    """Return the function of `vk.nn.functional` of that name."""
     if value not in functional.__all__:
         raise ArgumentError(f"{place}: vk.nn.functional has no {value!r}")
     return getattr(functional, value)
 
 
 def _number_named(value: Any, place: str) -> float:
+    """Return the non-finite number of that name."""
     if not isinstance(value, str) or value not in _SPECIAL:
         raise ArgumentError(f"{place}: {value!r} is no number; known are {', '.join(_SPECIAL)}")
     return _SPECIAL[value]
 
 
 def _tensor_like(value: Any, place: str) -> Tensor:
+    """Return a tensor of zeros with an encoded shape and type."""
     shape = value.get("shape") if isinstance(value, Mapping) else None
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise ArgumentError(f"{place}: a tensor has a shape, a list of sizes, found {value!r}")
     return creation.zeros(tuple(shape), dtype=_type_named(value.get("dtype"), place))
 
 
+# `_decoded` itself decodes the contents of tuples and dictionaries.
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     _TUPLE: _listed,
     _ITEMS: _listed,
@@ -321,7 +350,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
 
 
 def _share(model: Module, groups: Any) -> None:
-    """Assign the first tensor of each group to all names of the group."""
+    """Restore shared tensors: assign the first tensor of each group of names to the other names."""
     if not isinstance(groups, list):
         raise ArgumentError(f"shared: expected lists of names, found {groups!r}")
     members = dict(_members(model))

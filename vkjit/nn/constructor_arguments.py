@@ -1,4 +1,6 @@
-"""Recover a module's constructor arguments from its attributes."""
+"""Recover a module's constructor arguments from its attributes: the default of `Module.constructor_arguments()`, used
+to serialize models (`config`).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ __all__ = ["constructor_arguments_of", "dtype_of"]
 
 
 def constructor_arguments_of(module: Module) -> dict[str, Any]:
-    """Return the constructor's arguments by name, each from the attribute of the same name.
+    """Return the arguments of a module's constructor by name, each taken from the attribute of the same name.
 
-    A bool argument whose attribute is a tensor or None (such as "bias") becomes True if the tensor exists. "dtype"
-    defaults to the type of the module's first float tensor; "device" is omitted. Raises ArgumentError for arguments
-    without an attribute.
+    A bool argument such as "bias" may have a tensor or None as its attribute; it becomes True if the tensor exists.
+    "dtype" defaults to the type of the module's first float tensor; "device" is omitted. Raises ArgumentError for
+    arguments without an attribute.
     """
     arguments: dict[str, Any] = {}
     for name, argument in list(inspect.signature(type(module).__init__).parameters.items())[1:]:
@@ -49,6 +51,7 @@ def dtype_of(module: Module) -> DType | Any:
 
 
 def _unknown(module: Module, name: str) -> ArgumentError:
+    """Return the error for an argument without an attribute."""
     kind = type(module).__name__
     return ArgumentError(
         f"{kind} doesn't keep its argument {name!r} as an attribute: assign it (self.{name.strip('*')} = ...), or write "

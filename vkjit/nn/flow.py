@@ -23,8 +23,9 @@ __all__ = ["Flow", "FlowRow", "flow"]
 class FlowRow:
     """One operation of the trace.
 
-    layer: dotted name of the module that ran it ("" for the model); operation: its name; takes: names of its input
-    tensors; gives: name, shape and element type of each output tensor.
+    layer: dotted name of the innermost module that ran it ("" for the model itself); operation: its name; takes: names
+    of its input tensors; gives: name, shape and element type of each output tensor. `Flow` describes the names of
+    tensors.
     """
 
     layer: str
@@ -39,10 +40,10 @@ class FlowRow:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The trace of one call: its rows, and the names of the model's results.
+    """The trace of one call: its rows, and the names of the tensors that the model returned.
 
-    Inputs are named "input 0", ..., parameters and buffers by their dotted names, results "t0", "t1", ..., other
-    tensors "constant".
+    The model's inputs are named "input 0", "input 1", ...; parameters and buffers by their dotted names; results of
+    operations "t0", "t1", ...; all other tensors "constant".
     """
 
     rows: tuple[FlowRow, ...]
@@ -77,30 +78,35 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 class _Recorder:
-    """Recorder that names tensors and logs operations. It keeps all tensors alive, so that their ids aren't reused."""
+    """Interceptor of operations (`state.interceptor`) that names tensors and logs each operation.
+
+    It keeps all tensors alive, because names are looked up by `id`, and ids of freed objects are reused. `layers` is
+    the stack of running modules.
+    """
 
     def __init__(self, model: Module, inputs: Any) -> None:
         self.layers: list[str] = []
-        self.noted: list[tuple[str, str, tuple[str, ...], tuple[Tensor, ...]]] = []
+        self.log: list[tuple[str, str, tuple[str, ...], tuple[Tensor, ...]]] = []
         self._names: dict[int, str] = {}
-        self._places: dict[Any, str] = {}
-        self._kept: list[Tensor] = []
+        self._names_by_layout: dict[Any, str] = {}
+        self._kept_alive: list[Tensor] = []
         self._count = 0
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            self._call(tensor, name)
+            self._assign_name(tensor, name)
         for number, tensor in enumerate(_tensors(inputs)):
-            self._call(tensor, f"input {number}")
-        self._given = {id(tensor._array.buffer) for tensor in self._kept}
+            self._assign_name(tensor, f"input {number}")
+        self._external_buffers = {id(tensor._array.buffer) for tensor in self._kept_alive}
 
-    def _call(self, tensor: Tensor, name: str) -> None:
-        self._kept.append(tensor)
-        self._names[id(tensor)] = self._places[_place(tensor)] = name
+    def _assign_name(self, tensor: Tensor, name: str) -> None:
+        """Name a tensor and keep it alive."""
+        self._kept_alive.append(tensor)
+        self._names[id(tensor)] = self._names_by_layout[_layout_key(tensor)] = name
 
     def name(self, tensor: Tensor) -> str:
-        """Return a tensor's name; an unrecorded one has the name of the last recorded tensor with the same buffer,
-        offset and layout.
+        """Return the name of a tensor. A tensor without one, such as an alias, gets the name of the last named tensor
+        with the same buffer, offset and layout.
         """
-        return self._names.get(id(tensor)) or self._places.get(_place(tensor), "constant")
+        return self._names.get(id(tensor)) or self._names_by_layout.get(_layout_key(tensor), "constant")
 
     def __call__(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Run an operation and log it; operations that it calls internally aren't logged."""
@@ -112,45 +118,49 @@ class _Recorder:
             state.interceptor = self
         gives = tuple(_tensors(result))
         for tensor in gives:
-            self._call(tensor, f"t{self._count}")
+            self._assign_name(tensor, f"t{self._count}")
             self._count += 1
-        self.noted.append((self.layers[-1] if self.layers else "", name, takes, gives))
+        self.log.append((self.layers[-1] if self.layers else "", name, takes, gives))
         return result
 
     def rows(self, results: tuple[str, ...]) -> Iterator[FlowRow]:
-        """Yield the rows with their live bytes."""
-        last = {name: number for number, (_, _, takes, _) in enumerate(self.noted) for name in takes}
-        last.update(dict.fromkeys(results, len(self.noted)))
-        for number, (layer, operation, takes, gives) in enumerate(self.noted):
+        """Yield a row per logged operation, with the bytes live after it. `results`: names of the tensors that the
+        model returns.
+        """
+        last_use = {name: number for number, (_, _, takes, _) in enumerate(self.log) for name in takes}
+        last_use.update(dict.fromkeys(results, len(self.log)))
+        for number, (layer, operation, takes, gives) in enumerate(self.log):
+            # bytes by buffer, so that views of one buffer count once; the model's inputs and parameters don't count
             live = {
                 id(t._array.buffer): t._array.buffer.nbytes
-                for before, (*_, given) in enumerate(self.noted[: number + 1])
+                for before, (*_, given) in enumerate(self.log[: number + 1])
                 for t in given
-                if id(t._array.buffer) not in self._given
-                if before == number or last.get(self._names[id(t)], -1) > number
+                if id(t._array.buffer) not in self._external_buffers
+                if before == number or last_use.get(self._names[id(t)], -1) > number
             }
-            named = tuple((self._names[id(t)], t.shape, t.dtype.name) for t in gives)
-            yield FlowRow(layer, operation, takes, named, sum(live.values()))
+            described = tuple((self._names[id(t)], t.shape, t.dtype.name) for t in gives)
+            yield FlowRow(layer, operation, takes, described, sum(live.values()))
 
 
-def _place(tensor: Tensor) -> Any:
+def _layout_key(tensor: Tensor) -> Any:
+    """Return a key that is equal for tensors with the same buffer, offset and layout."""
     array = tensor._array
     return id(array.buffer), array.offset, array.shape, array.strides
 
 
 @contextmanager
-def _recording(model: Module, watcher: _Recorder) -> Iterator[None]:
-    """Within the block, the model is in inference mode, and its layers and operations are reported to the watcher."""
+def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
+    """Context manager in which the model is in inference mode, and the recorder sees all its layers and operations."""
     modes = [(module, module.training) for module in model.modules()]
     handles = []
     for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(lambda *_, name=name: watcher.layers.append(name)))
-        handles.append(module.register_forward_hook(lambda *_: (watcher.layers.pop(), None)[1]))
+        handles.append(module.register_forward_pre_hook(lambda *_, name=name: recorder.layers.append(name)))
+        handles.append(module.register_forward_hook(lambda *_: (recorder.layers.pop(), None)[1]))
     saved = state.interceptor
     try:
         model.eval()
         with no_grad():
-            state.interceptor = watcher
+            state.interceptor = recorder
             yield
     finally:
         state.interceptor = saved
@@ -162,8 +172,8 @@ def _recording(model: Module, watcher: _Recorder) -> Iterator[None]:
 
 def flow(model: Module, *inputs: Any, **options: Any) -> Flow:
     """Trace one call of a model: one row per operation."""
-    watcher = _Recorder(model, (inputs, options))
-    with _recording(model, watcher):
+    recorder = _Recorder(model, (inputs, options))
+    with _recording(model, recorder):
         result = model(*inputs, **options)
-    results = tuple(watcher.name(t) for t in _tensors(result))
-    return Flow(tuple(watcher.rows(results)), results)
+    results = tuple(recorder.name(t) for t in _tensors(result))
+    return Flow(tuple(recorder.rows(results)), results)

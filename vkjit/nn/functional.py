@@ -135,7 +135,7 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 
 def _by_rank(rank: int) -> tuple[Any, Any]:
-    """Return `lp_pool` and `max_unpool` over `rank` axes, named as in PyTorch."""
+    """Return `lp_pool` and `max_unpool` over the last `rank` axes, named as in PyTorch."""
 
     def lp(x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
         return lp_pool(x, norm_type, rank, kernel_size, stride, ceil_mode)

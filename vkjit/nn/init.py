@@ -1,7 +1,8 @@
 """In-place initialization of parameters, with PyTorch's names, formulas and default bounds.
 
-Each function fills its tensor without recording gradients and returns it. Numbers are drawn on the host from the stream
-seeded by `vk.manual_seed`, so that a seed gives the same parameters on every device.
+Each function fills its tensor without recording gradients and returns it; tensors on the device "meta", which have no
+values, are returned unchanged. Random numbers are generated on the host from the stream seeded by `vk.manual_seed`, so
+that a seed gives the same parameters on every device.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
 ]  # fmt: skip
 
+# values of calculate_gain
 _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),
     "selu": 0.75,
@@ -31,66 +33,73 @@ _GAINS = {
 
 
 def _generator() -> np.random.Generator:
-    """Return a generator for one call, seeded from the process's stream."""
+    """Return a NumPy generator for one call, with the next seed of the stream that `vk.manual_seed` starts."""
     return np.random.Generator(np.random.Philox(random.next_seed()))
 
 
-def _drawn_type(tensor: Tensor, name: str) -> Any:
+def _random_type(tensor: Tensor, name: str) -> Any:
+    """Return the NumPy type in which random values for a tensor are generated. Raises DTypeError for non-float
+    tensors.
+    """
     if not tensor.dtype.is_float:
         raise DTypeError(f"{name} fills float tensors, this one holds {tensor.dtype!r}")
     return np.float64 if tensor.dtype is dtypes.f64 else np.float32
 
 
-def _is_blueprint(tensor: Tensor) -> bool:
+def _is_meta(tensor: Tensor) -> bool:
     """True if the tensor is on the device "meta" and has no values to fill."""
     return tensor.device.caps.kind == META_KIND
 
 
 def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
+    """Copy host values into a tensor."""
     with no_grad():
         tensor.copy_(creation.upload(values, tensor.dtype, tensor.device))
     return tensor
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Fill with uniform numbers in [a, b)."""
-    if _is_blueprint(tensor):
+    """Fill with numbers distributed uniformly in [a, b)."""
+    if _is_meta(tensor):
         return tensor
-    drawn = _drawn_type(tensor, "uniform_")
-    return _write(tensor, _generator().random(tensor.shape, dtype=drawn) * drawn(b - a) + drawn(a))
+    np_type = _random_type(tensor, "uniform_")
+    return _write(tensor, _generator().random(tensor.shape, dtype=np_type) * np_type(b - a) + np_type(a))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Fill with normal numbers."""
+    """Fill with normally distributed numbers of the given mean and standard deviation."""
     if std < 0:
         raise ArgumentError(f"normal_ takes a standard deviation of at least 0, found {std}")
-    if _is_blueprint(tensor):
+    if _is_meta(tensor):
         return tensor
-    drawn = _drawn_type(tensor, "normal_")
-    return _write(tensor, _generator().standard_normal(tensor.shape, dtype=drawn) * drawn(std) + drawn(mean))
+    np_type = _random_type(tensor, "normal_")
+    return _write(tensor, _generator().standard_normal(tensor.shape, dtype=np_type) * np_type(std) + np_type(mean))
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """Fill with normal numbers truncated to [a, b] by redrawing; a and b are values, not multiples of std."""
+    """Fill with normally distributed numbers truncated to [a, b]; a and b are values, not multiples of std.
+
+    Numbers outside are drawn again.
+    """
     if not a < b:
         raise ArgumentError(f"trunc_normal_ needs a < b, found {a} and {b}")
-    chance = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
-    if chance < 1e-3:
+    probability = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
+    if probability < 1e-3:  # redrawing would take too long
         raise ArgumentError(
-            f"[{a}, {b}] holds {chance:.1e} of a normal distribution of mean {mean} and deviation {std}: widen it"
+            f"[{a}, {b}] holds {probability:.1e} of a normal distribution of mean {mean} and deviation {std}: widen it"
         )
-    if _is_blueprint(tensor):
+    if _is_meta(tensor):
         return tensor
-    generator, drawn = _generator(), _drawn_type(tensor, "trunc_normal_")
+    generator, np_type = _generator(), _random_type(tensor, "trunc_normal_")
     values = generator.standard_normal(tensor.shape) * std + mean
     while (outside := (values < a) | (values > b)).any():
         values = np.where(outside, generator.standard_normal(tensor.shape) * std + mean, values)
-    return _write(tensor, values.astype(drawn))
+    return _write(tensor, values.astype(np_type))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Fill with a constant."""
-    if _is_blueprint(tensor):
+    """Fill with the value `val`."""
+    if _is_meta(tensor):
         return tensor
     with no_grad():
         tensor.fill_(val)
@@ -111,7 +120,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity: ones on the diagonal, zeros elsewhere."""
     if tensor.ndim != 2:
         raise ShapeError(f"eye_ fills a matrix, found shape {tensor.shape}")
-    if _is_blueprint(tensor):
+    if _is_meta(tensor):
         return tensor
     return _write(tensor, np.eye(tensor.shape[0], tensor.shape[1]))
 
@@ -120,8 +129,8 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     """Return (fan_in, fan_out) of a weight of shape (out, in, *kernel)."""
     if tensor.ndim < 2:
         raise ShapeError(f"a weight needs at least 2 axes (out, in, ...) to have fans, found shape {tensor.shape}")
-    field = math.prod(tensor.shape[2:])
-    return tensor.shape[1] * field, tensor.shape[0] * field
+    kernel_elements = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * kernel_elements, tensor.shape[0] * kernel_elements
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -134,17 +143,20 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill with uniform numbers within +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    """Fill with numbers uniform in [-bound, bound), bound = gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio,
+    2010).
+    """
     bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill with normal numbers of deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    """Fill with normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))))
 
 
-def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    """Return gain / sqrt(fan), the standard deviation of Kaiming initialization; 0 for a weight without elements."""
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f'mode is "fan_in" or "fan_out", found {mode!r}')
     fan = fan_in_and_out(tensor)[mode == "fan_out"]
@@ -152,66 +164,74 @@ def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -
 
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
-    """Fill with uniform numbers within +-gain * sqrt(3 / fan) (He et al., 2015); `a` is the negative slope of
+    """Fill with numbers uniform in [-bound, bound), bound = gain * sqrt(3 / fan) (He et al., 2015).
+
+    mode: "fan_in" or "fan_out", the fan to use. The gain follows from `nonlinearity`; `a` is the negative slope of
     leaky_relu.
     """
-    bound = math.sqrt(3.0) * _kaiming_deviation(tensor, a, mode, nonlinearity)
+    bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
 
 
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
-    """Fill with normal numbers of deviation gain / sqrt(fan) (He et al., 2015); `a` is the negative slope of
+    """Fill with normal numbers of standard deviation gain / sqrt(fan) (He et al., 2015).
+
+    mode: "fan_in" or "fan_out", the fan to use. The gain follows from `nonlinearity`; `a` is the negative slope of
     leaky_relu.
     """
-    return normal_(tensor, 0.0, _kaiming_deviation(tensor, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill with orthogonal rows (columns if there are more rows than columns) of norm `gain`; axes after the first are
-    flattened.
+    """Fill a weight, seen as a matrix (first axis, all others), with orthogonal rows of norm `gain`.
+
+    If there are more rows than columns, the columns are orthogonal instead.
     """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least 2 axes, found shape {tensor.shape}")
-    if _is_blueprint(tensor):
+    if _is_meta(tensor):
         return tensor
-    drawn = _drawn_type(tensor, "orthogonal_")
+    np_type = _random_type(tensor, "orthogonal_")
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     values = _generator().standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(values)
     q = q * np.sign(np.diag(r))  # makes the distribution uniform (Haar)
-    return _write(tensor, (gain * (q.T if rows < columns else q)).reshape(tensor.shape).astype(drawn))
+    return _write(tensor, (gain * (q.T if rows < columns else q)).reshape(tensor.shape).astype(np_type))
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
-    """Fill a matrix with normal numbers of deviation `std`, and set the fraction `sparsity` of each column to zero."""
+    """Fill a matrix with normal numbers of standard deviation `std`, and set the fraction `sparsity` of each column to
+    zero.
+    """
     if tensor.ndim != 2 or not 0 <= sparsity <= 1:
         raise ShapeError(f"sparse_ fills a matrix with a share of zeros from 0 to 1, found {tensor.shape}, {sparsity}")
-    drawn = _drawn_type(tensor, "sparse_")
-    if _is_blueprint(tensor):
+    np_type = _random_type(tensor, "sparse_")
+    if _is_meta(tensor):
         return tensor
     generator, (rows, columns) = _generator(), tensor.shape
     values = generator.standard_normal((rows, columns)) * std
     zeros = math.ceil(sparsity * rows)
     for column in range(columns):
         values[generator.permutation(rows)[:zeros], column] = 0.0
-    return _write(tensor, values.astype(drawn))
+    return _write(tensor, values.astype(np_type))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill a convolution's weight (out, in, *kernel) so that it preserves as many input channels as possible, per
-    group.
+    """Fill a convolution's weight (out, in, *kernel) so that it copies input channels to output channels.
+
+    In each group, output channel i is input channel i; further output channels are zero.
     """
     if tensor.ndim not in (3, 4, 5) or groups < 1 or tensor.shape[0] % groups:
         raise ShapeError(
             f"dirac_ fills weights of 3 to 5 axes whose first is a multiple of groups, found {tensor.shape}, {groups}"
         )
-    if _is_blueprint(tensor):
+    if _is_meta(tensor):
         return tensor
     values = np.zeros(tensor.shape, np.float32)
     per_group = tensor.shape[0] // groups
-    middle = tuple(extent // 2 for extent in tensor.shape[2:])
+    center = tuple(size // 2 for size in tensor.shape[2:])
     for group in range(groups):
         for channel in range(min(per_group, tensor.shape[1])):
-            place = (group * per_group + channel, channel, *middle)
-            values[place] = 1.0
+            index = (group * per_group + channel, channel, *center)
+            values[index] = 1.0
     return _write(tensor, values)

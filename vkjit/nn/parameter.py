@@ -15,7 +15,7 @@ __all__ = ["Parameter", "replace_memory"]
 
 @only_values
 class Parameter(Tensor):
-    """Tensor that modules list among `parameters()`. It requires a gradient by default.
+    """A tensor that is learned: modules list it among `parameters()`. It requires a gradient by default.
 
     data: the initial values. The parameter shares their memory, but is a leaf of its own on the autograd tape.
     """
@@ -49,9 +49,9 @@ class Parameter(Tensor):
 
 
 def replace_memory(target: Tensor, value: Tensor) -> None:
-    """Replace a leaf's memory, type, shape and device by those of another tensor. References to the leaf stay valid.
+    """Make a leaf tensor use another tensor's memory, type, shape and device. References to the leaf stay valid.
 
-    Its gradient is kept if the shape matches, converted to the new type and device.
+    If the shape is the same, the leaf's gradient is kept, converted to the new type and device.
     """
     if not target.is_leaf:
         raise ArgumentError("only leaves can be given other memory: this tensor is the result of a recorded operation")

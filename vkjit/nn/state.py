@@ -1,4 +1,8 @@
-"""Collecting a module's state by name, and loading a state with a complete report of mismatches."""
+"""Implementation of `Module.state_dict` and `load_state_dict`: collect tensors by name, and load a state with a
+complete report of mismatches.
+
+A state is a mapping of dotted names to arrays or tensors.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +24,15 @@ __all__ = ["Incompatible", "as_host_values", "collect", "load"]
 
 
 class Incompatible(NamedTuple):
-    """Names in which a state and a module differ."""
+    """Names that the module has and the state lacks (`missing_keys`), and vice versa (`unexpected_keys`)."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
 
 def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield parameters and persistent buffers by dotted name, in PyTorch's order; shared ones under each of their
-    names.
+    """Yield parameters and persistent buffers with their dotted names, in PyTorch's order. A shared tensor appears
+    under each of its names.
     """
     for place, owner in module.named_modules(remove_duplicate=False):
         owner._flush_cached_buffers()
@@ -40,7 +44,10 @@ def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def collect(module: Module, prefix: str, keep: bool = False) -> dict[str, Tensor]:
-    """Return the state of a module and its descendants; `keep` doesn't detach the tensors from the tape."""
+    """Return the state of a module and its descendants, with `prefix` before each name.
+
+    The tensors are detached from the tape unless `keep` is true.
+    """
     return {prefix + name: tensor if keep else tensor.detach() for name, tensor in _members(module)}
 
 
@@ -62,20 +69,20 @@ def as_host_values(value: Any, name: str) -> Any:
 
 
 def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = False) -> Incompatible:
-    """Copy a state into a module, or with `assign` share the state's memory.
+    """Copy a state into a module or, with `assign`, make the module's tensors share the state's memory.
 
-    Raises ArgumentError, before anything is changed, if they don't match.
+    Raises ArgumentError, before anything is changed, if shapes or, with `strict`, names don't match.
     """
     if not isinstance(state, Mapping):
         raise ArgumentError(f"load_state_dict() takes a mapping of names to arrays, found {type(state).__name__}")
-    members = dict(_members(module))
-    missing = [name for name in members if name not in state]
-    unexpected = [name for name in state if name not in members]
-    values = {name: as_host_values(state[name], name) for name in members if name in state}
+    targets = dict(_members(module))
+    missing = [name for name in targets if name not in state]
+    unexpected = [name for name in state if name not in targets]
+    values = {name: as_host_values(state[name], name) for name in targets if name in state}
     mismatched = [
-        f"{name}: the module has {members[name].shape}, the state has {tuple(value.shape)}"
+        f"{name}: the module has {targets[name].shape}, the state has {tuple(value.shape)}"
         for name, value in values.items()
-        if members[name].shape != tuple(value.shape)
+        if targets[name].shape != tuple(value.shape)
     ]
     problems = _report_lines("missing from the state", missing if strict else [])
     problems += _report_lines("unexpected in the state", unexpected if strict else [])
@@ -86,16 +93,18 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = 
     with no_grad():
         for name, value in values.items():
             if assign and isinstance(value, Tensor):
-                replace_memory(members[name], value.detach())
+                replace_memory(targets[name], value.detach())
             else:
-                _copy(value, members[name])
+                _copy(value, targets[name])
     return Incompatible(missing, unexpected)
 
 
 def _report_lines(title: str, names: list[str]) -> list[str]:
+    """Return a list of names under a title as lines of text, or nothing if there are none."""
     return [f"  {len(names)} {title}:", *(f"    {name}" for name in names)] if names else []
 
 
 def _copy(value: Any, target: Tensor) -> None:
+    """Copy a tensor or host values into a tensor of the module."""
     source = value if isinstance(value, Tensor) else creation.upload(value, target.dtype, target.device)
     target.copy_(source)

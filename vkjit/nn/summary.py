@@ -22,20 +22,23 @@ __all__ = ["LayerRow", "OutputStatistics", "Summary", "summary"]
 @dataclass(frozen=True, slots=True)
 class OutputStatistics:
     """Statistics of a layer's output: mean, standard deviation, minimum and maximum of the finite elements, and the
-    number of others.
+    number of infinite or NaN elements.
     """
 
     mean: float
     deviation: float
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     not_finite: int
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """One module: dotted name ("" for the model), class, depth, shape of its (first) output, and the sizes of its own
-    parameters.
+    """One module of the model.
+
+    name: its dotted name ("" for the model itself); kind: its class; depth: number of enclosing modules; shape: shape
+    of its output, or of the first tensor in it; parameters, trainable: element counts of its own parameters, without
+    its children's; result_nbytes: bytes of its output.
     """
 
     name: str
@@ -52,7 +55,9 @@ class LayerRow:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The rows, the model's first. Shared parameters are counted once, in the first module that has them."""
+    """Summary of a model: one row per module, the model itself first. Shared parameters are counted once, in the first
+    module that has them.
+    """
 
     rows: tuple[LayerRow, ...]
 
@@ -74,19 +79,20 @@ class Summary:
     @property
     def result_nbytes(self) -> int:
         """Bytes of the outputs of the innermost layers: roughly the activation memory of training."""
-        inner = [
+        # rows are in preorder: a module without children is followed by a row that isn't deeper
+        leaves = [
             r for r, after in zip(self.rows, [*self.rows[1:], None], strict=True) if not after or after.depth <= r.depth
         ]
-        return sum(row.result_nbytes for row in inner)
+        return sum(row.result_nbytes for row in leaves)
 
     def __str__(self) -> str:
         with_values = any(row.values for row in self.rows)
-        heads = ["layer", "result", "parameters"] + (["mean", "deviation", "range"] if with_values else [])
-        lines = [heads]
+        columns = ["layer", "result", "parameters"] + (["mean", "deviation", "range"] if with_values else [])
+        lines = [columns]
         for row in self.rows:
             label = f"{'  ' * row.depth}{row.kind}" + (f" ({row.name.rpartition('.')[2]})" if row.name else "")
             line = [label, "" if row.shape is None else str(row.shape), f"{row.parameters:,}" if row.parameters else ""]
-            lines.append(line + (_shown(row.values) if with_values else []))
+            lines.append(line + (_statistics_cells(row.values) if with_values else []))
         text = format_table(lines)
         text.append(f"{self.parameters:,} parameters, {self.trainable:,} of them trainable, {format_size(self.nbytes)}")
         if self.result_nbytes:
@@ -102,11 +108,12 @@ def format_table(lines: list[list[str]]) -> list[str]:
     return text
 
 
-def _shown(values: OutputStatistics | None) -> list[str]:
+def _statistics_cells(values: OutputStatistics | None) -> list[str]:
+    """Format statistics as table cells: mean, deviation, range."""
     if values is None:
         return ["", "", ""]
     bad = f", {values.not_finite} not finite" if values.not_finite else ""
-    return [f"{values.mean:.4g}", f"{values.deviation:.4g}", f"{values.least:.4g} to {values.most:.4g}{bad}"]
+    return [f"{values.mean:.4g}", f"{values.deviation:.4g}", f"{values.minimum:.4g} to {values.maximum:.4g}{bad}"]
 
 
 def format_size(nbytes: int) -> str:
@@ -116,13 +123,15 @@ def format_size(nbytes: int) -> str:
 
 
 def _first_tensor(result: Any) -> Tensor | None:
+    """Return the first tensor in a module's result, which may be nested in tuples and lists, or None."""
     if isinstance(result, Tensor):
         return result
     items = result if isinstance(result, (tuple, list)) else ()
     return next((tensor for item in items if (tensor := _first_tensor(item)) is not None), None)
 
 
-def _values_of(tensor: Tensor) -> OutputStatistics:
+def _statistics(tensor: Tensor) -> OutputStatistics:
+    """Compute the statistics of a tensor on the host."""
     values = np.asarray(tensor.detach().numpy(), np.float64)
     finite = values[np.isfinite(values)]
     if not finite.size:
@@ -133,12 +142,15 @@ def _values_of(tensor: Tensor) -> OutputStatistics:
 
 
 def _row(name: str, module: Module, counted: set[int]) -> LayerRow:
-    own = [p for p in module._parameters.values() if p is not None and id(p) not in counted]
-    kept = [b for b in module._buffers.values() if b is not None and id(b) not in counted]
-    counted.update(id(t) for t in (*own, *kept))
+    """Return the row of a module that hasn't been run. `counted`: ids of the tensors counted in earlier rows; the
+    module's are added.
+    """
+    parameters = [p for p in module._parameters.values() if p is not None and id(p) not in counted]
+    buffers = [b for b in module._buffers.values() if b is not None and id(b) not in counted]
+    counted.update(id(t) for t in (*parameters, *buffers))
     return LayerRow(
-        name, type(module).__name__, name.count(".") + 1 if name else 0, None, sum(p.numel() for p in own),
-        sum(p.numel() for p in own if p.requires_grad), sum(t.nbytes for t in (*own, *kept)), 0,
+        name, type(module).__name__, name.count(".") + 1 if name else 0, None, sum(p.numel() for p in parameters),
+        sum(p.numel() for p in parameters if p.requires_grad), sum(t.nbytes for t in (*parameters, *buffers)), 0,
     )  # fmt: skip
 
 
@@ -164,9 +176,9 @@ def _run(
     def note(module: Module, _: Any, result: Any) -> None:
         tensor = _first_tensor(result)
         if tensor is not None:
-            seen = _values_of(tensor) if values else None
+            statistics = _statistics(tensor) if values else None
             rows[id(module)] = replace(
-                rows[id(module)], shape=tensor.shape, result_nbytes=tensor.nbytes, values=seen
+                rows[id(module)], shape=tensor.shape, result_nbytes=tensor.nbytes, values=statistics
             )  # fmt: skip
 
     modes = [(module, module.training) for module in model.modules()]

@@ -17,14 +17,14 @@ __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "count_step"]
 MEANS = ("exp_avg", "exp_avg_sq")
 
 
-def count_step(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **numbers: Any) -> int:
-    """Increment the parameter's step count and return it.
+def count_step(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **initial: Any) -> int:
+    """Increment the parameter's step count in `state` and return it.
 
-    Missing state is created: zero tensors for `names`, and on the first step the values in `numbers`.
+    Missing state is created: zero tensors for `names` and, on the first step, the values in `initial`.
     """
     if "step" not in state:
         state["step"] = 0
-        state.update(numbers)
+        state.update(initial)
     for name in names:
         if name not in state:
             state[name] = creation.zeros_like(parameter)
@@ -63,11 +63,11 @@ class Adam(Optimizer):
         names = (*MEANS, "max_exp_avg_sq") if group["amsgrad"] else MEANS
         step = count_step(parameter, state, names)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
-        numbers = (
+        hyperparameters = (
             rate / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"], decay, 1 - rate * decay,
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return UpdatePlan(rules.adam, names, numbers, (group["decoupled_weight_decay"], group["amsgrad"]))
+        return UpdatePlan(rules.adam, names, hyperparameters, (group["decoupled_weight_decay"], group["amsgrad"]))
 
 
 class AdamW(Adam):
@@ -88,7 +88,9 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer):
-    """Adam with the largest decayed absolute gradient instead of the root mean square (Kingma and Ba, 2015)."""
+    """Adam with the largest decayed absolute gradient as the divisor, instead of a root mean square (Kingma and Ba,
+    2015).
+    """
 
     def __init__(
         self,
@@ -108,8 +110,8 @@ class Adamax(Optimizer):
         names = ("exp_avg", "exp_inf")
         step = count_step(parameter, state, names)
         beta1, beta2 = group["betas"]
-        numbers = (group["lr"] / (1 - beta1**step), 1 - beta1, beta2, group["eps"], group["weight_decay"])
-        return UpdatePlan(rules.adamax, names, numbers)
+        hyperparameters = (group["lr"] / (1 - beta1**step), 1 - beta1, beta2, group["eps"], group["weight_decay"])
+        return UpdatePlan(rules.adamax, names, hyperparameters)
 
 
 class NAdam(Optimizer):
@@ -139,20 +141,22 @@ class NAdam(Optimizer):
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         step = count_step(parameter, state, MEANS, mu_product=1.0)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
-        now, following = (beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (step, step + 1))
-        product = state["mu_product"] = float(state["mu_product"]) * now
+        mu, next_mu = (beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (step, step + 1))
+        product = state["mu_product"] = float(state["mu_product"]) * mu
         decoupled = group["decoupled_weight_decay"]
-        numbers = (
-            rate * (1 - now) / (1 - product), 1 - beta1, beta2, 1 - beta2, group["eps"],
-            1 - rate * decay if decoupled else decay, rate * following / (1 - product * following),
+        hyperparameters = (
+            rate * (1 - mu) / (1 - product), 1 - beta1, beta2, 1 - beta2, group["eps"],
+            1 - rate * decay if decoupled else decay, rate * next_mu / (1 - product * next_mu),
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return UpdatePlan(rules.nadam, MEANS, numbers, (decoupled,))
+        return UpdatePlan(rules.nadam, MEANS, hyperparameters, (decoupled,))
 
 
 class RAdam(Optimizer):
-    """Rectified Adam (Liu et al., 2020): momentum only until the variance of the adaptive rate is bounded, then
-    rectified Adam.
+    """Rectified Adam (Liu et al., 2020).
+
+    While the variance of the adaptive rate is intractable (the first few steps), steps use momentum only; after that,
+    Adam's step is multiplied by a rectification factor.
     """
 
     def __init__(
@@ -176,14 +180,19 @@ class RAdam(Optimizer):
         step = count_step(parameter, state, MEANS)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
         decoupled = group["decoupled_weight_decay"]
-        most = 2 / (1 - beta2) - 1
-        length = most - 2 * step * beta2**step / (1 - beta2**step)
-        rectified = length > 5
-        factor = 1.0
+        max_sma_length = 2 / (1 - beta2) - 1
+        sma_length = max_sma_length - 2 * step * beta2**step / (1 - beta2**step)
+        rectified = sma_length > 5
+        rectification = 1.0
         if rectified:
-            factor = math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
-        numbers = (
+            rectification = math.sqrt(
+                (sma_length - 4)
+                * (sma_length - 2)
+                * max_sma_length
+                / ((max_sma_length - 4) * (max_sma_length - 2) * sma_length)
+            )
+        hyperparameters = (
             rate / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"],
-            1 - rate * decay if decoupled else decay, factor, math.sqrt(1 - beta2**step),
+            1 - rate * decay if decoupled else decay, rectification, math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return UpdatePlan(rules.radam, MEANS, numbers, (decoupled, rectified))
+        return UpdatePlan(rules.radam, MEANS, hyperparameters, (decoupled, rectified))

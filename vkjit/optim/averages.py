@@ -19,7 +19,7 @@ class EMA:
     """Exponential moving average of parameters: average = decay * average + (1 - decay) * parameter at each `update()`.
 
     warmup limits the decay of step t to (1 + t) / (10 + t), so that early values weigh less. Averages of 16-bit floats
-    are kept in f32: in 16 bits they would soon stop changing, since an update is smaller than half a unit in the last
+    are kept in f32: in 16 bits they would soon stop changing, since updates are smaller than half a unit in the last
     place.
     """
 
@@ -31,10 +31,10 @@ class EMA:
                 f"EMA takes the parameters of a model, found a {type(parameters).__name__}: pass its parameters()"
             )
         self.parameters = list(parameters)
-        other = next((p for p in self.parameters if not isinstance(p, Tensor)), None)
-        if other is not None:
+        not_a_tensor = next((p for p in self.parameters if not isinstance(p, Tensor)), None)
+        if not_a_tensor is not None:
             raise ArgumentError(
-                f"EMA takes the parameters of a model, found a {type(other).__name__}: pass model.parameters()"
+                f"EMA takes the parameters of a model, found a {type(not_a_tensor).__name__}: pass model.parameters()"
             )
         if not self.parameters:
             raise ArgumentError("EMA needs at least one parameter, found none")
@@ -54,16 +54,18 @@ class EMA:
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Within the block, the parameters have the averages as values: `with ema.averaged(): evaluate(model)`."""
+        """Context manager in which the parameters have the averages as values: `with ema.averaged():
+        evaluate(model)`.
+        """
         with no_grad():
-            kept = [p.detach().clone() for p in self.parameters]
+            saved = [p.detach().clone() for p in self.parameters]
             for parameter, average in zip(self.parameters, self.averages, strict=True):
                 parameter.copy_(average)
         try:
             yield
         finally:
             with no_grad():
-                for parameter, value in zip(self.parameters, kept, strict=True):
+                for parameter, value in zip(self.parameters, saved, strict=True):
                     parameter.copy_(value)
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,10 +76,10 @@ class EMA:
         """Restore a state from `state_dict`. Tensors are copied."""
         if not isinstance(state_dict, Mapping) or not {"averages", "updates"} <= set(state_dict):
             raise ArgumentError('the state of an EMA is a mapping with "averages" and "updates"')
-        given = [v if isinstance(v, Tensor) else tensor(v) for v in state_dict["averages"]]
-        if [tuple(v.shape) for v in given] != [a.shape for a in self.averages]:
+        loaded = [v if isinstance(v, Tensor) else tensor(v) for v in state_dict["averages"]]
+        if [tuple(v.shape) for v in loaded] != [a.shape for a in self.averages]:
             raise ArgumentError("the averages of the state don't have the shapes of the parameters")
         with no_grad():
-            for average, value in zip(self.averages, given, strict=True):
+            for average, value in zip(self.averages, loaded, strict=True):
                 average.copy_(value)
         self.updates = int(state_dict["updates"])

@@ -17,9 +17,10 @@ __all__ = ["GradScaler"]
 class GradScaler:
     """Dynamic loss scaling: `scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
 
-    The loss is multiplied by a scale, and gradients are divided by it before the step. A step with nonfinite gradients
-    is skipped and the scale multiplied by backoff_factor; after growth_interval successful steps it is multiplied by
-    growth_factor. The finiteness check reads from the device, and so waits for it, once per step.
+    The loss is multiplied by a scale, and gradients are divided by it before the step. If a gradient isn't finite, the
+    step is skipped and `update` multiplies the scale by backoff_factor; after growth_interval successful steps in a
+    row, `update` multiplies it by growth_factor. The finiteness check reads from the device, and so waits for it, once
+    per step.
     """
 
     def __init__(
@@ -52,11 +53,13 @@ class GradScaler:
         if not self.enabled:
             return loss
         if isinstance(loss, (list, tuple)):
-            return type(loss)(self.scale(one) for one in loss)
+            return type(loss)(self.scale(item) for item in loss)
         return arithmetic.mul(loss, self._scale)
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide an optimizer's gradients by the scale, for example before clipping them. Otherwise `step` does it."""
+        """Divide an optimizer's gradients by the scale. `step` does this unless it has been done, for example before
+        clipping.
+        """
         if not self.enabled:
             return
         self._refuse_second(optimizer)
@@ -76,9 +79,9 @@ class GradScaler:
         )
 
     def _refuse_second(self, optimizer: Optimizer) -> None:
-        """Raise VkjitError if the optimizer was stepped since the last update().
+        """Raise VkjitError if the optimizer has been stepped since the last update().
 
-        The gradients of a second step would be scaled, but indistinguishable from the unscaled ones of the first.
+        A second step would see gradients that are scaled again, but the scaler has recorded them as unscaled.
         """
         if any(one is optimizer for one in self._stepped):
             raise VkjitError(
@@ -99,7 +102,7 @@ class GradScaler:
         return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
 
     def update(self) -> None:
-        """Adjust the scale for the next step."""
+        """Adjust the scale for the next step, after all optimizers have been stepped."""
         if not self.enabled:
             return
         if not self._finite:
@@ -116,7 +119,7 @@ class GradScaler:
         self._stepped.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scale and the number of steps since it changed."""
+        """Return the scale, and the number of successful steps since it last changed."""
         return {"scale": self._scale, "good_steps": self._good_steps}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -124,16 +127,16 @@ class GradScaler:
 
         Raises ArgumentError for invalid states, before anything is changed.
         """
-        given = dict(state_dict) if isinstance(state_dict, Mapping) else {}
-        steps = given.pop("good_steps", given.pop("_growth_tracker", None))
-        scale = given.pop("scale", None)
-        numbers = (scale, steps, *given.values())
+        entries = dict(state_dict) if isinstance(state_dict, Mapping) else {}
+        steps = entries.pop("good_steps", entries.pop("_growth_tracker", None))
+        scale = entries.pop("scale", None)
+        numbers = (scale, steps, *entries.values())
         if not all(isinstance(n, (int, float)) and math.isfinite(n) and n >= 0 for n in numbers) or not scale:
             raise ArgumentError(
                 f"the state of a GradScaler has a scale above 0 and good_steps of at least 0, found {state_dict!r}"
             )
-        unknown = sorted(set(given) - {"growth_factor", "backoff_factor", "growth_interval"})
+        unknown = sorted(set(entries) - {"growth_factor", "backoff_factor", "growth_interval"})
         if unknown:
             raise ArgumentError(f"GradScaler has no {unknown[0]!r} in its state")
-        vars(self).update(given)
+        vars(self).update(entries)
         self._scale, self._good_steps = float(scale), int(steps)

@@ -23,8 +23,9 @@ __all__ = ["LAMB"]
 class LAMB(Optimizer):
     """LAMB optimizer (You et al., 2020).
 
-    p -= lr * |p| / |u| * u with u = m' / (sqrt(v') + eps) + weight_decay * p; the ratio is 1 if either norm is 0. The
-    norms cost a few launches per tensor.
+    p -= lr * |p| / |u| * u with Adam's update u = m' / (sqrt(v') + eps) + weight_decay * p, where m' and v' are the
+    bias-corrected running means of gradients and of their squares. The ratio |p| / |u| of norms is 1 if either is 0.
+    The norms cost a few launches per tensor.
     """
 
     def __init__(
@@ -47,23 +48,28 @@ class LAMB(Optimizer):
         names = ("exp_avg", "exp_avg_sq", "update")
         step = count_step(parameter, state, names)
         beta1, beta2 = group["betas"]
-        numbers = (
+        hyperparameters = (
             1 / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"], group["weight_decay"],
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return UpdatePlan(rules.lamb, names, numbers)
+        return UpdatePlan(rules.lamb, names, hyperparameters)
 
     def advance(self, graph: Any) -> dict[str, Any]:
-        """Extend `Optimizer.advance`: also update the learning rate that the captured step reads on the device."""
-        numbers = super().advance(graph)
+        """Count the next replay's step and return its hyperparameters, as `Optimizer.advance` does.
+
+        Also updates the learning rate that the captured step reads on the device.
+        """
+        hyperparameters = super().advance(graph)
         assert self._captured is not None
         with no_grad():
             for rate in self._rates.values():
                 rate.fill_(self._captured[1][0][1]["lr"])
-        return numbers
+        return hyperparameters
 
     def _rate(self, parameter: Tensor, group: Group) -> Any:
-        """Return the learning rate: a number, or in a captured step a tensor created by an ordinary step before."""
+        """Return the learning rate: a number or, in a captured step, a device tensor, which an earlier ordinary step
+        created.
+        """
         dtype = dtypes.f64 if parameter.dtype is dtypes.f64 else dtypes.f32
         key = f"{parameter.device}: {dtype}"
         if not is_capturing(parameter.device):
@@ -77,10 +83,11 @@ class LAMB(Optimizer):
         return self._rates[key]
 
     def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
+        """Apply the updates that the kernel has stored in the state, scaled by the trust ratio of each tensor."""
         for parameter in parameters:
             update: Any = self.state[parameter]["update"]
-            length: Any = parameter.detach()
-            own, other = length.norm(), update.norm()
-            nonzero: Any = (own > 0) & (other > 0)
-            ratio: Any = arithmetic.where(nonzero, own / arithmetic.where(nonzero, other, 1.0), 1.0)
+            value: Any = parameter.detach()
+            parameter_norm, update_norm = value.norm(), update.norm()
+            nonzero: Any = (parameter_norm > 0) & (update_norm > 0)
+            ratio: Any = arithmetic.where(nonzero, parameter_norm / arithmetic.where(nonzero, update_norm, 1.0), 1.0)
             parameter.sub_(update * (ratio * self._rate(parameter, group)))

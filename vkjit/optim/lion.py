@@ -34,5 +34,5 @@ class Lion(Optimizer):
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         count_step(parameter, state, ("exp_avg",))
         beta1, beta2 = group["betas"]
-        numbers = (group["lr"], beta1, 1 - beta1, beta2, 1 - beta2, 1 - group["lr"] * group["weight_decay"])
-        return UpdatePlan(rules.lion, ("exp_avg",), numbers)
+        hyperparameters = (group["lr"], beta1, 1 - beta1, beta2, 1 - beta2, 1 - group["lr"] * group["weight_decay"])
+        return UpdatePlan(rules.lion, ("exp_avg",), hyperparameters)

@@ -1,4 +1,4 @@
-"""Lookahead: slow weights that follow the fast weights of another optimizer every k steps."""
+"""Lookahead: slow weights, updated every k steps from the fast weights of another optimizer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ __all__ = ["Lookahead"]
 class Lookahead(Optimizer):
     """Lookahead wrapper (Zhang et al., 2019).
 
-    Every k steps of the inner optimizer: slow += alpha * (fast - slow), and the parameters are reset to the slow
-    weights.
-
-    optimizer makes the fast steps; its parameter groups, with their options, are shared. k is the number of steps
-    between updates of the slow weights, alpha their step size in [0, 1].
+    optimizer makes the fast steps; its parameter groups, with their options, are shared. After every k of its steps,
+    slow += alpha * (fast - slow), and the parameters are reset to the slow weights. alpha is in [0, 1].
     """
 
     def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5) -> None:
@@ -51,6 +48,7 @@ class Lookahead(Optimizer):
         return loss
 
     def _follow(self) -> None:
+        """Move the slow weights towards the fast ones, and set the parameters to the slow weights."""
         with no_grad():
             for parameter, state in self.state.items():
                 slow: Any = state["slow"]
@@ -59,7 +57,9 @@ class Lookahead(Optimizer):
                 parameter.copy_(slow)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"fast": the inner optimizer's state, "slow": slow weights by parameter index, "taken": step count}."""
+        """Return {"fast": the inner optimizer's state, "slow": slow weights by parameter index, "taken": step
+        count}.
+        """
         numbers = self._numbers()
         slow = {numbers[id(p)]: state["slow"] for p, state in self.state.items()}
         return {"fast": self.optimizer.state_dict(), "slow": slow, "taken": self.taken}

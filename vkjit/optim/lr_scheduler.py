@@ -1,4 +1,4 @@
-"""Learning-rate schedulers under PyTorch's names."""
+"""Learning-rate schedulers under PyTorch's names, collected from `lr_schedules` and `lr_schedules_composite`."""
 
 from .lr_schedules import (
     ConstantLR,

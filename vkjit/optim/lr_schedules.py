@@ -1,9 +1,11 @@
 """Basic learning-rate schedulers: call `scheduler.step()` once per epoch (or step), after `optimizer.step()`.
 
 A scheduler sets `lr` in the optimizer's parameter groups, as a function of the number of steps and the initial rate. If
-something else (another scheduler, the program) has changed a rate in the meantime, most schedulers scale the current
-value by the ratio of their own change, so that several schedulers compose. As in PyTorch, `LambdaLR`,
-`CosineAnnealingWarmRestarts`, `CyclicLR` and `OneCycleLR` overwrite the rate instead.
+something else (another scheduler, the program) has changed a rate in the meantime, most schedulers multiply the current
+value by the ratio between their own new and previous rates, so that several schedulers compose. As in PyTorch,
+`LambdaLR`, `CosineAnnealingWarmRestarts`, `CyclicLR` and `OneCycleLR` overwrite the rate instead.
+
+In formulas, base is the initial rate of a parameter group, and epoch the number of scheduler steps.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ __all__ = [
 
 
 def per_group(value: Any, optimizer: Optimizer, name: str) -> list[Any]:
-    """Return a list with one value per parameter group. Raises ArgumentError for lists of another length."""
+    """Return `value` as a list with one value per parameter group. Raises ArgumentError, naming the option `name`, for
+    lists of another length.
+    """
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -32,14 +36,16 @@ def per_group(value: Any, optimizer: Optimizer, name: str) -> list[Any]:
 
 
 class LRScheduler:
-    """Base class of schedulers. Subclasses implement `factor(epoch)`, or `rate(epoch, base)` if it isn't a multiple of
-    the base rate.
+    """Base class of schedulers.
+
+    Subclasses implement `factor(epoch)`, or, if the rate isn't a multiple of the base rate, `rate(epoch, base)`. Both
+    compute the value for any epoch; the initial value is that of epoch 0.
     """
 
     chains = True
-    """True if changes to a rate by others are kept, in proportion."""
+    """True if the scheduler scales a rate that something else has changed; False if it overwrites the rate."""
     floor = 0.0
-    """The rate from which proportions are measured."""
+    """The rate that corresponds to 0 when rates are scaled: rate - floor is multiplied."""
     _functions: tuple[str, ...] = ("optimizer",)
     """Attributes that are not part of the state."""
 
@@ -66,11 +72,11 @@ class LRScheduler:
         return base * self.factor(epoch)
 
     def _rate_of(self, number: int, epoch: float) -> float:
-        """Return the rate of group `number` if nothing else changes it."""
+        """Return the rate of group `number` after `epoch` steps, if nothing else changes it."""
         return self.rate(epoch, self.base_lrs[number])
 
     def _join(self) -> None:
-        """Start to schedule parameter groups that were added to the optimizer after the scheduler was created."""
+        """Start scheduling parameter groups that have been added to the optimizer since the last call."""
         for group in self.optimizer.param_groups[len(self.base_lrs) :]:
             group.setdefault("initial_lr", group["lr"])
             self.base_lrs.append(group["initial_lr"])
@@ -78,15 +84,19 @@ class LRScheduler:
             self._shared.append(self.last_epoch > 0)  # a group added later keeps its own rate, scaled from now on
 
     def _set(self, number: int, before: float) -> None:
-        """Set the rate of a group for `last_epoch`; `before` is the previous rate if nothing else had changed it."""
-        group, now = self.optimizer.param_groups[number], self._rate_of(number, self.last_epoch)
+        """Set the rate of a group for `last_epoch`. `before` is the scheduler's own rate for the previous epoch."""
+        group, new_rate = self.optimizer.param_groups[number], self._rate_of(number, self.last_epoch)
         self._shared[number] |= self.chains and group["lr"] != self._left[number]
         if not self._shared[number]:
-            group["lr"] = now
-        elif now != before:
+            group["lr"] = new_rate
+        elif new_rate != before:
+            # multiply (rate - floor) by the ratio between this scheduler's new and previous (own rate - floor);
+            # if the previous value is 0, add the new one
             distance = group["lr"] - self.floor
             scaled = (
-                now - self.floor if before == self.floor else distance * ((now - self.floor) / (before - self.floor))
+                new_rate - self.floor
+                if before == self.floor
+                else distance * ((new_rate - self.floor) / (before - self.floor))
             )
             group["lr"] = (group["lr"] if before == self.floor else self.floor) + scaled
         self._left[number] = group["lr"]
@@ -98,7 +108,7 @@ class LRScheduler:
         self._place(epoch)
 
     def _place(self, epoch: float) -> None:
-        """Go to step `epoch`, starting from the current rates, which may have been changed outside this scheduler."""
+        """Go to step `epoch`, starting from the current rates, which something else may have set."""
         self.last_epoch = epoch
         for number, base in enumerate(self.base_lrs):
             self._left[number], self._shared[number] = base, False
@@ -117,30 +127,30 @@ class LRScheduler:
             self._set(number, rate)
 
     def get_last_lr(self) -> list[float]:
-        """Return the current rate of each group."""
+        """Return the current rate of each parameter group."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scheduler's attributes, except functions, and the current rates."""
-        own = {k: v for k, v in vars(self).items() if k not in self._functions and not callable(v)}
-        own.update({k: list(v) for k, v in own.items() if isinstance(v, list)})
-        return {**own, "rates": self.get_last_lr()}
+        attributes = {k: v for k, v in vars(self).items() if k not in self._functions and not callable(v)}
+        attributes.update({k: list(v) for k, v in attributes.items() if isinstance(v, list)})
+        return {**attributes, "rates": self.get_last_lr()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state from `state_dict`, including the rates."""
-        given = dict(state_dict)
-        rates = given.pop("rates", None)
-        unknown = sorted(set(given) - set(vars(self)))
+        attributes = dict(state_dict)
+        rates = attributes.pop("rates", None)
+        unknown = sorted(set(attributes) - set(vars(self)))
         if unknown:
             raise ArgumentError(f"{type(self).__name__} has no {unknown[0]!r} in its state")
-        bases = given.get("base_lrs", self.base_lrs)
+        bases = attributes.get("base_lrs", self.base_lrs)
         if len(bases) != len(self.base_lrs):
             raise ArgumentError(f"the state has {len(bases)} rates, the optimiser {len(self.base_lrs)} groups")
-        vars(self).update({k: list(v) if isinstance(v, list) else v for k, v in given.items()})
+        vars(self).update({k: list(v) if isinstance(v, list) else v for k, v in attributes.items()})
         self._resume(rates)
 
     def _resume(self, rates: Sequence[float] | None) -> None:
-        """Set the rates of a loaded state."""
+        """Set the rates of a loaded state. If the state has none (None), compute them from the epoch."""
         if rates is None:
             self.restart(self.last_epoch)
             return
@@ -191,8 +201,8 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer)
 
     def factor(self, epoch: float) -> float:
-        done = min(epoch, self.total_iters) / self.total_iters if self.total_iters else 1.0
-        return self.start_factor + (self.end_factor - self.start_factor) * done
+        fraction = min(epoch, self.total_iters) / self.total_iters if self.total_iters else 1.0
+        return self.start_factor + (self.end_factor - self.start_factor) * fraction
 
 
 class ConstantLR(LRScheduler):
@@ -238,7 +248,7 @@ class LambdaLR(LRScheduler):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Multiply lr by factor when a metric hasn't improved for more than `patience` steps:
+    """Multiply lr by `factor` when a metric hasn't improved for more than `patience` steps:
     `scheduler.step(validation_loss)`.
 
     mode is "min" or "max", the direction of improvement; threshold is the minimum improvement, relative ("rel") or
@@ -279,13 +289,14 @@ class ReduceLROnPlateau(LRScheduler):
         """Do nothing: rates stay as set by the metrics."""
 
     def _is_better(self, metric: float) -> bool:
+        """True if a metric improves on the best one by more than the threshold."""
         sign = 1 if self.mode == "max" else -1
         if self.threshold_mode == "abs":
             return sign * metric > sign * self.best + self.threshold
         return sign * metric > sign * self.best * (1 + sign * self.threshold) if math.isfinite(self.best) else True
 
     def step(self, metrics: Any = None) -> None:
-        """Process the metric of one more epoch: a number, or a one-element tensor, which is waited for."""
+        """Process the metric of one more epoch: a number or a one-element tensor, whose value is waited for."""
         if metrics is None:
             raise ArgumentError("ReduceLROnPlateau.step() takes the metric that it watches")
         self.last_epoch += 1
@@ -302,8 +313,9 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_left, self.bad_epochs = self.cooldown, 0
 
     def _reduce(self) -> None:
-        lowest = per_group(self.min_lr, self.optimizer, "min_lr")
-        for group, least in zip(self.optimizer.param_groups, lowest, strict=True):
-            rate = max(group["lr"] * self.multiplier, least)
+        """Reduce the rate of each group."""
+        min_rates = per_group(self.min_lr, self.optimizer, "min_lr")
+        for group, min_rate in zip(self.optimizer.param_groups, min_rates, strict=True):
+            rate = max(group["lr"] * self.multiplier, min_rate)
             if group["lr"] - rate > self.eps:
                 group["lr"] = rate

@@ -45,6 +45,7 @@ class MultiplicativeLR(LRScheduler):
         """Do nothing: the initial rates stay unchanged."""
 
     def _factor(self, number: int, epoch: float) -> float:
+        """Return the product of the first `epoch` factors of group `number`."""
         return math.prod(float(self.lr_lambdas[number](e)) for e in range(1, int(epoch) + 1))
 
     def _place(self, epoch: float) -> None:
@@ -53,7 +54,9 @@ class MultiplicativeLR(LRScheduler):
             group["lr"] *= self._factor(number, epoch)
 
     def step(self, epoch: float | None = None) -> None:
-        """Apply the next factor; or, with `epoch`, go to that step, which computes all factors up to it."""
+        """Multiply the rates by the next factor. With `epoch`, go to that step instead, which calls lr_lambda for all
+        steps up to it.
+        """
         if epoch is not None:
             self.restart(epoch)
             return
@@ -86,7 +89,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _MomentumCycle(LRScheduler):
-    """A scheduler that cycles momentum (the first of betas for Adam-like optimizers) inversely to the rate."""
+    """Base class of schedulers that also cycle the momentum: it falls while the rate rises, and vice versa.
+
+    The momentum is the option "momentum", or the first of "betas" for Adam-like optimizers.
+    """
 
     chains = False
 
@@ -116,23 +122,25 @@ class _MomentumCycle(LRScheduler):
             self._set_momentum(number)
 
     def _set_momentum(self, number: int) -> None:
+        """Set the momentum of group `number` for the current epoch."""
         if not self.cycle_momentum:
             return
-        group, now = self.optimizer.param_groups[number], self.momentum(number, self.last_epoch)
+        group, new_momentum = self.optimizer.param_groups[number], self.momentum(number, self.last_epoch)
         if "betas" in group:
-            group["betas"] = (now, *group["betas"][1:])
+            group["betas"] = (new_momentum, *group["betas"][1:])
         else:
-            group["momentum"] = now
+            group["momentum"] = new_momentum
 
 
 class CyclicLR(_MomentumCycle):
     """Cyclical learning rate (Smith, 2017): linearly from base_lr to max_lr in step_size_up steps and back in
     step_size_down.
 
-    base_lr, max_lr and the momenta are numbers, or lists with one per group. mode is "triangular", "triangular2" (each
-    cycle half as high) or "exp_range" (scaled by gamma^steps); scale_fn replaces the mode by a function of the cycle
-    number, or of the step with scale_mode="iterations". cycle_momentum lowers momentum from max_momentum to
-    base_momentum while the rate rises; the optimizer must have a momentum.
+    base_lr, max_lr, base_momentum and max_momentum are numbers, or lists with one per group. mode is "triangular"
+    (constant height), "triangular2" (each cycle half as high as the last) or "exp_range" (height scaled by
+    gamma^epoch). scale_fn replaces the mode by a function that returns the height's factor for a cycle number (from 1),
+    or for an epoch with scale_mode="iterations". cycle_momentum lowers momentum from max_momentum to base_momentum
+    while the rate rises; the optimizer must have a momentum.
     """
 
     def __init__(
@@ -163,6 +171,7 @@ class CyclicLR(_MomentumCycle):
         super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
     def _scale(self, cycle: float, epoch: float) -> float:
+        """Return the factor by which the mode, or scale_fn, changes the height of a cycle."""
         if self.scale_fn is not None:
             return self.scale_fn(cycle if self.scale_mode == "cycle" else epoch)
         if self.mode == "triangular2":
@@ -170,10 +179,14 @@ class CyclicLR(_MomentumCycle):
         return float(self.gamma**epoch) if self.mode == "exp_range" else 1.0
 
     def _height(self, epoch: float) -> float:
-        """Return the position between base and maximum: 0 at the ends of a cycle, 1 at the peak of the first."""
-        total = self.step_size_up + self.step_size_down
-        cycle, place = 1 + epoch // total, epoch % total
-        height = place / self.step_size_up if place <= self.step_size_up else (total - place) / self.step_size_down
+        """Return the position between base_lr (0) and max_lr (1)."""
+        cycle_length = self.step_size_up + self.step_size_down
+        cycle, position = 1 + epoch // cycle_length, epoch % cycle_length
+        height = (
+            position / self.step_size_up
+            if position <= self.step_size_up
+            else (cycle_length - position) / self.step_size_down
+        )
         return height * self._scale(cycle, epoch)
 
     def _rate_of(self, number: int, epoch: float) -> float:
@@ -186,13 +199,14 @@ class CyclicLR(_MomentumCycle):
 
 
 class OneCycleLR(_MomentumCycle):
-    """One-cycle policy (Smith and Topin, 2019): from max_lr / div_factor up to max_lr, then down to initial rate /
-    final_div_factor.
+    """One-cycle policy (Smith and Topin, 2019): one rise of the rate and one fall.
 
-    The cycle takes total_steps, or epochs * steps_per_epoch. max_lr and the momenta are numbers, or lists with one per
-    group. pct_start is the fraction of steps in which the rate rises; anneal_strategy is "cos" or "linear"; three_phase
-    goes down to the initial rate first, then to the final one. cycle_momentum cycles momentum inversely to the rate,
-    from max_momentum to base_momentum and back; the optimizer must have a momentum.
+    The rate rises from its initial value, max_lr / div_factor, to max_lr, then falls to initial value /
+    final_div_factor. The cycle takes total_steps, or epochs * steps_per_epoch. max_lr, base_momentum and max_momentum
+    are numbers, or lists with one per group. pct_start is the fraction of steps in which the rate rises;
+    anneal_strategy is "cos" or "linear"; three_phase inserts a symmetric fall to the initial value before the fall to
+    the final one. cycle_momentum lowers momentum from max_momentum to base_momentum while the rate rises, and raises it
+    again; the optimizer must have a momentum.
     """
 
     def __init__(
@@ -229,7 +243,9 @@ class OneCycleLR(_MomentumCycle):
         super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
     def _phases(self, first: float, top: float, last: float) -> list[tuple[float, float, float]]:
-        """Return (last step, start value, end value) of each phase."""
+        """Return (last epoch, start value, end value) of each phase of a quantity that goes from `first` to `top` to
+        `last`.
+        """
         up = self.pct_start * self.total_steps - 1
         end = float(self.total_steps - 1)
         if not self.three_phase:
@@ -237,16 +253,17 @@ class OneCycleLR(_MomentumCycle):
         return [(up, first, top), (2 * self.pct_start * self.total_steps - 2, top, first), (end, first, last)]
 
     def _value(self, epoch: float, phases: list[tuple[float, float, float]]) -> float:
+        """Interpolate a quantity at an epoch, given the result of `_phases`."""
         if epoch > self.total_steps:
             raise ArgumentError(f"OneCycleLR was made for {self.total_steps} steps, this is step {epoch}")
-        begin = 0.0
+        start = 0.0
         for end, first, last in phases:
             if epoch <= end or end == phases[-1][0]:
-                done = (epoch - begin) / (end - begin) if end != begin else 1.0
+                fraction = (epoch - start) / (end - start) if end != start else 1.0
                 if self.anneal_strategy == "linear":
-                    return first + (last - first) * done
-                return last + (first - last) / 2 * (1 + math.cos(math.pi * done))
-            begin = end
+                    return first + (last - first) * fraction
+                return last + (first - last) / 2 * (1 + math.cos(math.pi * fraction))
+            start = end
         raise AssertionError("unreachable: the last phase takes every step")
 
     def _rate_of(self, number: int, epoch: float) -> float:
@@ -260,9 +277,10 @@ class OneCycleLR(_MomentumCycle):
 
 
 class _Composite(LRScheduler):
-    """A scheduler composed of others."""
+    """Base class of schedulers composed of others."""
 
     def _take(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
+        """Initialize the instance with schedulers that all belong to `optimizer`."""
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"a schedule takes a vk.optim optimiser, found {type(optimizer).__name__}")
         for position, schedule in enumerate(schedulers):
@@ -275,9 +293,9 @@ class _Composite(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step count, the rates, and the state of each scheduler."""
-        parts = [s.state_dict() for s in self.schedulers]
+        states = [s.state_dict() for s in self.schedulers]
         return {
-            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "schedulers": parts, "rates": self.get_last_lr(),
+            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "schedulers": states, "rates": self.get_last_lr(),
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -287,17 +305,19 @@ class _Composite(LRScheduler):
             raise ArgumentError(
                 f"the state of a {type(self).__name__} lacks {', '.join(missing)}: it is another schedule's"
             )
-        parts = state_dict["schedulers"]
-        if len(parts) != len(self.schedulers):
-            raise ArgumentError(f"the state has {len(parts)} schedules, this one {len(self.schedulers)}")
-        for one, part in zip(self.schedulers, parts, strict=True):
-            one.load_state_dict(part)
+        states = state_dict["schedulers"]
+        if len(states) != len(self.schedulers):
+            raise ArgumentError(f"the state has {len(states)} schedules, this one {len(self.schedulers)}")
+        for scheduler, state in zip(self.schedulers, states, strict=True):
+            scheduler.load_state_dict(state)
         self.last_epoch, self.base_lrs = state_dict["last_epoch"], list(state_dict["base_lrs"])
         self._resume(state_dict.get("rates"))
 
 
 class SequentialLR(_Composite):
-    """Schedulers one after the other: the i-th takes over at step milestones[i - 1], which counts as its step 0."""
+    """Schedulers one after the other. Scheduler i takes over at step milestones[i - 1], which counts as its own
+    step 0.
+    """
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
         if not schedulers or len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):

@@ -1,8 +1,9 @@
 """Multi-tensor optimizer steps: on a GPU up to eight tensors are updated per launch, with their states concatenated.
 
-The parameters of a launch have gradients and the same `UpdatePlan`. The first time tensors are updated together, their states
-are moved into one allocation per kind of state; they remain separate tensors, views into it. The launch arguments of a
-set of tensors are cached and validated by identity at the next step.
+`Optimizer.step` passes the parameters that have gradients and the same `UpdatePlan`. "State" is a per-parameter tensor
+of the optimizer, such as Adam's "exp_avg". The first time that tensors are updated together, their states are moved
+into one allocation per kind of state; the states remain separate tensors, views into it. The launch arguments of a set
+of tensors (`_Batch`) are cached; at the next step they are reused if the arrays and states are still the same objects.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ States = Mapping[Tensor, dict[str, Any]]
 
 
 class UpdatePlan(NamedTuple):
-    """An update: the rule of `stdlib.optim.rules`, the names of the states it changes, its hyperparameters and
-    flags.
+    """An update of one parameter.
+
+    rule: a function of `stdlib.optim.rules`; states: the names of the states that it changes; hyperparameters and
+    flags: in the order that the rule's docstring lists them.
     """
 
     rule: Any
@@ -45,35 +48,41 @@ class UpdatePlan(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """The tensors of one launch, with their arrays and states at the time the batch was created."""
+    """The tensors of one launch: their arrays and states when the batch was created, and the launch arguments made of
+    these.
+    """
 
     arrays: list[DeviceArray]
     states: list[Tensor]
-    ready: optimizers.TensorBatch
+    launch_arguments: optimizers.TensorBatch
 
     def fits(self, parameters: Sequence[Tensor], states: list[Tensor]) -> bool:
-        """True if no array or state has been replaced since."""
+        """True if no array or state has been replaced since the batch was created."""
         return all(p._array is a for p, a in zip(parameters, self.arrays, strict=True)) and all(
-            one is other for one, other in zip(states, self.states, strict=True)
+            current is cached for current, cached in zip(states, self.states, strict=True)
         )
 
 
 class BatchCache:
-    """Cache of an optimizer's batches, keyed by parameters."""
+    """Cache of an optimizer's batches, keyed by the parameter group and the parameters."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, _Batch] = {}
+        self._batches: dict[Any, _Batch] = {}
 
     def __deepcopy__(self, _: Any) -> BatchCache:
         return BatchCache()
 
     def run(self, group: int, plan: UpdatePlan, parameters: Sequence[Tensor], state: States, negate: bool) -> None:
-        """Update all parameters. Each has a gradient and the states named by the plan."""
+        """Update all parameters of a plan. Each has a gradient and the states that the plan names.
+
+        group: the number of the parameter group; state: an optimizer's states by parameter; negate: maximize instead of
+        minimizing.
+        """
         if len(parameters) == 1 or not optimizers.prefers_multi_tensor(parameters[0].device):
             for parameter in parameters:
                 _step_one(plan, parameter, state[parameter], negate)
             return
-        alike: dict[Any, list[Tensor]] = {}
+        by_type: dict[Any, list[Tensor]] = {}
         for parameter in parameters:
             gradient = parameter.meta.grad
             assert gradient is not None
@@ -81,36 +90,42 @@ class BatchCache:
             if not is_dense(array) or array.device is not gradient.device:
                 _step_one(plan, parameter, state[parameter], negate)
             elif 0 not in array.shape:
-                kinds = tuple(state[parameter][name].dtype for name in plan.states)
-                key = (array.device, array.dtype, gradient.dtype, kinds)
-                alike.setdefault(key, []).append(parameter)
-        for tensors in alike.values():
-            for first in range(0, len(tensors), optimizers.MAX_TENSORS):
-                some = tensors[first : first + optimizers.MAX_TENSORS]
-                if sum(p.numel() for p in some) <= MAX_ELEMENTS:
-                    self._together(group, plan, some, state, negate)
+                state_types = tuple(state[parameter][name].dtype for name in plan.states)
+                key = (array.device, array.dtype, gradient.dtype, state_types)
+                by_type.setdefault(key, []).append(parameter)
+        for tensors in by_type.values():
+            for start in range(0, len(tensors), optimizers.MAX_TENSORS):
+                chunk = tensors[start : start + optimizers.MAX_TENSORS]
+                if sum(p.numel() for p in chunk) <= MAX_ELEMENTS:
+                    self._update_together(group, plan, chunk, state, negate)
                     continue
-                for parameter in some:
+                for parameter in chunk:
                     _step_one(plan, parameter, state[parameter], negate)
 
-    def _together(self, group: int, plan: UpdatePlan, parameters: list[Tensor], state: States, negate: bool) -> None:
-        first: Any = parameters[0].meta.grad
-        key = (group, plan.states, first.dtype, *map(id, parameters))
+    def _update_together(
+        self, group: int, plan: UpdatePlan, parameters: list[Tensor], state: States, negate: bool
+    ) -> None:
+        """Update parameters in one launch, with the cached batch if it still fits."""
+        first_gradient: Any = parameters[0].meta.grad
+        key = (group, plan.states, first_gradient.dtype, *map(id, parameters))
         states = [state[p][name] for p in parameters for name in plan.states]
-        batch = self._known.get(key)
+        batch = self._batches.get(key)
         if batch is None or not batch.fits(parameters, states):
-            if len(self._known) > 1000:  # bounds the cache if sets of tensors keep changing
-                self._known.clear()
-            batch = self._known[key] = _make_batch(plan, parameters, state, first.dtype)
+            if len(self._batches) > 1000:  # bounds the cache if sets of tensors keep changing
+                self._batches.clear()
+            batch = self._batches[key] = _make_batch(plan, parameters, state, first_gradient.dtype)
         gradients = []
         for parameter in parameters:
             gradient: Any = parameter.meta.grad
             array = gradient._array
             gradients.append(flattened(array if is_dense(array) else contiguous(gradient)._array))
-        optimizers.step_tensors(plan.rule, batch.ready, gradients, plan.hyperparameters, plan.flags, negate=negate)
+        optimizers.step_tensors(
+            plan.rule, batch.launch_arguments, gradients, plan.hyperparameters, plan.flags, negate=negate
+        )
 
 
 def _step_one(plan: UpdatePlan, parameter: Tensor, state: dict[str, Any], negate: bool) -> None:
+    """Update one parameter in its own launch."""
     gradient = parameter.meta.grad
     assert gradient is not None
     arrays = [state[name]._array for name in plan.states]
@@ -119,21 +134,21 @@ def _step_one(plan: UpdatePlan, parameter: Tensor, state: dict[str, Any], negate
     )
 
 
-def _make_batch(plan: UpdatePlan, parameters: list[Tensor], state: States, gradient: DType) -> _Batch:
-    """Return a batch whose states of each kind share one allocation."""
+def _make_batch(plan: UpdatePlan, parameters: list[Tensor], state: States, gradient_dtype: DType) -> _Batch:
+    """Return a batch. Moves the states of each kind into one allocation, unless they share one already."""
     sizes = [p.numel() for p in parameters]
-    places: list[int] | None = None
+    common_offsets: list[int] | None = None
     combined = []
     for name in plan.states:
-        own = [state[p][name] for p in parameters]
-        offsets = _shared_offsets(own)
-        if offsets is None or (places is not None and offsets != places):
-            return _make_batch_moving_states(plan, parameters, state, sizes, gradient)
-        places = offsets
-        array = own[0]._array
-        size = max(at + n for at, n in zip(offsets, sizes, strict=True))
+        kind_states = [state[p][name] for p in parameters]
+        offsets = _shared_offsets(kind_states)
+        if offsets is None or (common_offsets is not None and offsets != common_offsets):
+            return _make_batch_moving_states(plan, parameters, state, sizes, gradient_dtype)
+        common_offsets = offsets
+        array = kind_states[0]._array
+        size = max(offset + count for offset, count in zip(offsets, sizes, strict=True))
         combined.append(DeviceArray(array.buffer, 0, array.dtype, (size,), (1,)))
-    return _batch(plan, parameters, state, sizes, places or [0] * len(sizes), combined, gradient)
+    return _batch(plan, parameters, state, sizes, common_offsets or [0] * len(sizes), combined, gradient_dtype)
 
 
 def _shared_offsets(states: Sequence[Tensor]) -> list[int] | None:
@@ -145,7 +160,7 @@ def _shared_offsets(states: Sequence[Tensor]) -> list[int] | None:
 
 
 def _make_batch_moving_states(
-    plan: UpdatePlan, parameters: list[Tensor], state: States, sizes: list[int], gradient: DType
+    plan: UpdatePlan, parameters: list[Tensor], state: States, sizes: list[int], gradient_dtype: DType
 ) -> _Batch:
     """Return a batch after moving the states into new allocations."""
     if is_capturing(parameters[0].device):
@@ -156,19 +171,22 @@ def _make_batch_moving_states(
     starts = _start_offsets(sizes)
     combined = []
     for name in plan.states:
-        own = [state[p][name] for p in parameters]
-        whole = creation.empty(sum(sizes), dtype=own[0].dtype, device=own[0].device)._array
-        combined.append(whole)
-        for parameter, old, start in zip(parameters, own, starts, strict=True):
+        kind_states = [state[p][name] for p in parameters]
+        allocation = creation.empty(sum(sizes), dtype=kind_states[0].dtype, device=kind_states[0].device)._array
+        combined.append(allocation)
+        for parameter, state_tensor, start in zip(parameters, kind_states, starts, strict=True):
             shape = parameter.shape
-            place = start * whole.dtype.itemsize
-            view = Tensor(DeviceArray(whole.buffer, place, whole.dtype, shape, contiguous_strides(shape)))
-            view.copy_(old)
+            byte_offset = start * allocation.dtype.itemsize
+            view = Tensor(
+                DeviceArray(allocation.buffer, byte_offset, allocation.dtype, shape, contiguous_strides(shape))
+            )
+            view.copy_(state_tensor)
             state[parameter][name] = view
-    return _batch(plan, parameters, state, sizes, starts, combined, gradient)
+    return _batch(plan, parameters, state, sizes, starts, combined, gradient_dtype)
 
 
 def _start_offsets(sizes: Sequence[int]) -> list[int]:
+    """Return the index of each tensor's first element in the concatenation of all."""
     return [0, *(int(n) for n in np.cumsum(sizes[:-1]))]
 
 
@@ -177,15 +195,21 @@ def _batch(
     parameters: list[Tensor],
     state: States,
     sizes: list[int],
-    places: list[int],
+    state_offsets: list[int],
     combined: list[DeviceArray],
-    gradient: DType,
+    gradient_dtype: DType,
 ) -> _Batch:
+    """Return a batch with the launch arguments of `step_tensors`.
+
+    sizes: element counts of the parameters; state_offsets: element offset of each parameter's states in their
+    allocations; combined: one array per kind of state, the whole allocation; gradient_dtype: type of the gradients.
+    """
+    # first index of each tensor's elements among all, and offset of its states
     table = np.zeros((2, optimizers.MAX_TENSORS), np.int32)
-    table[0, : len(sizes)], table[1, : len(sizes)] = _start_offsets(sizes), places
-    on = creation.upload(table, dtypes.i32, parameters[0].device)._array
+    table[0, : len(sizes)], table[1, : len(sizes)] = _start_offsets(sizes), state_offsets
+    device_table = creation.upload(table, dtypes.i32, parameters[0].device)._array
     arrays = tuple(flattened(p._array) for p in parameters)
-    unused = optimizers.placeholder_arrays(arrays, gradient, combined)
-    ready = optimizers.TensorBatch(arrays, tuple(combined), on, sum(sizes), unused)
+    placeholders = optimizers.placeholder_arrays(arrays, gradient_dtype, combined)
+    launch_arguments = optimizers.TensorBatch(arrays, tuple(combined), device_table, sum(sizes), placeholders)
     states = [state[p][name] for p in parameters for name in plan.states]
-    return _Batch([p._array for p in parameters], states, ready)
+    return _Batch([p._array for p in parameters], states, launch_arguments)

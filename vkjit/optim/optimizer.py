@@ -1,7 +1,8 @@
 """Base class of optimizers: parameter groups, per-parameter state, steps, saving and loading.
 
 `step` updates parameters in place; on a GPU it updates as many tensors as possible in one launch, elsewhere one per
-launch. Step counts are kept on the host, so nothing waits for the device.
+launch (`multi_tensor`). Step counts are kept on the host, so nothing waits for the device. In the formulas of
+subclasses, p is a parameter and g its gradient.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from .multi_tensor import BatchCache, UpdatePlan
 __all__ = ["Group", "Optimizer"]
 
 Group = dict[str, Any]
-_NOTES = ("name", "initial_lr")
-"""Entries of groups besides the options: a name, and the initial rate of schedulers."""
+_EXTRA_KEYS = ("name", "initial_lr")
+"""Keys that a group may have besides the options: a name, and the initial learning rate, set by schedulers."""
 
 
 class Optimizer:
-    """Base class of optimizers. Subclasses implement `_plan(parameter, state, group)`, the update of one tensor.
+    """Base class of optimizers. Subclasses implement `_plan(parameter, state, group)`, which returns the update of one
+    tensor.
 
     params contains tensors, dictionaries {"params": tensors, option: value...} with their own options, or (name,
     tensor) pairs. `param_groups` is the list of groups; its options (`lr`...) may be changed between steps. Set
@@ -45,12 +47,15 @@ class Optimizer:
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._batches = BatchCache()
         self._captured: tuple[UpdatePlan, list[tuple[Tensor, Group]]] | None = None
-        self._ahead: dict[Tensor, dict[str, Any]] | None = None
-        """From a captured step until its first replay: the host values of the states before it."""
-        given = list(params)
-        if not given:
+        self._uncounted: dict[Tensor, dict[str, Any]] | None = None
+        """Host values (step counts) of the states before a captured step, until the first `advance`.
+
+        The capture has counted a step that hasn't run; `advance` restores these values and counts again.
+        """
+        entries = list(params)
+        if not entries:
             raise ArgumentError("an optimiser needs at least one parameter, found none")
-        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+        for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
             self.add_param_group(group)
 
     def add_param_group(self, group: Group) -> None:
@@ -58,7 +63,7 @@ class Optimizer:
         params = group.get("params")
         tensors = [params] if isinstance(params, Tensor) else list(params or ())
         tensors = [item[1] if isinstance(item, tuple) and len(item) == 2 else item for item in tensors]
-        seen = {id(p) for g in self.param_groups for p in g["params"]}
+        known_ids = {id(p) for g in self.param_groups for p in g["params"]}
         for position, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"parameter {position} is a {type(tensor).__name__}, expected a tensor")
@@ -66,13 +71,13 @@ class Optimizer:
                 raise ArgumentError(
                     f"parameter {position} (shape {tensor.shape}) is the result of an operation, expected a leaf"
                 )
-            if id(tensor) in seen:
+            if id(tensor) in known_ids:
                 raise ArgumentError(f"parameter {position} (shape {tensor.shape}) appears more than once")
-            seen.add(id(tensor))
-        unknown = sorted(set(group) - set(self.defaults) - {"params", *_NOTES})
+            known_ids.add(id(tensor))
+        unknown = sorted(set(group) - set(self.defaults) - {"params", *_EXTRA_KEYS})
         if unknown:
             raise ArgumentError(
-                f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join((*self.defaults, *_NOTES))}"
+                f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join((*self.defaults, *_EXTRA_KEYS))}"
             )
         options = {**self.defaults, **group, "params": tensors}
         self._check(options)
@@ -126,7 +131,7 @@ class Optimizer:
         return loss
 
     def _capture_step(self) -> None:
-        """Record a step instead of running it; on failure, restore the states."""
+        """Take a step inside a capture, where kernels are recorded instead of run. If it fails, restore the states."""
         before = {p: dict(state) for p, state in self.state.items()}
         captured: list[tuple[UpdatePlan, list[tuple[Tensor, Group]]]] = []
         try:
@@ -141,9 +146,10 @@ class Optimizer:
             self.state.clear()
             self.state.update(before)
             raise
-        self._ahead = {p: _host_values(state) for p, state in before.items()}  # already counted, but not run yet
+        self._uncounted = {p: _host_values(state) for p, state in before.items()}
 
     def _keep_captured(self, plans: Sequence[tuple[UpdatePlan, list[tuple[Tensor, Group]]]]) -> None:
+        """Store the captured step's plan and parameters for `advance`. Raises ArgumentError if it has several plans."""
         if len({plan for plan, _ in plans}) != 1:
             raise ArgumentError(
                 f"this step has {len(plans)} different sets of numbers, expected one: parameters of a captured step are in groups "
@@ -152,10 +158,10 @@ class Optimizer:
         self._captured = plans[0][0], [pair for _, pairs in plans for pair in pairs]
 
     def advance(self, graph: Any) -> dict[str, Any]:
-        """Count the step that the next replay of the captured one takes, and return its hyperparameters.
+        """Count one step and return its hyperparameters for a replay: `graph.replay(**optimizer.advance(graph))`.
 
-        Use it as `graph.replay(**optimizer.advance(graph))`. The values follow `lr` and the other options of the
-        groups.
+        Call it once per replay of a graph with a captured step. The values follow the current options of the groups,
+        such as `lr`.
 
         Raises ArgumentError without a captured step, or if the step's rule, states or flags have changed since the
         capture.
@@ -163,21 +169,22 @@ class Optimizer:
         if self._captured is None:
             raise ArgumentError("advance() without a captured step: call step() inside vk.capture() first")
         plan, pairs = self._captured
-        if self._ahead is not None:  # recounted below with the current options
+        if self._uncounted is not None:  # recounted below with the current options
             for parameter, _ in pairs:
-                self.state[parameter].update(self._ahead.get(parameter, {}))
-            self._ahead = None
-        now = {self._plan(parameter, self.state[parameter], group) for parameter, group in pairs}
-        if len(now) != 1 or any((p.rule, p.states, p.flags) != (plan.rule, plan.states, plan.flags) for p in now):
+                self.state[parameter].update(self._uncounted.get(parameter, {}))
+            self._uncounted = None
+        plans = {self._plan(parameter, self.state[parameter], group) for parameter, group in pairs}
+        if len(plans) != 1 or any((p.rule, p.states, p.flags) != (plan.rule, plan.states, plan.flags) for p in plans):
             raise ArgumentError("the step is another one than was captured, in its options or state: capture again")
-        (plan,) = now
-        places = [
+        (plan,) = plans
+        # the graph names hyperparameter i of the kernels step_one and step_many "step_one.n<i>" and "step_many.n<i>"
+        suffixes = [
             (name, name.rpartition(".n")) for name in graph.arguments if name.startswith(("step_one.", "step_many."))
         ]
         return {
-            name: plan.hyperparameters[int(place)]
-            for name, (_, separator, place) in places
-            if separator and place.isdecimal() and int(place) < len(plan.hyperparameters)
+            name: plan.hyperparameters[int(index)]
+            for name, (_, separator, index) in suffixes
+            if separator and index.isdecimal() and int(index) < len(plan.hyperparameters)
         }
 
     def _plans(self, group: Group) -> dict[UpdatePlan, list[Tensor]]:
@@ -207,17 +214,19 @@ class Optimizer:
                 parameter.bump_version()
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
-        """Return the update of a tensor. Counts the step in `state`, and initializes `state` on the first one."""
+        """Return the update of a tensor. Counts the step in `state`, which is initialized if it is empty."""
         raise NotImplementedError(f"{type(self).__name__} has no _plan()")
 
     def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
-        """Hook called after the tensors of a plan have been updated."""
+        """Hook for subclasses, called after the tensors of a plan have been updated."""
 
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"state": by parameter index, "param_groups": options and indices}, in PyTorch's format. Tensors are
-        not copied.
+        """Return {"state": values by parameter index, "param_groups": options and parameter indices}, in PyTorch's
+        format.
+
+        Tensors are not copied.
         """
         numbers = self._numbers()
         return {
@@ -228,6 +237,7 @@ class Optimizer:
         }
 
     def _numbers(self) -> dict[int, int]:
+        """Return the index of each parameter, by id, in the order of the groups."""
         return {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -270,11 +280,11 @@ class Optimizer:
 def _check_states(
     plans: Mapping[UpdatePlan, Sequence[Tensor]], state: Mapping[Tensor, Any], before: Mapping[Tensor, Any]
 ) -> None:
-    """Raise ArgumentError if states were just created: in a capture, each replay would create them again."""
+    """Raise ArgumentError if this step has created states: in a capture, each replay would create them again."""
     for plan, parameters in plans.items():
         for parameter in parameters:
-            had = before.get(parameter, {})
-            if any(state[parameter][name] is not had.get(name) for name in plan.states):
+            previous = before.get(parameter, {})
+            if any(state[parameter][name] is not previous.get(name) for name in plan.states):
                 raise ArgumentError(
                     "this step would make the optimiser's state inside the captured graph, where each replay makes it anew: take "
                     "an ordinary step before the captured one"
@@ -298,6 +308,7 @@ def _host_values(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_groups(saved: Any, own: Sequence[Group]) -> None:
+    """Raise ArgumentError if saved groups differ from an optimizer's in number or in their numbers of parameters."""
     if len(saved) != len(own):
         raise ArgumentError(f"the state has {len(saved)} parameter groups, the optimiser has {len(own)}")
     for number, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
@@ -314,10 +325,10 @@ def _loaded(value: Any, name: str, number: int, parameter: Tensor) -> Any:
         return int(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    found = tuple(value.shape)
-    if found not in ((), parameter.shape):
+    value_shape = tuple(value.shape)
+    if value_shape not in ((), parameter.shape):
         raise ArgumentError(
-            f"{name} of parameter {number} has shape {found}, expected the parameter's {parameter.shape}"
+            f"{name} of parameter {number} has shape {value_shape}, expected the parameter's {parameter.shape}"
         )
     if isinstance(value, Tensor):
         return value.detach().to(device=parameter.device, copy=True)

@@ -45,5 +45,5 @@ class RMSprop(Optimizer):
         used = names if flags[1] else names[: 1 + flags[0]]  # the kernel takes them in this order
         count_step(parameter, state, used)
         alpha = group["alpha"]
-        numbers = (group["lr"], alpha, 1 - alpha, group["eps"], group["weight_decay"], group["momentum"])
-        return UpdatePlan(rules.rmsprop, used, numbers, flags)
+        hyperparameters = (group["lr"], alpha, 1 - alpha, group["eps"], group["weight_decay"], group["momentum"])
+        return UpdatePlan(rules.rmsprop, used, hyperparameters, flags)

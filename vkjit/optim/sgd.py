@@ -45,12 +45,12 @@ class SGD(Optimizer):
             raise ArgumentError("SGD: nesterov=True needs momentum above 0 and dampening of 0")
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
-        first = False
+        is_first_step = False
         names: tuple[str, ...] = ()
         if group["momentum"]:
             names = ("momentum_buffer",)
-            first = state.get("momentum_buffer") is None
-            if first:
+            is_first_step = state.get("momentum_buffer") is None
+            if is_first_step:
                 state["momentum_buffer"] = creation.zeros_like(parameter)
-        numbers = (group["lr"], group["momentum"], 1 - group["dampening"], group["weight_decay"])
-        return UpdatePlan(rules.sgd, names, numbers, (bool(names), first, group["nesterov"]))
+        hyperparameters = (group["lr"], group["momentum"], 1 - group["dampening"], group["weight_decay"])
+        return UpdatePlan(rules.sgd, names, hyperparameters, (bool(names), is_first_step, group["nesterov"]))

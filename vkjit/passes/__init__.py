@@ -1,6 +1,7 @@
 """Passes over the IR: checks, and transformations that preserve a module's semantics. `pipeline` defines their order.
 
-A pass is a frozen dataclass whose fields are its options. Its module's docstring shows the IR before and after it.
+A pass is a frozen dataclass whose fields are its options. The docstring of its module shows the IR before and after the
+pass. The forms "high", "normal" and "primitive" that the docstrings mention are defined in `ir.verify`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""The pass pipeline, from the front end's IR to the form that emitters take.
+"""The pass pipeline: the order of the passes from the front end's output to the input of the code generators.
 
-Takes a module in high form (see `ir.verify` for the forms) and the device's capabilities. Produces the primitive form:
-a single kernel with everything inlined, one `return`, linear arrays, and only operations that have an instruction.
+The compilation driver calls `run` with a module in the form "high" (see `ir.verify` for the forms) and the device's
+capabilities. For Vulkan devices, the result has the form "primitive": a single kernel with everything inlined, one
+`return`, linear arrays, and only operations that have a SPIR-V instruction. For LLVM, the result has the form "normal".
+The interpreter runs the form "high", after the passes that check it; with the sanitizer, it runs the inlined and
+instrumented kernel, in the form "normal".
 
-Optimization levels: 0 only lowers, 1 also simplifies once, 2 optimizes, and simplifies before and after the lowering.
-The interpreter runs the high form after the checks; with the sanitizer, it runs the inlined, instrumented form.
-VKJIT_VERIFY=1 verifies the module before the first and after each group of passes.
+Optimization level 0 only lowers the module. Level 1 also simplifies it once before, and once after, the lowering of
+arithmetic. Level 2 runs all optimizations.
+
+VKJIT_VERIFY=1 verifies the module before the first group of passes and after each group.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from .lowering.lower_atomics import LowerAtomics
 from .lowering.lower_bf16 import LowerBf16
 from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
-from .sanitizer import MarkPromises, Sanitize
+from .sanitizer import MarkUniformAssumptions, Sanitize
 from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .transforms.barrier_elimination import RemoveBarriers
@@ -56,7 +60,7 @@ from .workarounds.hide_zeros import HideZeros
 __all__ = ["LLVM_FLOATS", "AfterPass", "native_functions", "passes_for", "run"]
 
 AfterPass = Callable[[str, Module], None]
-"""after_pass(name of the pass, module after it): a callback for `inspect` that must not change the module."""
+"""after_pass(name of the pass, module after it): a callback that must not change the module."""
 
 LLVM_FLOATS: frozenset[OpName] = frozenset({"min", "max", "copysign", "isfinite"})
 """Float operations that LLVM implements and SPIR-V doesn't."""
@@ -65,61 +69,74 @@ _ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
 """Kinds of devices that run a workgroup on a single thread."""
 
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
+"""Passes that remove redundant operations."""
 
 
 def native_functions(caps: DeviceCaps) -> frozenset[OpName]:
-    """Return the f32 functions that the back end provides with at least the accuracy of the expansions."""
+    """Return the mathematical f32 functions that the back end computes at least as accurately as `lower_math`'s
+    expansions.
+    """
     return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 
 
 def _unroll(caps: DeviceCaps) -> Unroll:
     """Return the unrolling pass for a device.
 
-    Software drivers compile long code slowly. LLVM unrolls by itself, so for it only loops over local arrays are
-    unrolled, which enables other passes.
+    Software drivers (kind "cpu") compile long code slowly, so the limits are lower for them. LLVM unrolls loops by
+    itself; only loops over local arrays are unrolled for it, so that `sroa` can replace these arrays by values.
     """
     budgets = {"cpu": (48, 128, 8), "llvm-cpu": (0, 128, 8)}.get(caps.kind)
     return Unroll(*budgets) if budgets else Unroll()
 
 
 def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False) -> list[tuple[str, Sequence[Pass]]]:
-    """Return the passes in order, as (form, passes) pairs: groups of passes, and the IR form that each produces."""
-    if "unfolded_constants" in caps.quirks:
+    """Return the passes in order, in groups: pairs of the IR form that a group produces, and its passes.
+
+    `sanitized` is True for a kernel with sanitizer checks.
+    """
+    if "unfolded_constants" in caps.quirks:  # the driver may crash on code that computes a lot with constants
         opt_level = max(opt_level, 1)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
-    full = opt_level >= 2
-    twice = (*_SIMPLIFY, LICM(), CSE()) if full else ()
-    high: list[Pass] = [CheckUniformity(), CheckWritten(), CheckMatrices(caps.matrices, caps.kind == "interpreter")]
+    optimizing = opt_level >= 2
+    simplify_and_hoist = (*_SIMPLIFY, LICM(), CSE()) if optimizing else ()
+    check_source: list[Pass] = [
+        CheckUniformity(),
+        CheckWritten(),
+        CheckMatrices(caps.matrices, caps.kind == "interpreter"),
+    ]
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
     tiles = LowerTiles(options_for(caps), caps)
-    flat, bounds = (LowerExits(), Inline()), (Bounds(full),)
-    checked = (*flat, *bounds) if sanitized else (*bounds, *flat)  # `bounds` can't version loops that contain calls
-    level = (MarkPromises(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
-    if caps.kind == "interpreter":  # it checks assumptions by itself
-        return [("high", high), *([("normal", level)] if sanitized else [])]
+    inlining, bounds_checks = (LowerExits(), Inline()), (Bounds(optimizing),)
+    # the sanitizer needs no versioned loops; otherwise bounds checks come first, as they can't version loops with calls
+    checked = (*inlining, *bounds_checks) if sanitized else (*bounds_checks, *inlining)
+    to_normal = (MarkUniformAssumptions(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
+    if caps.kind == "interpreter":  # it needs no lowering, and checks assumptions itself
+        return [("high", check_source), *([("normal", to_normal)] if sanitized else [])]
     functions = native_functions(caps)
-    native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
+    native_floats, final_form = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
-    fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
-    reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # LLVM does it by itself
+    multiply_add = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
+    strength_reduction = StrengthReduction(optimizing and caps.kind != "llvm-cpu")  # LLVM does it by itself
     widen = WidenAccess("scalar_loads" in caps.quirks)
-    hide = (
+    workarounds = (
         HideZeros("literal_float_zero" in caps.quirks),
         HideParity("parity_products" in caps.quirks),
         HideF16Rounding("unrounded_halves" in caps.quirks),
         CarryBoolsAsWords("carried_truths" in caps.quirks),
     )
-    arithmetic = LowerArithmetic(native, caps.kind in ("cpu", "llvm-cpu"), "far_whole_numbers" not in caps.quirks)
+    arithmetic = LowerArithmetic(
+        native_floats, caps.kind in ("cpu", "llvm-cpu"), "far_whole_numbers" not in caps.quirks
+    )
     return [
-        ("high", [*high, CheckUniformAssumptions()]),
-        ("normal", level),
+        ("high", [*check_source, CheckUniformAssumptions()]),
+        ("normal", to_normal),
         ("normal", simplify),
-        ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
+        ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if optimizing else []),
         ("normal", [LowerAccess(), PoisonShared()]),
-        ("normal", [NarrowIndex(), *twice, DeadStores(), fuse, widen] if full else []),
+        ("normal", [NarrowIndex(), *simplify_and_hoist, DeadStores(), multiply_add, widen] if optimizing else []),
         ("normal", [DropAssumptions()]),
         (
-            last,
+            final_form,
             [
                 LowerAtomics(caps.features),
                 LowerBf16(),
@@ -128,7 +145,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
                 guard,
             ],
         ),
-        (last, [*(twice or simplify), reduce, *hide]),
+        (final_form, [*(simplify_and_hoist or simplify), strength_reduction, *workarounds]),
     ]
 
 

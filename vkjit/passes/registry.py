@@ -1,4 +1,4 @@
-"""Passes by name, for tools and tests that run some of them, or whole pipelines, outside of a compilation."""
+"""Registry of passes by name, for tools and tests that run single passes or pipelines outside of a compilation."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ PLAIN_DEVICE = DeviceCaps(
     dtypes=frozenset({"bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64"}),
     features=frozenset(),
 )
+"""A generic device without optional features, for passes and pipelines whose options depend on the device."""
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
@@ -95,16 +96,17 @@ PASSES: dict[str, Callable[[], Pass]] = {
     WidenAccess.name: WidenAccess,
     CheckUniformity.name: CheckUniformity,
 }
-"""Passes by name, with options for `PLAIN_DEVICE`."""
+"""Maps the name of a pass to a function that creates it, with options for `PLAIN_DEVICE`."""
 
 PIPELINES = {"pipeline": 2, "pipeline0": 0, "pipeline1": 1, "pipeline2": 2}
-"""Pipelines by name, with their optimization levels."""
+"""Maps the name of a whole pipeline to its optimization level."""
 
 
 def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Module], None] | None = None) -> Module:
-    """Run passes by name; `pipeline`, `pipeline0`, `pipeline1` and `pipeline2` are whole pipelines.
+    """Run passes or whole pipelines by name, in order, and return the resulting module.
 
-    `after` is called after each with its name and the resulting module. Raises VkjitError for unknown names.
+    `names` are keys of `PASSES` and `PIPELINES`. `after` is called after each, with its name and the resulting module.
+    Raises VkjitError for unknown names.
     """
     for name in names:
         if name in PIPELINES:

@@ -1,8 +1,10 @@
-"""Launch sanitized kernels: allocate shadow memory before the launch, decode reports after it.
+"""Launch sanitized kernels: allocate shadow memory before the launch, decode the kernel's reports after it.
 
-The plan's artifact has a `SanitizerPlan` in its `info`. Launches are synchronous; reports are appended to a list or
-raised as `SanitizerError`. The user's arrays end up as after a launch without the sanitizer, except that out-of-bounds
-accesses are not performed.
+The artifact of a sanitized kernel has a `SanitizerPlan` in its `info`, which lists the hidden arguments.
+`vkjit.passes.sanitizer.layout` describes their formats: records, shadow cells and shadow words.
+
+Launches are synchronous. Reports are appended to a list or raised as `SanitizerError`. Afterwards, the user's arrays
+have the same contents as after a launch without the sanitizer, except that out-of-bounds accesses are not performed.
 """
 
 from __future__ import annotations
@@ -53,17 +55,22 @@ _KINDS = {
     "loops": "loop_limit",
     "race": "race_global",
 }
+"""Maps the kind of a report site to the kind of its reports. For shared arrays, "race" becomes "race_shared"."""
 
 
 def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: list[SanitizerReport] | None) -> None:
-    """Launch, wait, and decode the reports. Append them to `reports_out` if it is given, else raise them as `SanitizerError`."""
+    """Launch a sanitized kernel, wait for it, and decode its reports.
+
+    `values` are the arguments. Appends the reports to `reports_out` if it is given; otherwise raises SanitizerError if
+    there are any.
+    """
     artifact, device = plan.artifact, plan.device
     expected: SanitizerPlan = artifact.info["sanitizer"]
     if 0 in groups:
         return
     shadows = _Shadows.of(expected, artifact, device, groups, values)
     reports: list[SanitizerReport] = []
-    canaries = Redzones(expected.stores, values) if "outside" in expected.checks else None
+    redzones = Redzones(expected.stores, values) if "outside" in expected.checks else None
     try:
         plan.launch(groups, [*values, *shadows.arguments])
         try:
@@ -71,8 +78,8 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: l
         except LoopLimitError as error:
             reports.append(report_of("loop_limit", error.loc, error.message, artifact.name))
         records = shadows.records()
-        if canaries is not None:
-            reports += canaries.reports(artifact.name)
+        if redzones is not None:
+            reports += redzones.reports(artifact.name)
     finally:
         shadows.close()
     reports += _reports(expected, artifact, groups, records, values)
@@ -84,7 +91,10 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: l
 
 @dataclass(slots=True)
 class _Shadows:
-    """The hidden arguments of one launch and their buffers."""
+    """The hidden arguments of one launch, and the buffers of those that are memory, by role (see `Hidden`).
+
+    `record_count` is the number of records, at least 1.
+    """
 
     device: Device
     arguments: list[Any]
@@ -95,7 +105,7 @@ class _Shadows:
     def of(
         cls, expected: SanitizerPlan, artifact: KernelArtifact, device: Device, groups: Grid, values: Sequence[Any]
     ) -> _Shadows:
-        """Allocate zero-filled shadow buffers."""
+        """Allocate the buffers, filled with zeros, and make the hidden arguments."""
         cells = _Cells.of(expected, groups, values)
         count = max(len(artifact.sites), 1)
         workgroups = math.prod(groups)
@@ -120,6 +130,7 @@ class _Shadows:
         return shadows
 
     def _argument(self, hidden: Hidden, cells: _Cells) -> Any:
+        """Return the argument for a hidden parameter."""
         if hidden.role == "cells":
             return np.int64(cells.total)
         if hidden.role == "shared":
@@ -141,7 +152,7 @@ class _Shadows:
         return DeviceArray(buffer, 0, dtype, (buffer.nbytes // dtype.itemsize,), (1,))
 
     def records(self) -> npt.NDArray[np.uint32]:
-        """Return one row per report site; no rows if the kernel can't report."""
+        """Return the records, one row per report site; no rows if the kernel has no report sites."""
         if "records" not in self.buffers:
             return np.zeros((0, RECORD_WORDS), np.uint32)
         raw = np.empty(4 * RECORD_WORDS * self.record_count, dtype=np.uint8)
@@ -154,6 +165,7 @@ class _Shadows:
 
 
 def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: int, nbytes: int) -> None:
+    """Raise ArgumentError if the launch needs too much shadow memory, or has too many workgroups for shadow words."""
     if nbytes > MAX_SHADOW_BYTES:
         raise ArgumentError(
             f"{artifact.name}: the sanitizer needs {nbytes >> 20} MiB of shadow memory for this launch, more than "
@@ -168,7 +180,13 @@ def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The numbering of shadow cells: global arrays first, by memory range, then the shared arrays of each workgroup."""
+    """The numbering of shadow cells: those of global arrays in order of address, then those of each workgroup's shared
+    arrays.
+
+    By argument number, `bases` has the cell of an array's first element, and `scales` the cells per element. `shared`
+    is the first cell of shared arrays, `per_group` the cells of one workgroup's shared arrays. `votes` is the number of
+    votes per workgroup, `total` the number of cells.
+    """
 
     bases: dict[int, int]
     scales: dict[int, int]
@@ -179,30 +197,30 @@ class _Cells:
 
     @classmethod
     def of(cls, expected: SanitizerPlan, groups: Grid, values: Sequence[Any]) -> _Cells:
-        """Number the cells. Overlapping arrays share cells of the size of their smallest element type."""
+        """Number the cells. Overlapping arrays share cells of the size of the smallest of their element types."""
         arrays = {arg: values[arg] for arg in expected.tracked}
         ranges = {arg: byte_range(array) for arg, array in arrays.items() if 0 not in array.shape}
-        bases, scales, total = dict.fromkeys(arrays, 0), dict.fromkeys(arrays, 1), 0
-        for low, high, members in _stretches(ranges):
-            item = min(arrays[arg].dtype.storage.itemsize for arg in members)
+        bases, scales, total_global = dict.fromkeys(arrays, 0), dict.fromkeys(arrays, 1), 0
+        for low, high, members in _merged_ranges(ranges):
+            cell_bytes = min(arrays[arg].dtype.storage.itemsize for arg in members)
             for arg in members:
-                bases[arg] = total + (arrays[arg].address - low) // item
-                scales[arg] = arrays[arg].dtype.storage.itemsize // item
-            total += -(-(high - low) // item)
-        everything = total + expected.shared_cells * math.prod(groups)
-        return cls(bases, scales, total, expected.shared_cells, expected.votes, everything)
+                bases[arg] = total_global + (arrays[arg].address - low) // cell_bytes
+                scales[arg] = arrays[arg].dtype.storage.itemsize // cell_bytes
+            total_global += -(-(high - low) // cell_bytes)
+        total_cells = total_global + expected.shared_cells * math.prod(groups)
+        return cls(bases, scales, total_global, expected.shared_cells, expected.votes, total_cells)
 
 
-def _stretches(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
-    """Return (low, high, arrays) for each memory range covered by arrays; overlapping arrays form one range."""
-    stretches: list[tuple[int, int, list[int]]] = []
+def _merged_ranges(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
+    """Merge the address ranges [low, high) of arrays that overlap. Return (low, high, argument numbers) of each."""
+    merged: list[tuple[int, int, list[int]]] = []
     for arg, (low, high) in sorted(ranges.items(), key=lambda item: item[1]):
-        if stretches and low < stretches[-1][1]:
-            start, end, members = stretches[-1]
-            stretches[-1] = (start, max(end, high), [*members, arg])
+        if merged and low < merged[-1][1]:
+            start, end, members = merged[-1]
+            merged[-1] = (start, max(end, high), [*members, arg])
         else:
-            stretches.append((low, high, [arg]))
-    return stretches
+            merged.append((low, high, [arg]))
+    return merged
 
 
 # -- decoding
@@ -215,7 +233,7 @@ def _reports(
     records: npt.NDArray[np.uint32],
     arguments: Sequence[Any],
 ) -> list[SanitizerReport]:
-    """Return the reports in source order, one per kind and set of source locations."""
+    """Decode the records and return the reports in source order, one per kind and set of source locations."""
     if not records[:, 0].any():
         return []
     reports: dict[tuple[Any, ...], SanitizerReport] = {}
@@ -238,20 +256,21 @@ def _report(
     values: tuple[Any, ...],
     words: npt.NDArray[np.uint32],
 ) -> SanitizerReport:
-    local = _local_size(artifact)
-    where = _invocation(int(words[0]) - 1, int(words[1]), groups, local)
+    """Return the report for a record with the words `words`; `values` are its decoded values."""
+    local_size = _local_size(artifact)
+    invocation = _invocation(int(words[0]) - 1, int(words[1]), groups, local_size)
     kind, other = _KINDS[site.kind], None
-    if site.kind == "race":
-        other = _other_side(expected, int(values[-1]), groups, local)
+    if site.kind == "race":  # the last value is the shadow word of the other access
+        other = _other_side(expected, int(values[-1]), groups, local_size)
         values = values[:-1]
         kind = "race_shared" if site.message.startswith("shared") else "race_global"
     text = site.message.format(*values).removeprefix("shared ").removeprefix("global ")
-    return report_of(kind, site.loc, text, artifact.name, where, values, other)
+    return report_of(kind, site.loc, text, artifact.name, invocation, values, other)
 
 
 def _local_size(artifact: KernelArtifact) -> Triple:
-    """Return the workgroup size of the source kernel; the code may be emitted for a flattened, one-dimensional
-    workgroup.
+    """Return the workgroup size that the kernel was written for. The code may have been emitted for a one-dimensional
+    workgroup of as many invocations.
     """
     size: Triple = artifact.info["sanitizer"].local_size
     return size
@@ -260,7 +279,9 @@ def _local_size(artifact: KernelArtifact) -> Triple:
 def _values(
     kinds: tuple[str | HostValue, ...], words: npt.NDArray[np.uint32], arguments: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Decode the values of a report from its record and the arguments of the launch."""
+    """Return the values of a report. `kinds` tells how to decode each from the record's words, or from the launch's
+    arguments.
+    """
     raw = np.ascontiguousarray(words[FIRST_VALUE:])
     values: list[Any] = []
     position = 0
@@ -279,7 +300,7 @@ def _values(
 
 
 def _invocation(group: int, number: int, groups: Grid, local: Triple) -> Invocation:
-    """Return the invocation with linear local id `number` in the workgroup with linear id `group`."""
+    """Return the invocation with the linear local id `number` in the workgroup with the linear id `group`."""
     group_id, local_id = _unravel(group, groups), _unravel(number, local)
     ids = [g * s + i for g, s, i in zip(group_id, local, local_id, strict=True)]
     return Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
@@ -296,5 +317,6 @@ def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple)
 
 
 def _unravel(number: int, extents: Triple) -> Triple:
+    """Return the three-dimensional id of a linear id, x first."""
     x, y, _ = extents
     return number % x, number // x % y, number // (x * y)

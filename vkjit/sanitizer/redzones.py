@@ -1,8 +1,10 @@
-"""Redzone checks: compare the bytes around written arrays before and after a launch.
+"""The sanitizer's check "outside": compare the bytes around written arrays before and after a launch.
 
-Reports bytes of the arrays' buffers that changed although they belong to no element of a written array. Sanitized
-kernels check each access against the array's shape already, so this finds what those checks can't see: bugs in
-compilers and drivers. A buffer that its arrays fill completely has no redzone and costs nothing.
+The redzones of a launch are the bytes near and between the elements of the written arrays, in the same buffers, that
+belong to no element of a written array. A report names redzone bytes that the launch has changed.
+
+Sanitized kernels already check the indices of each access against the array's shape. Redzones find errors that these
+checks can't see: bugs in compilers and drivers. A buffer that its arrays fill completely has no redzone.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ Bytes = npt.NDArray[np.uint8]
 
 
 REDZONE_BYTES = 4096
-"""Size of the redzone on either side of an array, in bytes."""
+"""Maximum size of the redzone on either side of an array, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Redzone:
-    """A byte range of a buffer that starts at `start`. `outside` is True for redzone bytes; `before` are the contents
-    before the launch.
+    """A byte range of a buffer that contains redzone bytes.
+
+    It begins at the byte `start` of the buffer. `outside` is a mask of the redzone bytes in the range, and `before` has
+    the range's contents before the launch.
     """
 
     buffer: Buffer
@@ -51,20 +55,24 @@ class _Redzone:
 
 
 class Redzones:
-    """The redzones of one launch's arrays."""
+    """The redzones of one launch, to be created before it."""
 
     def __init__(self, stores: Mapping[int, tuple[str, Loc]], values: Sequence[Any]) -> None:
-        """`stores` maps the parameter number of each written array to its name and the location of a store to it."""
+        """Read the redzones' contents before the launch.
+
+        `stores` maps the argument number of each written array to its name and the location of a store to it. `values`
+        are the arguments of the launch.
+        """
         self._stores = stores
         self._arrays: dict[int, DeviceArray] = {number: values[number] for number in stores}
         self._watched: list[_Redzone] = []
         seen: set[tuple[int, int]] = set()
         for array in self._arrays.values():
             for start, end in _redzone_ranges(array):
-                place = (array.buffer.address + start, array.buffer.address + end)
-                outside = self._outside(*place)
-                if outside.any() and place not in seen:
-                    seen.add(place)
+                address_range = (array.buffer.address + start, array.buffer.address + end)
+                outside = self._outside(*address_range)
+                if outside.any() and address_range not in seen:
+                    seen.add(address_range)
                     before = _contents(array.buffer, start, end - start)
                     self._watched.append(_Redzone(array.buffer, start, outside, before))
 
@@ -72,21 +80,24 @@ class Redzones:
         """Return a mask of the bytes between two addresses that belong to no element of a written array."""
         result = np.ones(max(end - start, 0), dtype=np.bool_)
         for array in self._arrays.values():
-            low, high = byte_range(array)
-            if 0 in array.shape or low >= end or high <= start:
+            array_start, array_end = byte_range(array)  # addresses
+            if 0 in array.shape or array_start >= end or array_end <= start:
                 continue
-            own = np.zeros(high - low, dtype=np.bool_)
+            # mark the bytes of the array's elements in a mask of its whole range, through a view with its strides
+            is_element = np.zeros(array_end - array_start, dtype=np.bool_)
             item = array.dtype.storage.itemsize
             strides = (*(s * item for s in array.strides), 1)
-            first = own[array.address - low :]
-            np.lib.stride_tricks.as_strided(first, (*array.shape, item), strides, writeable=True)[...] = True
-            begin, stop = max(low, start), min(high, end)
-            result[begin - start : stop - start] &= ~own[begin - low : stop - low]
+            from_first_element = is_element[array.address - array_start :]
+            np.lib.stride_tricks.as_strided(from_first_element, (*array.shape, item), strides, writeable=True)[...] = (
+                True
+            )
+            begin, stop = max(array_start, start), min(array_end, end)
+            result[begin - start : stop - start] &= ~is_element[begin - array_start : stop - array_start]
         return result
 
     def reports(self, kernel: str) -> list[SanitizerReport]:
-        """Return a report for each array with changed bytes around or between its elements; it names the first such
-        byte.
+        """Return the reports after the launch. Each changed byte is attributed to the array whose first element is
+        nearest; there is one report per array, with the number of bytes and the position of the first one.
         """
         changed = sorted({int(address) for watched in self._watched for address in watched.changed()})
         by_array: dict[int, list[int]] = {}
@@ -107,17 +118,19 @@ class Redzones:
 
 
 def _redzone_ranges(array: DeviceArray) -> list[tuple[int, int]]:
-    """Return the ranges to check, in bytes of the buffer: before and after a dense array, the whole extent and its
-    surroundings for others.
+    """Return the ranges of an array's buffer to check, as (start, end) in bytes.
+
+    They are `REDZONE_BYTES` before and after the array. If there are gaps between its elements, the array's own range
+    is included.
     """
     buffer = array.buffer
     low, high = (address - buffer.address for address in byte_range(array))
     if 0 in array.shape:
         return []
-    before, behind = max(low - REDZONE_BYTES, 0), min(high + REDZONE_BYTES, buffer.nbytes)
+    before, after = max(low - REDZONE_BYTES, 0), min(high + REDZONE_BYTES, buffer.nbytes)
     if high - low == math.prod(array.shape) * array.dtype.storage.itemsize:
-        return [(before, low), (high, behind)]
-    return [(before, behind)]
+        return [(before, low), (high, after)]
+    return [(before, after)]
 
 
 def _contents(buffer: Buffer, start: int, count: int) -> Bytes:

@@ -1,6 +1,7 @@
-"""A SPIR-V assembler: writes modules by section, without knowledge of the IR.
+"""A SPIR-V assembler and disassembler. It is independent of the IR; the Vulkan code generator is built on it.
 
-Takes types, constants and instructions by their SPIR-V names. An example::
+A caller adds types, constants and instructions by their SPIR-V names to a `Module`, which writes them section by
+section. An example::
 
     m = Module()                                            # SPIR-V 1.5, Vulkan memory model
     u32, f32 = m.type_int(32), m.type_float(32)             # types and constants are ids (ints), each declared once
@@ -29,13 +30,13 @@ Takes types, constants and instructions by their SPIR-V names. An example::
     f.block(merge).return_()
     code = m.to_bytes()                                     # checks blocks, labels and phis
 
-A phi of a loop header: `p = header.phi(u32, start, before.label)`, later `p.add(following, back.label)`. Function-scope
-variables: `f.variable(f32)`. Scopes and memory semantics: `m.scope("Workgroup")`,
-`m.semantics("AcquireRelease|WorkgroupMemory")`.
+The phi of a loop header is created by `p = header.phi(u32, start, before.label)`; the value from the loop's end is
+added later by `p.add(following, back.label)`. `f.variable(f32)` declares a function-scope variable. Scopes and memory
+semantics are constants: `m.scope("Workgroup")`, `m.semantics("AcquireRelease|WorkgroupMemory")`.
 
-Names of instructions and enumerants are checked against tables generated from the Khronos grammar. Capabilities and
-extensions are derived from what was emitted (`m.requirements()`); others are added with `m.require(capability)` and
-`m.extension(name)`.
+Names of instructions and enumerants (the values of enumerations, in the terms of the SPIR-V specification) are checked
+against `_gen_grammar`, tables generated from the Khronos grammar. Capabilities and extensions are derived from what was
+emitted (`m.requirements()`); others are added with `m.require(capability)` and `m.extension(name)`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A SPIR-V disassembler driven by the grammar tables.
+"""A SPIR-V disassembler driven by the grammar tables, for inspection tools and tests.
 
-The output is that of spirv-dis (`--raw-id` with `raw_ids=True`), one line per instruction, for every instruction in the
-tables.
+The output is the same as that of the tool spirv-dis (with `--raw-id` for `raw_ids=True`): one line per instruction.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from .words import Layout, layout_of
 __all__ = ["disassemble"]
 
 _RESULT_COLUMN = 15
+"""The width of the column with result ids."""
 _INTEGER_NAMES = {8: "char", 16: "short", 32: "int", 64: "long"}
 _NAME_BYTES = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
@@ -31,7 +31,7 @@ def _by_opcode() -> dict[int, Layout]:
 
 @functools.cache
 def _by_value(kind: str) -> dict[int, tuple[str, str]]:
-    """Map each value to (name, parameter kinds); the first name of a value wins."""
+    """Return the enumerants of an operand kind, as value -> (name, parameter kinds); the first name of a value wins."""
     table: dict[int, tuple[str, str]] = {}
     for name, row in ENUMERANTS[kind].items():
         table.setdefault(row[0], (name, row[1]))
@@ -64,7 +64,7 @@ def disassemble(
 
 def _split(words: list[int]) -> Iterator[tuple[int, list[int]]]:
     """Yield (opcode, operand words) of each instruction."""
-    position = 5
+    position = 5  # after the header
     while position < len(words):
         count, opcode = words[position] >> 16, words[position] & 0xFFFF
         if count == 0 or position + count > len(words):
@@ -74,7 +74,11 @@ def _split(words: list[int]) -> Iterator[tuple[int, list[int]]]:
 
 
 class _Disassembler:
-    """Disassembles a module in two passes: the first collects the names of ids and the widths of types."""
+    """Disassembles a module in two passes. The first one (`_learn`) collects the names of ids and the types of values.
+
+    `_numbers` maps the ids of scalar types to (kind, bits), `_value_types` maps values to their type ids, and `_sets`
+    maps the ids of imported instruction sets to their names.
+    """
 
     def __init__(self, words: list[int], raw_ids: bool, indent: bool) -> None:
         self._words = words
@@ -86,6 +90,7 @@ class _Disassembler:
         self._namer = None if raw_ids else _Namer(self)
 
     def lines(self, header: bool) -> Iterator[str]:
+        """Yield the lines of the text."""
         if header:
             yield from self._header()
         instructions = list(_split(self._words))
@@ -95,6 +100,7 @@ class _Disassembler:
             yield self._line(opcode, operands)
 
     def _header(self) -> Iterator[str]:
+        """Yield the comment lines with the words of the module's header."""
         _, version, generator, bound, schema = self._words[:5]
         yield "; SPIR-V\n"
         yield f"; Version: {version >> 16 & 255}.{version >> 8 & 255}\n"
@@ -103,7 +109,7 @@ class _Disassembler:
         yield f"; Bound: {bound}\n; Schema: {schema}\n"
 
     def _learn(self, opcode: int, operands: list[int]) -> None:
-        """Record types, widths, instruction sets and names."""
+        """Record the type, the instruction set or the name that an instruction declares."""
         layout = _by_opcode().get(opcode)
         if layout is None:
             return
@@ -120,10 +126,11 @@ class _Disassembler:
             self._namer.learn(layout, operands)
 
     def name_of(self, number: int) -> str:
+        """Return the name of an id, without its %."""
         return str(number) if self._namer is None else self._namer.names.get(number, str(number))
 
     def number_text(self, type_id: int, words: list[int]) -> str:
-        """Return a literal of a scalar type as spirv-dis writes it."""
+        """Return the text of a literal, given by its words, of the scalar type with the id `type_id`."""
         kind, bits = self._numbers.get(type_id, ("uint", 32 * len(words)))
         value = sum(word << 32 * index for index, word in enumerate(words)) & ((1 << bits) - 1)
         if kind == "int" and value >> (bits - 1):
@@ -131,6 +138,7 @@ class _Disassembler:
         return str(value) if kind.endswith("int") or bits < 16 else _float_text(value, bits, kind == "bfloat")
 
     def _line(self, opcode: int, operands: list[int]) -> str:
+        """Return the line of an instruction."""
         layout = _by_opcode().get(opcode)
         if layout is None:
             return " " * _RESULT_COLUMN * self._indent + " ".join([f"OpUnknown({opcode})", *map(str, operands)]) + "\n"
@@ -147,6 +155,7 @@ class _Disassembler:
         return (head.rjust(_RESULT_COLUMN) if self._indent else head) + " ".join(parts) + "\n"
 
     def _operands(self, layout: Layout, words: list[int], position: int) -> list[str]:
+        """Return the texts of an instruction's operands, which begin at `position` in its words."""
         parts: list[str] = []
         for kind, quantifier in layout.operands:
             if quantifier == "*":
@@ -154,7 +163,7 @@ class _Disassembler:
                     position = self._operand(layout, kind, words, position, parts)
             elif position < len(words):
                 position = self._operand(layout, kind, words, position, parts)
-        if layout.name == "OpSpecConstantOp":
+        if layout.name == "OpSpecConstantOp":  # the operands of the operation inside follow its opcode
             inner = _by_opcode()[words[2]]
             position = 3
             for kind, quantifier in inner.operands:
@@ -165,7 +174,7 @@ class _Disassembler:
         return parts
 
     def _operand(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
-        """Append the text of one operand and return the next position."""
+        """Append the text of the operand of kind `kind` at `position` to `parts`, and return the next position."""
         if kind in COMPOSITE_KINDS:
             return self._pair(layout, kind, words, position, parts)
         if kind in ENUMERANTS:
@@ -192,7 +201,8 @@ class _Disassembler:
         return position + 1
 
     def _pair(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
-        if layout.name == "OpSwitch":
+        """Append the texts of a pair of operands, and return the next position."""
+        if layout.name == "OpSwitch":  # (literal of the selector's type, label)
             selector_type = self._value_types.get(words[0], 0)
             count = (self._numbers.get(selector_type, ("uint", 32))[1] + 31) // 32
             parts.append(self.number_text(selector_type, words[position : position + count]))
@@ -203,6 +213,7 @@ class _Disassembler:
         return position
 
     def _enumerant(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
+        """Append the texts of an enumerant or mask and of its parameters, and return the next position."""
         table, value = _by_value(kind), words[position]
         values = [1 << bit for bit in range(32) if value >> bit & 1] if kind in MASK_KINDS and value else [value]
         rows = [table.get(each, (str(each), "")) for each in values]
@@ -217,7 +228,10 @@ class _Disassembler:
 
 
 class _Namer:
-    """Readable names for ids: from OpName, else derived from the type or constant, else the id itself."""
+    """Readable, unique names for ids.
+
+    A name is that of OpName, else one derived from the declaration of a type or constant, else the id itself.
+    """
 
     def __init__(self, owner: _Disassembler) -> None:
         self.names: dict[int, str] = {}
@@ -225,6 +239,7 @@ class _Namer:
         self._taken: set[str] = set()
 
     def learn(self, layout: Layout, operands: list[int]) -> None:
+        """Record the name that an instruction gives to an id or to its result."""
         if layout.name == "OpName":
             self._save(operands[0], _string(operands, 1)[0])
             return
@@ -235,6 +250,7 @@ class _Namer:
             self._save(result, self._suggest(layout, operands) or str(result))
 
     def _save(self, number: int, suggestion: str) -> None:
+        """Name an id, unless it has a name already. Invalid characters become underscores; a number makes it unique."""
         name = bytes(byte if byte in _NAME_BYTES else 0x5F for byte in suggestion.encode()).decode() or "_"
         unique, index = name, 0
         while unique in self._taken:
@@ -243,6 +259,7 @@ class _Namer:
         self.names.setdefault(number, unique)
 
     def _suggest(self, layout: Layout, operands: list[int]) -> str:
+        """Return the name of a type or constant, as spirv-dis derives it; "" for other declarations."""
         if layout.name.startswith("OpType"):
             return self._suggest_type(layout, operands)
         if layout.name == "OpConstantTrue":
@@ -258,6 +275,7 @@ class _Namer:
         return self.names.get(number, str(number))
 
     def _suggest_type(self, layout: Layout, operands: list[int]) -> str:
+        """Return the name of a type, as spirv-dis derives it; "" for types that are named by their id."""
         result, arguments = operands[0], operands[1:]
         match layout.name:
             case "OpTypeVoid":
@@ -293,8 +311,10 @@ def _string(words: list[int], position: int) -> tuple[str, int]:
 
 
 def _float_text(bits: int, width: int, brain: bool) -> str:
-    """Format a float with enough digits to read the value back; as a hexadecimal float for 16-bit floats, subnormals,
-    infinities and NaNs.
+    """Return the text of a float of `width` bits given by its bits, as spirv-dis writes it.
+
+    16-bit floats, subnormals, infinities and NaNs are written as hexadecimal floats, others in decimal with enough
+    digits to read the value back. `brain` is True for bf16.
     """
     exponent_bits, fraction_bits = {64: (11, 52), 32: (8, 23)}.get(width, (8, 7) if brain else (5, 10))
     fraction = bits & ((1 << fraction_bits) - 1)

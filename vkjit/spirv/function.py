@@ -1,10 +1,12 @@
-"""Writers of functions and basic blocks.
+"""Writers of the functions and basic blocks of a SPIR-V module.
 
-Instructions are emitted in program order. A terminator turns an `OpenBlock` into a `ClosedBlock`, which has only a
-label and can't be written to.
+`Module.function` returns a `FunctionWriter`, and its method `block` an `OpenBlock`, to which instructions are appended
+in program order. The methods that emit a terminator return a `ClosedBlock`, which has only a label and can't be written
+to.
 
-Phis precede the other instructions of their block and accept operands until the module is written, since the phis of a
-loop header refer to values defined later. Function-scope variables are moved to the first block.
+The phis of a loop header refer to values that are defined later. A phi therefore accepts further operands until the
+module is written. Phis precede the other instructions of their block, and function-scope variables are moved to the
+first block, as SPIR-V requires.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ClosedBlock", "FunctionWriter", "OpenBlock", "Phi"]
 
-# Instructions on 8- and 16-bit values that need no arithmetic capability.
+# Instructions that only move or convert 8- and 16-bit values, for which no arithmetic capability is needed.
 _MOVES = frozenset({"OpLoad", "OpStore", "OpCopyObject", "OpFConvert", "OpUConvert", "OpSConvert"})
 
 
 class Phi:
-    """A phi that accepts further operands; `id` is its result."""
+    """A phi instruction, to which operands can be added until the module is written; `id` is its result."""
 
     __slots__ = ("id", "operands", "result_type")
 
@@ -35,7 +37,7 @@ class Phi:
         self.operands: list[int] = []
 
     def add(self, value: int, parent: int) -> None:
-        """Add the value for control flow from the block labelled `parent`."""
+        """Add the value that the phi has if control comes from the block with the label `parent`."""
         self.operands += (value, parent)
 
 
@@ -65,7 +67,10 @@ class OpenBlock:
         self._pending_line: tuple[int, int, int] | None = None
 
     def emit(self, opname: str, result_type: int, *operands: Operand) -> int:
-        """Append an instruction with a result; return the result's id."""
+        """Append an instruction with a result of type `result_type`; return the result's id.
+
+        `operands` are as in the grammar (see `words`).
+        """
         layout = layout_of(opname)
         if not layout.has_type:
             raise InternalError(f"{opname} has no typed result: use emit_void")
@@ -108,11 +113,11 @@ class OpenBlock:
         phi.operands += operands
         self._phis.append(phi)
         module.value_types[result] = result_type
-        module.asked.update(module.small_types.get(result_type, ()))
+        module.required.update(module.small_types.get(result_type, ()))
         return phi
 
     def line(self, file: str, line: int, column: int = 0) -> None:
-        """Set the source location of the following instructions. Repeated locations are emitted once."""
+        """Set the source location of the following instructions. OpLine is emitted only if the location changes."""
         if self._module.debug:
             self._pending_line = (self._module.source_file(file), line, column)
 
@@ -129,7 +134,10 @@ class OpenBlock:
         self._set_merge("OpSelectionMerge", (merge, control))
 
     def loop_merge(self, merge: int, continue_target: int, control: Operand = "None", *parameters: int) -> None:
-        """Make this block a loop header; `control` is e.g. "Unroll", or "MaxIterations" with its parameter."""
+        """Make this block a loop header, with the labels of the merge block and the continue target.
+
+        `control` is a loop control such as "Unroll"; `parameters` follow it, as for "MaxIterations".
+        """
         self._set_merge("OpLoopMerge", (merge, continue_target, control, *parameters))
         self._function.referenced.add(continue_target)
 
@@ -168,12 +176,17 @@ class OpenBlock:
             self._write_line()
 
     def _write_line(self) -> None:
+        """Emit the pending source location as OpLine, unless it is the current one."""
         if self._pending_line is not None and self._pending_line != self._line:
             self._words += instruction("OpLine", list(self._pending_line))
             self._line = self._pending_line
         self._pending_line = None
 
     def _append(self, layout: Layout, prefix: list[int], operands: tuple[Operand, ...]) -> None:
+        """Append the words of an instruction. `prefix` has the ids of its result type and result, if it has them.
+
+        If all operands are single ids, which is the usual case, they are appended without being encoded one by one.
+        """
         module = self._module
         module.uses.add(layout.use)
         words = self._words
@@ -190,20 +203,22 @@ class OpenBlock:
         words += operands  # type: ignore[arg-type]  # checked above
 
     def _note_small(self, layout: Layout, result_type: int, operands: tuple[Operand, ...]) -> None:
-        """Require the arithmetic capability of 8- and 16-bit types if the instruction does more than move them."""
+        """Require the arithmetic capabilities of the 8- and 16-bit types of the result and the operands, unless the
+        instruction only moves or converts values.
+        """
         if layout.name in _MOVES:
             return
         module = self._module
         small_types, value_types = module.small_types, module.value_types
-        module.asked.update(small_types.get(result_type, ()))
+        module.required.update(small_types.get(result_type, ()))
         last = len(layout.operands) - 1
         for position, operand in enumerate(operands):
             if not isinstance(operand, int) or not layout.operands[min(position, last)][0].startswith("Id"):
                 continue
-            module.asked.update(small_types.get(value_types.get(operand, 0), ()))
+            module.required.update(small_types.get(value_types.get(operand, 0), ()))
 
     def _note_typed(self, opname: str, result_type: int, operands: tuple[Operand, ...]) -> None:
-        """Require the capability that depends on the operand type."""
+        """Require the capability that an instruction of `_TYPED` needs for its operand type (see `requirements`)."""
         module = self._module
         if opname == "OpAtomicStore":
             type_id = module.type_of(int(operands[3]))
@@ -214,9 +229,10 @@ class OpenBlock:
         kind = module.info(info.members[0]).kind if info.kind == "vector" else info.kind
         capability = typed_capability(opname, kind, info.bits, lanes)
         if capability is not None:
-            module.asked.add(capability)
+            module.required.add(capability)
 
     def _set_merge(self, opname: str, operands: tuple[Operand, ...]) -> None:
+        """Encode a merge instruction, to be emitted directly before the block's branch."""
         self._begin(opname)
         layout = layout_of(opname)
         words: list[int] = []
@@ -225,6 +241,10 @@ class OpenBlock:
         self._function.referenced.add(words[0])
 
     def _terminate(self, opname: str, words: list[int], targets: tuple[int, ...]) -> ClosedBlock:
+        """Emit the merge instruction, if there is one, and a terminator with the operand words `words`.
+
+        `targets` are the labels that the terminator may branch to.
+        """
         if self.closed:
             raise InternalError(f"{opname} after the terminator of block %{self.label}")
         self._write_line()
@@ -242,8 +262,9 @@ class OpenBlock:
         return ClosedBlock(self.label)
 
     def finish(self, predecessors: set[int]) -> list[int]:
-        """Return the block's words, starting with its label. Raises InternalError for an open block or a phi that lacks
-        a predecessor.
+        """Return the block's words, starting with its label; `predecessors` are the labels of its predecessors.
+
+        Raises InternalError for an open block, and for a phi whose parents aren't exactly the predecessors.
         """
         if not self.closed:
             raise InternalError(f"block %{self.label} has no terminator")
@@ -267,6 +288,7 @@ _TERMINATORS = frozenset(
         "OpUnreachable", "OpLine", "OpNoLine", "OpFunctionEnd",
     }
 )  # fmt: skip
+"""Terminators, merges and other instructions that `emit_void` rejects, since other methods emit them."""
 _TYPED = frozenset(
     {
         "OpAtomicLoad", "OpAtomicExchange", "OpAtomicCompareExchange", "OpAtomicIIncrement", "OpAtomicIDecrement",
@@ -275,12 +297,14 @@ _TYPED = frozenset(
         "OpUDot", "OpSUDot", "OpSDotAccSat", "OpUDotAccSat", "OpSUDotAccSat",
     }
 )  # fmt: skip
+"""Instructions with a result that may need a capability for their operand type (see `typed_capability`)."""
 
 
 class FunctionWriter:
     """A function under construction: its `id`, the ids of its `parameters`, and its blocks in creation order.
 
-    A block must be created after the blocks that dominate it; structured control flow ensures this.
+    A block must be created after the blocks that dominate it, as is natural for structured control flow. `referenced`
+    has the labels that branches and merges refer to.
     """
 
     __slots__ = (
@@ -310,15 +334,15 @@ class FunctionWriter:
         self.parameters = tuple(module.id() for _ in parameters)
         for parameter, type_id in zip(self.parameters, parameters, strict=True):
             module.value_types[parameter] = type_id
-            module.asked.update(module.small_types.get(type_id, ()))
+            module.required.update(module.small_types.get(type_id, ()))
             self._head += instruction("OpFunctionParameter", [type_id, parameter])
 
     def label(self) -> int:
-        """Return a fresh label for a block that is created later."""
+        """Return a fresh label, for a block that is to be created later."""
         return self.module.id()
 
     def block(self, label: int | None = None) -> OpenBlock:
-        """Start the block with `label`, or with a fresh label."""
+        """Start a block with the given label, by default a fresh one."""
         block = OpenBlock(self, self.module.id() if label is None else label)
         self._blocks.append(block)
         return block

@@ -1,8 +1,8 @@
 """A SPIR-V module, written section by section.
 
-Declarations and functions may be added in any order; the words are emitted in the order that SPIR-V requires. All ids
-come from one counter. Each type, constant and decoration is emitted once. Only required capabilities and extensions are
-declared.
+Declarations and functions may be added in any order; `to_words` returns the words in the order that SPIR-V requires.
+All ids come from one counter. Each type, constant and decoration is emitted once, even if it is added several times.
+Only required capabilities and extensions are declared. See the package's docstring for an example.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .words import Operand, encode_operands, instruction, layout_of, pack_string
 
 __all__ = ["Module"]
 
-# Each of these capabilities allows a module to declare a type of 8 or 16 bits.
+# Storage access capabilities. With one of them, a module may declare an 8- or 16-bit type (for loads and stores)
+# without the capability for arithmetic on it (Int8; Int16 and Float16).
 _SERVES_8 = frozenset({"StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess", "StoragePushConstant8"})
 _SERVES_16 = frozenset(
     {"StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess", "StoragePushConstant16", "StorageInputOutput16"}
@@ -29,8 +30,9 @@ _SERVES_16 = frozenset(
 class Module(TypeTable):
     """A module with one or more compute entry points.
 
-    `version` is (major, minor), from (1, 3) to (1, 6). `memory_model` is "Vulkan" or "GLSL450". The addressing model
-    becomes PhysicalStorageBuffer64 if a pointer of that storage class is declared.
+    `version` is (major, minor), from (1, 3) to (1, 6). `memory_model` is "Vulkan" or "GLSL450". `debug=False` drops
+    names and source lines. `generator` is the generator word of the module's header. The addressing model is Logical,
+    or PhysicalStorageBuffer64 if a pointer of that storage class is declared.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Module(TypeTable):
     def function(
         self, return_type: int, parameters: tuple[int, ...] = (), *, name: str = "", control: Operand = "None"
     ) -> FunctionWriter:
-        """Start a function; `parameters` are type ids; `control` is e.g. "Inline" or "DontInline"."""
+        """Start a function and return its writer. `parameters` are type ids; `control` is e.g. "Inline"."""
         writer = FunctionWriter(self, return_type, parameters, control)
         self._functions.append(writer)
         self.name(writer.id, name)
@@ -62,15 +64,18 @@ class Module(TypeTable):
     def entry_point(
         self, function: FunctionWriter, name: str = "main", local_size: tuple[int, int, int] | None = (1, 1, 1)
     ) -> None:
-        """Make a function a compute entry point. With `local_size=None`, set the size with the execution mode
-        LocalSizeId.
+        """Make a function a compute entry point with this workgroup size.
+
+        With `local_size=None`, the caller has to set the size by the execution mode LocalSizeId.
         """
         self._entries.append((function.id, name))
         if local_size is not None:
             self.execution_mode(function, "LocalSize", *local_size)
 
     def execution_mode(self, function: FunctionWriter, mode: str, *operands: int) -> None:
-        """Add an execution mode with its parameters: literals ("SignedZeroInfNanPreserve", 32) or ids (LocalSizeId)."""
+        """Add an execution mode to an entry point. `operands` are literals, as of ("SignedZeroInfNanPreserve", 32), or
+        ids, as of LocalSizeId.
+        """
         opname = "OpExecutionModeId" if "IdRef" in ENUMERANTS["ExecutionMode"][mode][1] else "OpExecutionMode"
         layout = layout_of(opname)
         words: list[int] = []
@@ -79,7 +84,7 @@ class Module(TypeTable):
         self._modes += instruction(opname, words)
 
     def import_set(self, name: str) -> int:
-        """Return the id of an extended instruction set, e.g. "GLSL.std.450" or "NonSemantic.DebugPrintf"."""
+        """Import an extended instruction set, e.g. "GLSL.std.450" or "NonSemantic.DebugPrintf", and return its id."""
         key = ("import", name)
         existing = self._interned.get(key)
         if existing is None:
@@ -90,7 +95,10 @@ class Module(TypeTable):
         return existing
 
     def glsl_std_450(self, name: str, count: int) -> int:
-        """Return the id of GLSL.std.450. Raises InternalError unless it has `name` with `count` operands."""
+        """Return the id of the imported set GLSL.std.450.
+
+        Raises InternalError unless the set has an instruction `name` with `count` operands.
+        """
         row = GLSL_STD_450.get(name)
         if row is None or row[1] != count:
             expected = "no such instruction" if row is None else f"it takes {row[1]} operands"
@@ -98,12 +106,14 @@ class Module(TypeTable):
         return self.import_set("GLSL.std.450")
 
     def extension(self, name: str, since: tuple[int, int] | None = None) -> None:
-        """Declare an extension that no emitted instruction implies. From SPIR-V version `since` on it isn't needed."""
+        """Declare an extension that no emitted instruction implies; do nothing if the module's version is at least
+        `since`, from which on the extension isn't needed.
+        """
         if since is None or self.version < since[0] << 16 | since[1] << 8:
             self._asked_extensions.add(name)
 
     def string(self, text: str) -> int:
-        """Return the id of an OpString, one per text."""
+        """Declare a text by OpString, once per text, and return its id."""
         key = ("string", text)
         existing = self._interned.get(key)
         if existing is None:
@@ -122,7 +132,7 @@ class Module(TypeTable):
 
     def requirements(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return (capabilities, extensions) required by what has been emitted so far."""
-        asked = set(self.asked)
+        asked = set(self.required)
         asked |= self._unserved_small()
         uses = set(self.uses)
         uses.add(("MemoryModel", self.memory_model))
@@ -134,10 +144,12 @@ class Module(TypeTable):
         return capabilities, tuple(sorted({*extensions, *self._asked_extensions}))
 
     def _unserved_small(self) -> set[str]:
-        """Return the arithmetic capabilities of 8- and 16-bit types for which no access capability allows the
-        declaration.
+        """Return the arithmetic capabilities that the declared 8- and 16-bit types need because the module has no
+        access capability for types of that size.
         """
-        return {name for name in self.declared_small if not self.asked & (_SERVES_8 if name == "Int8" else _SERVES_16)}
+        return {
+            name for name in self.declared_small if not self.required & (_SERVES_8 if name == "Int8" else _SERVES_16)
+        }
 
     def _addressing(self) -> str:
         physical = ("StorageClass", "PhysicalStorageBuffer") in self.uses
@@ -174,7 +186,7 @@ class Module(TypeTable):
         words += self._imports
         addressing = ENUMERANTS["AddressingModel"][self._addressing()][0]
         words += instruction("OpMemoryModel", [addressing, ENUMERANTS["MemoryModel"][self.memory_model][0]])
-        everything = self.version >= 0x10400
+        everything = self.version >= 0x10400  # from SPIR-V 1.4 on, the interface has variables of all storage classes
         interface = [value for value, storage in self.globals if everything or storage in ("Input", "Output")]
         model = ENUMERANTS["ExecutionModel"]["GLCompute"][0]
         for function, name in self._entries:

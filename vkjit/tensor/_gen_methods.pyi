@@ -10,16 +10,16 @@ class TensorMethods:
     """Methods that `methods.install` adds to `Tensor`."""
 
     def __dlpack__(self, *, stream: Any = None, max_version: builtins.tuple[builtins.int, builtins.int] | None = None, dl_device: builtins.tuple[builtins.int, builtins.int] | None = None, copy: builtins.bool | None = None) -> Any:
-        """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and the like."""
+        """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and similar functions."""
 
     def __dlpack_device__(self) -> builtins.tuple[builtins.int, builtins.int]:
         """Return the DLPack device: (1, 0), the CPU, if the memory is host-visible, else (7, index), Vulkan."""
 
     def _follow_if_known(self) -> None:
-        """Call `follow` if possible, for queries that must not raise."""
+        """Call `follow` if it can succeed, else do nothing."""
 
     def _manage(self, data: Any) -> None:
-        """Turn a newly created tensor object into a managed tensor with a copy of `data`: a number, nested lists, a NumPy array or a tensor."""
+        """Turn a newly created tensor object into a managed tensor (see `managed`) with a copy of `data`."""
 
     def abs(self) -> Tensor:
         """Return the absolute value, elementwise; unsigned integers are copied."""
@@ -46,7 +46,7 @@ class TensorMethods:
         """In-place version of `add`."""
 
     def addbmm(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
-        """Return beta * c + alpha * (sum of the matrix products a[i] @ b[i] over the batch)."""
+        """Return beta * c + alpha * (the sum of the matrix products a[i] @ b[i]), for a (B, M, K) and b (B, K, N)."""
 
     def addbmm_(self, a: Tensor, b: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1) -> Tensor:
         """In-place version of `addbmm`."""
@@ -82,7 +82,7 @@ class TensorMethods:
         """In-place version of `addr`."""
 
     def all(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
-        """Test if all elements over the axes are nonzero; returns bool."""
+        """Return a bool tensor that is True where all elements along the axes are nonzero."""
 
     def allclose(self, b: Tensor, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08, equal_nan: builtins.bool = False) -> builtins.bool:
         """Return True if all elements are close (see `isclose`); waits for the device."""
@@ -97,7 +97,7 @@ class TensorMethods:
         """Return the minimum and the maximum, of all elements or along an axis."""
 
     def any(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
-        """Test if any element over the axes is nonzero; returns bool."""
+        """Return a bool tensor that is True where any element along the axes is nonzero."""
 
     def argmax(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
         """Return the index (i64) of the maximum, along an axis or in the flattened tensor."""
@@ -151,7 +151,7 @@ class TensorMethods:
         """Convert to vk.bf16."""
 
     def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
-        """Count the occurrences of each non-negative integer, or sum its weights; waits for the device."""
+        """Return how often each non-negative integer occurs in a vector; with `weights`, the sum of its weights."""
 
     def bitwise_and(self, b: Any) -> Tensor:
         """Return a & b, bitwise."""
@@ -190,7 +190,7 @@ class TensorMethods:
         """Convert to vk.boolean."""
 
     def broadcast_to(self, shape: Sequence[builtins.int]) -> Tensor:
-        """Expand x to the shape."""
+        """Return x broadcast to the given shape, as a view."""
 
     def byte(self) -> Tensor:
         """Convert to vk.u8."""
@@ -238,7 +238,7 @@ class TensorMethods:
         """Return x itself if it is contiguous, else a contiguous copy."""
 
     def copy_(self, source: Any) -> Tensor:
-        """Copy `source` (a tensor that broadcasts, or a scalar) into `target`, converted to its type."""
+        """Copy `source`, a scalar or a tensor that is broadcast, into `target`, with conversion to target's type."""
 
     def copysign(self, b: Any) -> Tensor:
         """Return the magnitude of a with the sign of b, elementwise."""
@@ -292,7 +292,7 @@ class TensorMethods:
         """Return a matrix with a vector on its diagonal, or a copy of a matrix's diagonal."""
 
     def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1) -> Tensor:
-        """Return matrices, along two new axes, with x's last axis on a diagonal and zeros elsewhere."""
+        """Return matrices with the elements of x's last axis on a diagonal and zeros elsewhere."""
 
     def diagflat(self, offset: builtins.int = 0) -> Tensor:
         """Return a matrix with x's flattened elements on a diagonal."""
@@ -304,7 +304,7 @@ class TensorMethods:
         """Return a copy of x with a diagonal replaced by src."""
 
     def diff(self, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-        """Return the n-th differences of adjacent elements along an axis; for bool, True where they differ."""
+        """Return the differences of adjacent elements along an axis, taken n times; for bool, True where they differ."""
 
     def dist(self, b: Any, p: builtins.float = 2) -> Tensor:
         """Return the p-norm of a - b."""
@@ -370,7 +370,7 @@ class TensorMethods:
         """Expand axes of size 1 and add leading axes, without copying; -1 keeps a size."""
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """Expand x to other's shape."""
+        """Return x broadcast to other's shape, as a view."""
 
     def expm1(self) -> Tensor:
         """Return exp(x) - 1, accurate near 0, elementwise; integers give f32."""
@@ -469,7 +469,7 @@ class TensorMethods:
         """In-place version of `heaviside`."""
 
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
-        """Count the elements in each of `bins` equal bins of [min, max], in x's dtype."""
+        """Return the number of elements, in x's dtype, in each of `bins` equal parts of the range [min, max]."""
 
     def hsplit(self, indices_or_sections: Any) -> builtins.tuple[Tensor, ...]:
         """Split along axis 1 (axis 0 for vectors), into equal parts or at indices."""
@@ -481,31 +481,31 @@ class TensorMethods:
         """In-place version of `hypot`."""
 
     def index_add(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1) -> Tensor:
-        """Return x with alpha times each slice of source added to the slice that the vector `index` selects."""
+        """Return a copy of x with alpha * slice n of source added to slice index[n]; `index` is a vector."""
 
     def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1) -> Tensor:
         """In-place version of `index_add`."""
 
     def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
-        """Return a copy of x with the slices given by an index vector replaced by those of source."""
+        """Return a copy of x with slice index[n] replaced by slice n of source; `index` is a vector."""
 
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
         """In-place version of `index_copy`."""
 
     def index_fill(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
-        """Return a copy of x with the slices given by an index vector filled with a scalar or a 0-d tensor."""
+        """Return a copy of x with slice index[n] filled with `value`, a scalar or a 0-d tensor; `index` is a vector."""
 
     def index_fill_(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
         """In-place version of `index_fill`."""
 
     def index_put(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
-        """Return a copy of x with `values` written (or added) at x[indices], a tuple of index tensors and masks."""
+        """Return a copy of x with `values` written at x[indices], or added to these elements if `accumulate`."""
 
     def index_put_(self, indices: Any, values: Any, accumulate: builtins.bool = False) -> Tensor:
         """In-place version of `index_put`."""
 
     def index_reduce(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
-        """Return a copy of x with the slices of source reduced into the slices given by an index vector."""
+        """Return a copy of x with slice n of source combined into slice index[n]; `index` is a vector."""
 
     def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
         """In-place version of `index_reduce`."""
@@ -541,7 +541,7 @@ class TensorMethods:
         """Return True everywhere: there are no complex types."""
 
     def kron(self, b: Any) -> Tensor:
-        """Return the Kronecker product: each element of a times all of b."""
+        """Return the Kronecker product: a with each element replaced by that element times b."""
 
     def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False) -> Any:
         """Return the k-th smallest value (counting from 1) along an axis, and its index."""
@@ -652,13 +652,13 @@ class TensorMethods:
         """In-place version of `lt`."""
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
-        """Return x with `value` (a scalar or a 0-d tensor) where the mask is true. Raises DTypeError if x's type can't hold it."""
+        """Return x with elements where the mask is true replaced by `value`, a scalar or a 0-d tensor."""
 
     def masked_fill_(self, mask: Tensor, value: Any) -> Tensor:
         """In-place version of `masked_fill`."""
 
     def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
-        """Return a copy of x with source's elements, in order, where the broadcast mask is True; waits for the device."""
+        """Return a copy of x with the elements where the mask is True replaced by source's elements, in C order."""
 
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """In-place version of `masked_scatter`."""
@@ -679,7 +679,7 @@ class TensorMethods:
         """Return the mean of floats over axes; NaN if there are no elements."""
 
     def median(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
-        """Return the lower median of all elements, or (values, indices) along an axis; NaN if there is one."""
+        """Return the median of all elements, or (values, indices) along an axis; NaN if an element is NaN."""
 
     def min(self, dim: Any = None, keepdim: builtins.bool = False) -> Any:
         """Return the minimum of all elements; with an axis, (values, indices) along it."""
@@ -691,16 +691,16 @@ class TensorMethods:
         """Return the product of two matrices, (M, K) and (K, N)."""
 
     def moveaxis(self, source: builtins.int | Sequence[builtins.int], destination: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """Move axes to other positions; the remaining ones keep their order."""
+        """Move axis source[i] to position destination[i] for all i; the other axes keep their order."""
 
     def movedim(self, source: builtins.int | Sequence[builtins.int], destination: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """Move axes to other positions; the remaining ones keep their order."""
+        """Move axis source[i] to position destination[i] for all i; the other axes keep their order."""
 
     def msort(self) -> Tensor:
         """Return x sorted along axis 0."""
 
     def mul(self, b: Any) -> Tensor:
-        """Return a * b; for bool, a and b."""
+        """Return a * b; for bool, the logical and."""
 
     def mul_(self, other: Any) -> Tensor:
         """In-place version of `mul`."""
@@ -709,7 +709,7 @@ class TensorMethods:
         """Return the product of a matrix and a vector, (M, K) and (K,)."""
 
     def nan_to_num(self, nan: builtins.float | None = None, posinf: builtins.float | None = None, neginf: builtins.float | None = None) -> Tensor:
-        """Replace NaN by `nan` (default 0), inf by `posinf` and -inf by `neginf` (default: the type's largest and lowest finite value)."""
+        """Return x with NaN replaced by `nan`, inf by `posinf`, and -inf by `neginf`."""
 
     def nan_to_num_(self, nan: builtins.float | None = None, posinf: builtins.float | None = None, neginf: builtins.float | None = None) -> Tensor:
         """In-place version of `nan_to_num`."""
@@ -757,10 +757,10 @@ class TensorMethods:
         """`zeros` with this tensor's type and device as defaults."""
 
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
-        """Return the indices of nonzero elements, one row each (`as_tuple`: one vector per axis); the host waits for their count."""
+        """Return the indices of nonzero elements (i64); the host waits for their count."""
 
     def norm(self, p: builtins.float | builtins.str = 2.0, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
-        """Return the vector p-norm over axes; p may be inf, -inf or 0 (count of nonzeros); "fro" is 2."""
+        """Return the vector p-norm over axes; p may be inf, -inf, 0 (the number of nonzero elements), or "fro" (2)."""
 
     def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Any = None) -> Tensor:
         """Fill with samples from the normal distribution, in place."""
@@ -781,13 +781,13 @@ class TensorMethods:
         """Return the product over axes; integers and bool are multiplied in i64 unless dtype is given."""
 
     def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
-        """Return a copy of x with source's elements written (or added) at flat (C-order) indices."""
+        """Return a copy of x with source's elements written at flat indices, or added to these elements if `accumulate`."""
 
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """In-place version of `put`."""
 
     def quantile(self, q: Any, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: builtins.str = 'linear') -> Tensor:
-        """Return the q-quantiles (0 to 1) of all elements or along an axis. NaN propagates."""
+        """Return the quantiles of all elements or along an axis, at the levels q between 0 and 1. NaN propagates."""
 
     def rad2deg(self) -> Tensor:
         """Convert radians to degrees."""
@@ -796,7 +796,7 @@ class TensorMethods:
         """In-place version of `rad2deg`."""
 
     def ravel(self) -> Tensor:
-        """Flatten to one axis."""
+        """Return x with all axes merged into one: a view if the strides allow it, else a copy."""
 
     def reciprocal(self) -> Tensor:
         """Return 1 / x, elementwise; integers give f32."""
@@ -817,19 +817,19 @@ class TensorMethods:
         """In-place version of `remainder`."""
 
     def repeat(self, *sizes: Any) -> Tensor:
-        """Tile x the given number of times along each axis. Additional sizes add leading axes. Always copies."""
+        """Return x repeated the given number of times along each axis; more numbers than axes add leading axes."""
 
     def repeat_interleave(self, repeats: Any, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
         """Repeat each slice along an axis (None: each element of the flattened tensor)."""
 
     def reshape(self, *shape: Any) -> Tensor:
-        """Return x in another shape, one size of which may be -1: a view if the strides allow it, else a copy."""
+        """Return x in another shape: a view if the strides allow it, else a copy."""
 
     def reshape_as(self, other: Tensor) -> Tensor:
         """Return x in other's shape."""
 
     def roll(self, shifts: builtins.int | Sequence[builtins.int], dims: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
-        """Rotate elements along axes (None: in the flattened tensor). Always copies."""
+        """Shift elements cyclically along axes, axis dims[i] by shifts[i]; with dims=None, in the flattened tensor."""
 
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = (0, 1)) -> Tensor:
         """Rotate by k times 90 degrees in the plane of two axes, from the first towards the second."""
@@ -847,19 +847,19 @@ class TensorMethods:
         """In-place version of `rsqrt`."""
 
     def scatter(self, dim: builtins.int, index: Tensor, src: Any = None, *, value: Any = None, reduce: builtins.str | None = None) -> Tensor:
-        """Return x with src[.., n, ..] (or the scalar `value`) written at [.., index[.., n, ..], ..]."""
+        """Return a copy of x with src[.., n, ..], or the scalar `value`, written at [.., index[.., n, ..], ..]."""
 
     def scatter_(self, dim: builtins.int, index: Tensor, src: Any = None, *, value: Any = None, reduce: builtins.str | None = None) -> Tensor:
         """In-place version of `scatter`."""
 
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
-        """Return x with src[.., n, ..] added at [.., index[.., n, ..], ..]."""
+        """Return a copy of x with src[.., n, ..] added at [.., index[.., n, ..], ..]."""
 
     def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
         """In-place version of `scatter_add`."""
 
     def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
-        """Return a copy of x with src[.., n, ..] reduced into [.., index[.., n, ..], ..]."""
+        """Return a copy of x with each src[.., n, ..] combined into the element at [.., index[.., n, ..], ..]."""
 
     def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = True) -> Tensor:
         """In-place version of `scatter_reduce`."""
@@ -946,7 +946,7 @@ class TensorMethods:
         """In-place version of `square`."""
 
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
-        """Remove axes of size 1: all of them, or only those listed; listed axes of other sizes stay."""
+        """Remove all axes of size 1, or only those in `dim`; axes in `dim` of another size are kept."""
 
     def squeeze_(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """In-place version of `squeeze`: changes this tensor's shape and strides, not its memory."""
@@ -964,7 +964,7 @@ class TensorMethods:
         """Return the sum over axes; integers and bool are summed in i64 unless dtype is given."""
 
     def sum_to_size(self, *size: Any) -> Tensor:
-        """Sum x over its broadcast axes down to the given shape, which must broadcast to x's."""
+        """Return x summed to the given shape, which must broadcast to x's shape."""
 
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Swap two axes."""
@@ -985,7 +985,7 @@ class TensorMethods:
         """In-place version of `t`: changes this tensor's shape and strides, not its memory."""
 
     def take(self, index: Tensor) -> Tensor:
-        """Return x's elements at flat (C-order) indices, in index's shape."""
+        """Return x's elements at flat indices, in the shape of `index`."""
 
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
         """Gather as `gather` does, with x and indices broadcast along the other axes. Without `dim` both are flattened."""
@@ -1003,13 +1003,13 @@ class TensorMethods:
         """In-place version of `tanh`."""
 
     def tensor_split(self, indices_or_sections: Any, dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
-        """Split an axis into a number of nearly equal parts (the first ones larger by 1), or at the given indices."""
+        """Split an axis into a number of parts, or at the given indices."""
 
     def tile(self, *counts: Any) -> Tensor:
-        """Tile x as `repeat` does; missing leading counts are 1."""
+        """Return x repeated as by `repeat`; if there are fewer counts than axes, leading axes aren't repeated."""
 
     def to(self, *targets: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False, non_blocking: builtins.bool = False) -> Tensor:
-        """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(other)`, `x.to(dtype=..., device=...)`."""
+        """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`."""
 
     def topk(self, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Any:
         """Return sorted (values, indices) of the k largest (or smallest) elements along an axis."""
@@ -1024,13 +1024,13 @@ class TensorMethods:
         """In-place version of `transpose`: changes this tensor's shape and strides, not its memory."""
 
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
-        """Return the lower triangle of matrices: elements above the diagonal are set to 0."""
+        """Return the lower triangle of matrices: elements above the diagonal `diagonal` (0: the main one) are set to 0."""
 
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
         """In-place version of `tril`."""
 
     def triu(self, diagonal: builtins.int = 0) -> Tensor:
-        """Return the upper triangle of matrices: elements below the diagonal are set to 0."""
+        """Return the upper triangle of matrices: elements below the diagonal `diagonal` (0: the main one) are set to 0."""
 
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """In-place version of `triu`."""
@@ -1057,7 +1057,7 @@ class TensorMethods:
         """Split an axis into several; one size may be -1."""
 
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
-        """Return all windows of `size` along an axis, `step` apart, as a new last axis (a view)."""
+        """Return a view of all windows of `size` elements along an axis, with starts `step` apart."""
 
     def uniform_(self, low: builtins.float = 0.0, high: builtins.float = 1.0, *, generator: Any = None) -> Tensor:
         """Fill with samples from the uniform distribution over [low, high), in place."""
@@ -1066,7 +1066,7 @@ class TensorMethods:
         """Return the sorted unique elements, or with `dim` the unique slices; waits for the device."""
 
     def unique_consecutive(self, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, dim: builtins.int | None = None) -> Any:
-        """Collapse runs of equal elements (with `dim`: slices) to their first; waits for the device."""
+        """Return the first element of each run of equal elements; with `dim`, the first of equal adjacent slices."""
 
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Insert an axis of size 1 at position `dim`."""

@@ -1,7 +1,9 @@
 """Dispatch of tensor operations: run the forward function, then record the call on the autograd tape.
 
-`@operation` turns a forward function, written on values alone, into the public function, which records its results if
-an operand requires a gradient. `run_in_place` does the same for a function that writes into its first operand.
+`@operation` turns a forward function, which only computes values, into the public function, which also records the call
+if an operand requires a gradient. `run_in_place` does the same for a function that writes into its first operand.
+Dispatch also applies autocast, hands calls to an interceptor if one is set (`mode.state`), and replays repeated calls
+from the op cache (`op_cache`).
 """
 
 from __future__ import annotations
@@ -12,23 +14,25 @@ from typing import Any, TypeVar
 
 from ..errors import InternalError
 from .autograd import mode, tape
-from .autograd.autocast import converted
+from .autograd.autocast import convert_operands
 from .autograd.mode import state
 from .op_cache import at_once, repeated as again, with_replay, written
 from .tensor import Tensor
-from .view_tracking import check_written, record_written
+from .view_tracking import check_writable, record_written
 
 __all__ = ["OPERATIONS", "handle_out", "is_recording", "operation", "run_in_place"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPERATIONS: dict[str, Callable[..., Any]] = {}
-"""Operation name to its public function."""
+"""The public functions of all operations, by operation name."""
 
 
 def is_recording(operands: tuple[Any, ...]) -> bool:
-    """True if an operation on these operands is recorded. Raises VkjitError for a stale view whose place on the tape
-    can't be updated.
+    """True if an operation on these operands is recorded.
+
+    Updates the autograd history of stale views among them (`view_tracking`). Raises VkjitError for a view for which
+    that is impossible.
     """
     if not state.enabled:
         return False
@@ -42,11 +46,12 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
 
 
 def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
-    """Register a forward function. Its positional arguments are the operands, its keyword arguments parameters.
+    """Decorate a forward function to register it as operation `name`.
 
-    The forward function returns a new tensor or a tuple of them; what it computes internally is not recorded.
-    `replayable`: the function depends on layouts, scalars and parameters only, so its calls may be recorded once and
-    replayed (see `op_cache`).
+    Its positional arguments are the operands, its keyword arguments the parameters. It returns a new tensor or a tuple
+    of them; the operations that it calls are not recorded. Set `replayable` if the launches of the function depend only
+    on the layouts of its tensors, its scalars and its parameters: the op cache may then record and replay them (see
+    `op_cache`).
     """
 
     def register(function: F) -> F:
@@ -61,7 +66,7 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
             if state.intercepts:
                 if state.interceptor is not None:
                     return state.interceptor(name, run, operands, params)
-                operands = converted(name, operands)
+                operands = convert_operands(name, operands)
             if not state.enabled or not is_recording(operands):
                 return again(name, function, operands, params) if replayable else function(*operands, **params)
             state.enabled = False
@@ -69,7 +74,7 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
                 result = forward(*operands, **params)
             finally:
                 state.enabled = True
-            tape.put(name, operands, params, result if isinstance(result, tuple) else (result,))
+            tape.record_unchecked(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
         if replayable:
@@ -87,14 +92,14 @@ _run_into: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 def handle_out(run_into: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]) -> None:
     """Register the function that runs operations called with `out=`: run_into(name, operation, operands, params).
 
-    `outputs` provides it, which writes results with operations and so can't be imported here.
+    The function is in `outputs`, which imports this module and so can't be imported here.
     """
     global _run_into
     _run_into = run_into
 
 
 _REPEATED = frozenset({"add", "sub", "mul", "true_divide", "pow", "clamp", "clamp_low", "clamp_high", "lerp", "fill"})
-"""In-place operations that depend on layouts, scalars and parameters only."""
+"""In-place operations that the op cache may replay; see `replayable` of `operation`."""
 
 
 def run_in_place(
@@ -102,8 +107,8 @@ def run_in_place(
 ) -> Tensor:
     """Run `write(target, *operands, **params)`, which changes target's memory, and record it as operation `name`.
 
-    Raises ArgumentError if autograd forbids the write: to a leaf that requires a gradient, a view of one, or a view
-    made while recording was off.
+    Returns the target. Raises ArgumentError if autograd can't track the write: to a leaf that requires a gradient, to a
+    view of one, or to a view made while recording was off.
     """
     if state.intercepts and state.interceptor is not None:
         args = (target, *operands)
@@ -111,7 +116,7 @@ def run_in_place(
         return target
     recording = is_recording((target, *operands))
     if recording:
-        check_written(name, target)
+        check_writable(name, target)
     recorded_operands = _kept_operands(name, target, operands) if recording else ()
     enabled, state.enabled = state.enabled, False
     try:
@@ -131,10 +136,10 @@ def run_in_place(
 
 
 def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the operands for the tape.
+    """Return the target and the operands as the tape is to record them, before the write happens.
 
-    Operands that share target's memory become aliases that keep their place on the tape from before the write, or
-    clones if the gradient rule reads operand values.
+    Tensors that share target's memory are replaced: by clones if the gradient rule reads operand values, which the
+    write changes, else by aliases, which keep the present autograd history.
     """
     row = tape.RULES.get(name)
     copies = row is not None and row.keeps_inputs

@@ -1,10 +1,10 @@
-"""Exchange of arrays with other libraries by DLPack 1.x (https://dmlc.github.io/dlpack), zero-copy where the memory
-allows it.
+"""Exchange of arrays with other libraries by DLPack 1.x (https://dmlc.github.io/dlpack).
 
+The array is shared without a copy if both sides can access the memory, else copied.
 Capsules hold a DLManagedTensor or a DLManagedTensorVersioned. Exported memory stays alive until the consumer calls the
 deleter; imported memory stays alive until its last use here, and then its producer's deleter is called once.
-Host-visible memory is exported as CPU memory. Work launched before the exchange is complete by then; ordering later
-work is up to the caller (`vk.synchronize()`).
+Host-visible memory is exported as CPU memory. An export waits for the work launched before it; the caller orders later
+work (`vk.synchronize()`).
 """
 
 from __future__ import annotations
@@ -28,21 +28,32 @@ from .tensor import Tensor
 
 __all__ = ["from_dlpack"]
 
+# constants of dlpack.h: device types, flags and type codes
 CPU, VULKAN = 1, 7
 _READ_ONLY, _COPIED = 1, 2
-_OURS = (1, 0)
+_VERSION = (1, 0)
+"""The DLPack version that is exported and requested."""
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
 
+# structures of dlpack.h, in its layout
+
+
 class _Device(ctypes.Structure):
+    """DLDevice."""
+
     _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
 class _DataType(ctypes.Structure):
+    """DLDataType."""
+
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
 class _DLTensor(ctypes.Structure):
+    """DLTensor; strides count elements."""
+
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device", _Device),
@@ -58,10 +69,14 @@ _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Managed(ctypes.Structure):
+    """DLManagedTensor, of versions before 1.0."""
+
     _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned, from version 1.0 on."""
+
     _fields_ = (
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
@@ -73,7 +88,9 @@ class _Versioned(ctypes.Structure):
 
 
 _NAMES: dict[type[ctypes.Structure], bytes] = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
+"""Capsule names that DLPack prescribes, by the structure in the capsule."""
 
+# functions of Python's C API
 _api = ctypes.pythonapi
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", _api)
@@ -83,27 +100,29 @@ _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
 
 _raise_pending = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyErr_Occurred", _api))
-"""Raises the pending exception of C code; does nothing if there is none."""
+"""Raises the exception that is pending in the interpreter, if there is one (ctypes checks for it after the call)."""
 
 _exported: dict[int, tuple[Any, ...]] = {}
-"""Exported tensors by the address of their managed structure: the structure, its shape and strides, and the memory's
-owner.
+"""What exported tensors keep alive, by the address of their managed structure.
+
+These are the structure itself, its shape and strides, and the memory's owner.
 """
 
 _USED = {name: b"used_" + name for name in _NAMES.values()}
+"""The name that a consumer gives a capsule when it takes the tensor, by the capsule's original name."""
 
 
 def _release(address: int | None) -> None:
-    """Deleter for exported tensors: the consumer is done with the memory."""
+    """Release an exported tensor: the deleter, which the consumer calls when it no longer uses the memory."""
     if address is not None:
         _exported.pop(address, None)
 
 
 def _drop_capsule(capsule: int | None) -> None:
-    """Capsule destructor: release an exported tensor that no consumer has taken.
+    """Release an exported tensor that no consumer has taken: the capsule's destructor.
 
-    If it runs while an exception is pending in the consumer, no C API function may be called before that one is
-    cleared. It can't be restored from here, so it is raised again and ctypes prints it.
+    It may run while an exception is pending in the consumer. C API functions must not be called until that exception is
+    cleared, and ctypes can't restore it afterwards, so it is raised again at the end and ctypes prints it.
     """
     pending: BaseException | None = None
     try:
@@ -140,11 +159,11 @@ def export(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and the like.
+    """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and similar functions.
 
-    No copy is made if the memory is host-visible (the `cpu` device, lavapipe, integrated GPUs); work launched so
-    far is complete. Elsewhere pass `dl_device=(1, 0)`, which copies. Raises BufferError for tensors that require a
-    gradient, types that DLPack lacks, and copies forbidden by `copy=False`.
+    Waits for the work launched before. No copy is made if the memory is host-visible (the `cpu` device, lavapipe,
+    integrated GPUs). For other memory pass `dl_device=(1, 0)`, the CPU, to export a copy in host memory. Raises
+    BufferError for tensors that require a gradient, types that DLPack lacks, and copies forbidden by `copy=False`.
     """
     if stream is not None:
         raise BufferError(f"stream={stream!r}: memory of the CPU has no stream, leave it out")
@@ -177,7 +196,7 @@ def export(
     tensor.dtype, tensor.shape, tensor.strides = _DataType(code, bits, 1), shape, c_strides
     managed.deleter = ctypes.cast(_DELETE, ctypes.c_void_p)
     if versioned:
-        managed.major, managed.minor = _OURS
+        managed.major, managed.minor = _VERSION
         managed.flags = _COPIED if copied else 0
     managed_address = ctypes.addressof(managed)
     _exported[managed_address] = (managed, shape, c_strides, owner)
@@ -185,7 +204,10 @@ def export(
 
 
 def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
-    """Return the address and strides of the elements in host memory, and an object that keeps that memory alive."""
+    """Return the address and strides of the elements in host memory, and an object that keeps that memory alive.
+
+    If `copied` is set, or the memory isn't host-visible, this is a new copy.
+    """
     array = x.__vkjit_array__
     memory = None if copied else array.device.host_view(array.buffer)
     if memory is None:
@@ -198,30 +220,37 @@ def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
 
 
 def _code_of(dtype: DType) -> tuple[int, int]:
+    """Return the DLPack type code and the number of bits. Raises BufferError for types that DLPack lacks."""
     if dtype is dtypes.bf16:
         return _CODES["bfloat"], 16
     if dtype is dtypes.boolean:
         return _CODES["bool"], 8
     if dtype.is_float and dtype.bits < 16:
-        raise BufferError(f"DLPack {_OURS[0]}.{_OURS[1]} has no element type for {dtype!r}: convert with .to(vk.f32)")
+        raise BufferError(
+            f"DLPack {_VERSION[0]}.{_VERSION[1]} has no element type for {dtype!r}: convert with .to(vk.f32)"
+        )
     kind = "float" if dtype.is_float else "uint" if dtype.name.startswith("u") else "int"
     return _CODES[kind], dtype.bits
 
 
-def _dtype_of(found: Any) -> DType:
+def _dtype_of(dl_type: Any) -> DType:
+    """Return the element type for a `_DataType`. Raises DTypeError if vkjit lacks it."""
     names = {value: name for name, value in _CODES.items()}
-    kind = names.get(found.code)
+    kind = names.get(dl_type.code)
     prefix = {"int": "i", "uint": "u", "float": "f", "bfloat": "bf"}.get(kind or "")
-    name = "bool" if kind == "bool" and found.bits == 8 else f"{prefix}{found.bits}"
-    if found.lanes != 1 or name not in dtypes.by_name:
+    name = "bool" if kind == "bool" and dl_type.bits == 8 else f"{prefix}{dl_type.bits}"
+    if dl_type.lanes != 1 or name not in dtypes.by_name:
         raise DTypeError(
-            f"an array of DLPack type code {found.code}, {found.bits} bits, {found.lanes} lanes: expected a real number type"
+            f"an array of DLPack type code {dl_type.code}, {dl_type.bits} bits, {dl_type.lanes} lanes: expected a real number type"
         )
     return dtypes.by_name[name]
 
 
 class _ImportedMemory:
-    """Owner of memory imported from another library; calls the producer's deleter when the last user is gone."""
+    """Owner of memory imported from another library: calls the producer's deleter when it is itself deleted.
+
+    `address` is that of the producer's managed structure, `deleter` the address of its deleter, or None.
+    """
 
     def __init__(self, address: int, deleter: int | None) -> None:
         if deleter:
@@ -229,13 +258,13 @@ class _ImportedMemory:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """Return a tensor of an array in CPU memory that implements `__dlpack__` (NumPy, PyTorch, JAX, CuPy...).
+    """Return a tensor made from an array that implements `__dlpack__`: in CPU memory, or a PyTorch CUDA tensor.
 
-    Zero-copy if the device (by default, the default device) works on host memory; both sides then see each other's
-    writes. PyTorch CUDA tensors become tensors of the Vulkan device on the same GPU unless `device` names another:
-    zero-copy if the memory came from `Tensor.torch()`, else by a copy on the GPU. `copy=True` always copies;
-    `copy=False` raises BufferError where a copy is needed. Raises ArgumentError for objects without `__dlpack__` and
-    for other memory, DTypeError for types that vkjit lacks (complex).
+    An array in CPU memory (NumPy, PyTorch, JAX...) isn't copied if `device` (by default, the default device) can use
+    host memory; both sides then see each other's writes. A PyTorch CUDA tensor becomes a tensor of the Vulkan device on
+    the same GPU unless `device` names another: without a copy if its memory came from `Tensor.torch()`, else by a copy
+    on the GPU. `copy=True` always copies; `copy=False` raises BufferError if a copy is needed. Raises ArgumentError for
+    objects without `__dlpack__` and arrays in other memory, DTypeError for types that vkjit lacks (complex).
     """
     target = open_device(device)
     if isinstance(x, Tensor) and x.device is target and not copy:
@@ -252,6 +281,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
 
 def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
+    """Import a PyTorch CUDA tensor; see `from_dlpack`. `target` None means the Vulkan device on the same GPU."""
     array, shared = torch.from_torch(x)
     if copy is False and not (shared and target in (None, array.device)):
         raise BufferError("PyTorch's own CUDA memory can't be imported, and copy=False forbids to copy it")
@@ -259,20 +289,22 @@ def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
 
 
 def _capsule_of(x: Any) -> Any:
+    """Return the array's capsule, of DLPack 1.x if its library supports that."""
     try:
-        return x.__dlpack__(max_version=_OURS)
+        return x.__dlpack__(max_version=_VERSION)
     except TypeError:  # a library from before DLPack 1.0
         return x.__dlpack__()
 
 
 def _imported(capsule: Any, target: Device, copy: bool | None) -> Tensor:
+    """Take the tensor out of a capsule and import it on the device `target`."""
     unused = [(kind, name) for kind, name in _NAMES.items() if _is_valid(id(capsule), name)]
     if not unused:
         raise ArgumentError("__dlpack__ gave no fresh DLPack capsule: expected one that nobody has used yet")
     kind, name = unused[0]
     address = _pointer_in(id(capsule), name)
     managed: Any = kind.from_address(address)
-    if kind is _Versioned and managed.major != _OURS[0]:
+    if kind is _Versioned and managed.major != _VERSION[0]:
         raise ArgumentError(f"a DLPack array of version {managed.major}.{managed.minor}, expected version 1")
     _set_name(capsule, _USED[name])
     owner = _ImportedMemory(address, managed.deleter)
@@ -287,7 +319,7 @@ def _imported(capsule: Any, target: Device, copy: bool | None) -> Tensor:
 
 def _tensor_around(
     target: Device,
-    found: Any,
+    dl_tensor: Any,
     dtype: DType,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
@@ -295,25 +327,34 @@ def _tensor_around(
     read_only: bool,
     copy: bool | None,
 ) -> Tensor:
-    data_address = (found.data or 0) + found.byte_offset
-    item = dtype.itemsize
-    extents = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
-    low = data_address + item * sum(r for r in extents if r < 0)
-    high = data_address + item * (sum(r for r in extents if r > 0) + 1)
+    """Return a tensor on `target` for the elements of a `_DLTensor`, sharing their memory if possible.
+
+    `owner` keeps the memory alive.
+    """
+    data_address = (dl_tensor.data or 0) + dl_tensor.byte_offset
+    item_size = dtype.itemsize
+    # the range of addresses of all elements; strides may be negative
+    reaches = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low_address = data_address + item_size * sum(r for r in reaches if r < 0)
+    high_address = data_address + item_size * (sum(r for r in reaches if r > 0) + 1)
     if 0 in shape:
-        low = high = data_address
-    if not copy and not read_only and data_address and data_address % item == 0 and 0 not in shape:
-        buffer = target.adopt(low, high - low, owner)
+        low_address = high_address = data_address
+    if not copy and not read_only and data_address and data_address % item_size == 0 and 0 not in shape:
+        buffer = target.adopt(low_address, high_address - low_address, owner)
         if buffer is not None:
-            return Tensor(DeviceArray(buffer, data_address - low, dtype, shape, strides))
+            return Tensor(DeviceArray(buffer, data_address - low_address, dtype, shape, strides))
     if copy is False:
         reason = "it is read-only" if read_only else "kernels there can't work on this memory"
         raise BufferError(f"{target.name} needs a copy of this array ({reason}), and copy=False forbids it")
     out = allocate(shape, dtype, target)
     size = math.prod(shape)
     if size:
-        source = np.ctypeslib.as_array(ctypes.cast(low, ctypes.POINTER(ctypes.c_uint8)), shape=(high - low,))
-        view = np.ndarray(shape, dtype.storage, source.data, data_address - low, [s * item for s in strides])
+        source = np.ctypeslib.as_array(
+            ctypes.cast(low_address, ctypes.POINTER(ctypes.c_uint8)), shape=(high_address - low_address,)
+        )
+        view = np.ndarray(
+            shape, dtype.storage, source.data, data_address - low_address, [s * item_size for s in strides]
+        )
         target.write(out.buffer, 0, np.ascontiguousarray(view).reshape(-1).view(np.uint8))
     del owner
     return Tensor(out)

@@ -1,8 +1,11 @@
 """Managed tensors, whose memory migrates to the device that uses it.
 
-A managed tensor has no fixed device: operations use it on the thread's default device (see `vk.use_device`), moving its
-memory there first. There is one copy of the values, shared by all views, which move with it. Results of operations are
-ordinary tensors on the device that computed them.
+A managed tensor has no fixed device: an operation uses it on the thread's default device (see `vk.use_device`), and
+moves its memory there first. There is one copy of the values, shared by all views of the tensor. Results of operations
+are ordinary tensors on the device that computed them.
+
+`Tensor` code reads the attribute `_array`; `ManagedTensor` makes it a property that migrates the memory when it is
+read.
 """
 
 from __future__ import annotations
@@ -23,19 +26,20 @@ from .tensor import Tensor, Version
 __all__ = ["ManagedTensor", "make_managed"]
 
 _CHUNK_BYTES = 64 << 20
-"""Chunk size in bytes for transfers between devices, which go through host memory."""
+"""Chunk size for transfers between devices, which go through host memory."""
 
 
 class _MigratingBuffer:
-    """Memory that resides in one buffer, on one device, at a time."""
+    """Memory of managed tensors: a buffer on one device, which is replaced by one on another device to migrate."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self._lock = new_lock()
 
     def on(self, device: Device) -> Buffer:
-        """Return the buffer on this device, moving it there if necessary. If that raises OutOfMemoryError, it stays
-        where it is.
+        """Return a buffer on this device with the values, after moving them there if necessary.
+
+        If the device lacks the memory, OutOfMemoryError is raised and the values stay on the old device.
         """
         with self._lock:
             if self.buffer.device is not device or getattr(self.buffer.device, "closed", False):
@@ -44,6 +48,7 @@ class _MigratingBuffer:
 
 
 def _moved(source: Buffer, device: Device) -> Buffer:
+    """Return a new buffer on `device` with a copy of the bytes."""
     target = device.allocate(source.nbytes)
     for start in range(0, source.nbytes, _CHUNK_BYTES):
         piece = device.host_array(min(_CHUNK_BYTES, source.nbytes - start))
@@ -53,7 +58,11 @@ def _moved(source: Buffer, device: Device) -> Buffer:
 
 
 class _ManagedView:
-    """A view of managed memory: its layout, and the `DeviceArray` for the device it was last used on."""
+    """A view of managed memory; a `ManagedTensor` holds one in place of a `DeviceArray`.
+
+    `home` is the memory, shared by all its views. `array` is the view on the device where it was last used; its buffer
+    may be outdated, its layout is valid.
+    """
 
     __slots__ = ("array", "home")
 
@@ -94,7 +103,7 @@ class ManagedTensor(Tensor):
 
     @property
     def location(self) -> Device:
-        """The device that holds the values at the moment."""
+        """The device on which the values currently reside."""
         return _managed_view_of(self).home.buffer.device
 
     def requires_grad_(self, value: bool = True) -> Tensor:
@@ -126,26 +135,30 @@ class ManagedTensor(Tensor):
 
 
 _slot: Any = Tensor.__dict__["_array"]
+"""The slot descriptor of `Tensor._array`, which the property `ManagedTensor._array` hides."""
 
 
 def _managed_view_of(x: ManagedTensor) -> _ManagedView:
+    """Return the `_ManagedView` that a managed tensor holds, without moving its memory."""
     view: _ManagedView = _slot.__get__(x)
     return view
 
 
 def _managed(home: _MigratingBuffer, array: DeviceArray, version: Version | None) -> ManagedTensor:
+    """Return a managed tensor with the layout of `array`; `version` is that of the tensor it is a view of."""
     tensor = ManagedTensor.__new__(ManagedTensor)
     _fill(tensor, _ManagedView(home, array), version)
     return tensor
 
 
-def _fill(x: Tensor, place: _ManagedView, version: Version | None) -> None:
-    _slot.__set__(x, place)
+def _fill(x: Tensor, view: _ManagedView, version: Version | None) -> None:
+    """Set all slots of a managed tensor, as `Tensor.__init__` does for others; `version` None: it is not a view."""
+    _slot.__set__(x, view)
     x._is_view = version is not None
     x._version = version if version is not None else Version()
     x._history = x._version.recorded
     x._root = None
-    x.meta = GradMeta(place.array.shape, place.array.dtype, place.array.device)
+    x.meta = GradMeta(view.array.shape, view.array.dtype, view.array.device)
 
 
 def make_managed(x: Tensor, array: DeviceArray) -> None:

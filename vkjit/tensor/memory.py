@@ -1,4 +1,4 @@
-"""Memory of tensors: allocation of device arrays, storage representations, and filling with a scalar."""
+"""Memory of tensors: allocate device arrays, convert host values to a type's storage format, and fill with a scalar."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ __all__ = ["allocate", "to_storage", "write_value"]
 
 
 def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
-    """Allocate uninitialized contiguous memory. The buffer's size is a multiple of 4 bytes, so that it can be filled
-    word by word.
+    """Return a new uninitialized contiguous array.
+
+    The size of its buffer is a multiple of 4 bytes, so that `write_value` can fill it in 32-bit words.
     """
     nbytes, strides = fresh_layout(shape, dtype)
     return DeviceArray(device.allocate(nbytes), 0, dtype, shape, strides)
 
 
 def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """Return the values in the storage representation of `dtype`, contiguous. bf16 rounds to nearest, ties to even."""
+    """Convert values to the NumPy type that stores `dtype` in memory (uint16 for bf16); the result is contiguous.
+
+    Conversion to bf16 rounds to nearest, ties to even. Floats converted to integers saturate, NaN gives 0.
+    """
     if dtype.is_integer and values.dtype.kind == "f":
         return np.ascontiguousarray(
             semantics.cast(values, dtypes.f64, dtype)
@@ -36,6 +40,7 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
     bits = np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape).view(np.uint32)
+    # bf16 is the upper half of an f32; adding half of its last bit, less 1 if that bit is even, rounds ties to even
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet_nan = np.uint32(0x7FC0)
     stored: npt.NDArray[Any] = np.where(np.isnan(bits.view(np.float32)), quiet_nan, rounded).astype(np.uint16)
@@ -43,7 +48,11 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
 
 def write_value(array: DeviceArray, value: Any) -> None:
-    """Fill contiguous memory with a scalar. It must start at a multiple of 4 bytes, and its last word is written whole."""
+    """Fill a contiguous array with a scalar.
+
+    The array must start at a multiple of 4 bytes. It is filled in 32-bit words, so up to 3 bytes behind it are
+    overwritten.
+    """
     count = math.prod(array.shape)
     if count == 0:
         return
@@ -61,8 +70,10 @@ def write_value(array: DeviceArray, value: Any) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _pattern(kind: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # noqa: ARG001  # 1 and True are equal keys
-    """Return a scalar's bits as an i64 (64-bit types, else 0), and as a 32-bit fill word (None if no single word
-    repeats).
+    """Return a scalar of type `dtype` as (bits, word) for `write_value`.
+
+    `word` is the 32-bit word that, repeated, fills memory with the scalar, or None for a 64-bit value whose halves
+    differ. `bits` are the bits of a 64-bit value as an i64, 0 for narrower types.
     """
     stored = to_storage(np.asarray(value), dtype).reshape(1)
     words = np.tile(stored, max(1, 4 // dtype.itemsize)).view(np.uint32)

@@ -1,7 +1,7 @@
-"""Installs operators and methods on `Tensor` from the public functions: `x.sum(0)`, `x + y`, `x[i]`, `x.mT`.
+"""Install the public functions on `Tensor` as operators, methods and properties: `x.sum(0)`, `x + y`, `x[i]`, `x.mT`.
 
-Also registers tensor functions for names shared with the kernel language (`vk.exp`, `vk.max`), which are called on the
-host.
+Some names are both functions of the kernel language and of tensors, such as `vk.exp` and `vk.max`. This module also
+registers the tensor functions that these names stand for outside kernels.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from .tensor import Tensor
 
 __all__ = ["install"]
 
+# (module, names of its functions that become methods of the same name)
 _METHODS: tuple[tuple[Any, str], ...] = (
     (
         elementwise,
@@ -111,10 +112,12 @@ _METHODS: tuple[tuple[Any, str], ...] = (
 
 
 def _flipped(function: Callable[..., Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    """Return the function with its operands exchanged, for `__radd__` and similar methods."""
     return lambda self, other: function(other, self)
 
 
 def _operators() -> dict[str, Callable[..., Any]]:
+    """Return the special methods for Python's operators, by method name."""
     a, e = arithmetic, elementwise
     forward: dict[str, Callable[..., Any]] = {
         "add": a.add,
@@ -162,6 +165,8 @@ def _iterate(self: Tensor) -> Any:
 
 
 def _converted(dtype: dtypes.DType) -> Callable[[Tensor], Tensor]:
+    """Make the method that converts a tensor to `dtype`, such as `x.float()`."""
+
     def method(self: Tensor) -> Tensor:
         return copies.to(self, dtype)
 
@@ -169,6 +174,7 @@ def _converted(dtype: dtypes.DType) -> Callable[[Tensor], Tensor]:
     return method
 
 
+# methods that convert to an element type
 _CONVERSIONS = {
     "float": dtypes.f32,
     "double": dtypes.f64,
@@ -184,7 +190,7 @@ _CONVERSIONS = {
 
 
 def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make `x.new_zeros(2, 3)` and its like: type and device default to those of x."""
+    """Make a method such as `x.new_zeros(2, 3)`, which calls `function` with x's type and device as defaults."""
 
     def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
         return function(*args, **{"dtype": self.dtype, "device": self.device, **options})
@@ -208,13 +214,14 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    """Fill with samples from Bernoulli(p), in place; `p` is a number or a tensor."""
+    """Fill with samples that are 1 with probability `p`, else 0, in place; `p` is a number or a tensor."""
     return copies.copy_(self, random.bernoulli(self.detach(), p, generator=generator))
 
 
 def manage(self: Tensor, data: Any) -> None:
-    """Turn a newly created tensor object into a managed tensor with a copy of `data`: a number, nested lists, a NumPy
-    array or a tensor.
+    """Turn a newly created tensor object into a managed tensor (see `managed`) with a copy of `data`.
+
+    `data` is a number, nested lists, a NumPy array or a tensor.
     """
     make_managed(self, creation.tensor(data, device=default_device()).contiguous()._array)
 
@@ -227,7 +234,7 @@ NAMED: dict[str, Callable[..., Any]] = {
     **inplace.METHODS,
     "_manage": manage,
 }
-"""Methods whose functions have another name."""
+"""Methods whose name isn't that of a public function, by method name."""
 
 
 def install() -> None:
@@ -259,7 +266,10 @@ def install() -> None:
 
 
 def register_shared_names() -> None:
-    """Register the tensor functions to which names of the kernel language resolve on the host."""
+    """Register the tensor functions that run when a function of the kernel language is called on the host.
+
+    A name such as `vk.exp` is bound to a stub in `vkjit.lang`, which forwards host calls to the registered function.
+    """
     for module in (elementwise, arithmetic, reductions, random, views, copies, matmul, creation):
         for name in module.__all__:
             stub = getattr(lang, name, None)

@@ -1,11 +1,20 @@
 """Record/replay cache for eager operations, keyed by operand layouts.
 
-A cached function's host work (types, shapes, choice of kernels, argument blocks) must depend only on the layouts of its
-tensors, its scalars and its parameters, all of which are in the key. The first two calls of a key run normally, the
-third is recorded, and later ones replay its allocations and launches.
+The launches of a cached function (kernels, grids, argument blocks) must depend only on the layouts of its tensors, its
+scalars and its parameters; these form the key. The first two calls with a key run normally. The third is recorded by a
+`LaunchRecorder`. Later calls replay the recorded allocations and launches with their own buffers, without running the
+function.
+
+`dispatch.operation` caches forward functions (`with_replay`, `repeated`) and puts a fast lookup before dispatch
+(`at_once`); `dispatch.run_in_place` caches writes (`written`); `whole` caches functions composed of several operations.
 
 Not cached: results that share memory with an operand, calls that read from the device or wait for it, calls under the
-profiler or the sanitizer, tensors of other classes, and composed functions whose gradients may be needed.
+profiler or the sanitizer, subclasses of Tensor that aren't registered (`only_values`), and composed functions while
+autograd records them.
+
+Terms: a buffer's *number* is its position in the sequence of the operands' buffers followed by those that the call
+allocates. A device's *table* maps a key to the number of calls so far, to a `_CachedOp` once recorded, or to False if
+the call can't be replayed.
 """
 
 from __future__ import annotations
@@ -38,25 +47,33 @@ F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)
 
 _CALLS_BEFORE_RECORDING = 2
-"""Calls of a key before the one that is recorded."""
+"""Number of calls with a key that run before a call is recorded."""
 _MAX_KEYS = 8192
+"""Maximum number of keys in a device's table; the oldest are evicted."""
 _MAX_STEPS = 64
+"""Maximum number of launches, fills and copies in a cached call."""
 _changing = threading.RLock()
-"""Held while a device's cache is changed."""
+"""Lock for changing the tables."""
 _PLAIN: set[type] = {int, bool, str, type(None), DType}
+"""Types of operands and parameters that are part of the key as they are."""
 _TENSORS: set[type] = {Tensor}
+"""Tensor classes whose calls are cached."""
 _FIELDS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
-"""The fields of frozen dataclasses, which become part of the key; () for other classes."""
+"""Cache: the field names of a frozen dataclass, whose fields become part of the key; () for other classes."""
 
 
 Run = Callable[[tuple[Tensor, ...]], Any]
-"""Return the results for these tensors (() if there are none), or None if this call can't be replayed."""
+"""A function that replays a call with these tensors.
+
+It returns the results, () for a write in place, or None if this call can't be replayed.
+"""
 
 
 class _CachedOp:
-    """A cached call. `at_once`, for calls of a single launch, is a faster path that takes arrays.
+    """A recorded call. `run` replays it.
 
-    It returns the resulting array, or True if the call writes into its first array.
+    `at_once` is a faster path for a call with a single launch, else None. It takes the arrays of the tensors and
+    returns the resulting array, True for a write into the first array, or None or False if it can't replay this call.
     """
 
     __slots__ = ("at_once", "run")
@@ -66,7 +83,7 @@ class _CachedOp:
 
 
 class _PlannedStep(NamedTuple):
-    """A step of a replay, with its fast path if the device has one.
+    """A recorded launch, fill or copy, with its fast path if the device has one.
 
     `fresh` and `gone` are the numbers of the buffers to allocate before the step and to release after it.
     """
@@ -79,10 +96,10 @@ class _PlannedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of a replayed call and its results, each given by (buffer number, offset, dtype, shape, strides).
+    """A recorded call: its steps, and its results, each as (buffer number, offset, dtype, shape, strides).
 
-    `kind` builds the return value from several results; None for a single one. `sizes` are the bytes of the allocated
-    buffers.
+    `sizes` are the sizes in bytes of the buffers that the call allocates. `kind` builds the return value from the list
+    of results (tuple, or a named tuple's constructor); it is None if the call returns a single tensor.
     """
 
     device: Device
@@ -93,84 +110,92 @@ class _Steps:
 
     def run(self, tensors: tuple[Tensor, ...]) -> Any:
         """Replay the steps; see `Run`."""
-        if (
-            sanitizer_reports.OPEN_BLOCKS or host_spans.listeners or shadowing.captured
-        ):  # graph capture needs arrays, steps hold addresses
+        # graph capture (`shadowing.captured`) records arrays, but the steps only know addresses
+        if sanitizer_reports.OPEN_BLOCKS or host_spans.listeners or shadowing.captured:
             return None
         device, sizes, count = self.device, self.sizes, len(tensors)
         buffers: list[Any] = []
-        places: list[int] = []
+        addresses_by_number: list[int] = []
         for tensor in tensors:
             array = tensor._array
             if array.buffer.device is not device:
                 return None
             buffers.append(array.buffer)
-            places.append(array.descriptor[0])
-        buffers += sizes  # placeholders until they are allocated
-        places += sizes
-        for fresh, record, step, gone in self.steps:
-            for number in fresh:
+            addresses_by_number.append(array.descriptor[0])
+        buffers += sizes  # placeholders for the buffers that the steps allocate
+        addresses_by_number += sizes
+        for allocated, fast_path, step, released in self.steps:
+            for number in allocated:
                 buffers[number] = device.allocate(sizes[number - count])
-                places[number] = buffers[number].address
-            addresses = tuple(places)
-            if record is None or not record(buffers, addresses):
+                addresses_by_number[number] = buffers[number].address
+            addresses = tuple(addresses_by_number)
+            if fast_path is None or not fast_path(buffers, addresses):
                 step.run(device, buffers, addresses)
-            for number in gone:
+            for number in released:
                 buffers[number] = None
-        made = [Tensor.of(DeviceArray(buffers[n], o, d, shape, steps)) for n, o, d, shape, steps in self.results]
+        made = [Tensor.of(DeviceArray(buffers[n], o, d, shape, strides)) for n, o, d, shape, strides in self.results]
         return made[0] if self.kind is None else self.kind(made)
 
     def cached_op(self, count: int) -> _CachedOp:
-        """Return the cached call for `count` tensors, with a fast path for a single launch if the device offers one."""
+        """Return the table entry for this call of `count` tensors, with a fast path if there is a single launch.
+
+        The device's `maker` returns that fast path, or None if it has none.
+        """
         if len(self.steps) != 1 or not isinstance(self.steps[0].step, RecordedLaunch):
             return _CachedOp(self.run)
         launch, maker = self.steps[0].step, None
-        if self.kind is None and len(self.sizes) == 1 and not self.results[0][1]:
+        if self.kind is None and len(self.sizes) == 1 and not self.results[0][1]:  # a single result, at offset 0
             _, _, dtype, shape, strides = self.results[0]
             maker = self.device.maker(launch, count, (self.sizes[0], dtype, layout_of(dtype, shape, strides)))
             return _CachedOp(self.run) if maker is None else _CachedOp(_made_by(maker, self.run), maker)
-        if not self.results and not self.sizes:
+        if not self.results and not self.sizes:  # a write in place
             maker = self.device.maker(launch, count, None)
         return _CachedOp(self.run) if maker is None else _CachedOp(_written_by(maker, self.run), maker)
 
 
-def _made_by(maker: Maker, usual: Run) -> Run:
-    """Wrap `usual` with the device's fast path for a single launch with one result."""
+def _made_by(maker: Maker, fallback: Run) -> Run:
+    """Return a function that tries the device's fast path `maker`, for a single launch with one result.
+
+    If that can't replay the call, `fallback` does.
+    """
     blocks, listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
         if blocks or listeners:
             return None
         array = maker(*[tensor._array for tensor in tensors])
-        return usual(tensors) if array is None else Tensor.of(array)
+        return fallback(tensors) if array is None else Tensor.of(array)
 
     return run
 
 
-def _written_by(maker: Maker, usual: Run) -> Run:
-    """Wrap `usual` with the device's fast path for a single launch that writes into the first tensor."""
+def _written_by(maker: Maker, fallback: Run) -> Run:
+    """Return a function that tries the fast path `maker`, for a launch that writes into the first tensor.
+
+    If that can't replay the call, `fallback` does.
+    """
     blocks, listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
         if blocks or listeners:
             return None
-        return () if maker(*[tensor._array for tensor in tensors]) else usual(tensors)
+        return () if maker(*[tensor._array for tensor in tensors]) else fallback(tensors)
 
     return run
 
 
 def only_values(kind: K) -> K:
-    """Register a class for use in cached calls.
+    """Decorate a class to register it for operands and parameters of cached calls.
 
-    Tensor subclasses must behave as plain tensors; other classes must be values that are equal only if they request the
-    same work.
+    A subclass of Tensor must behave as Tensor does. Instances of other classes become part of the key, so they must be
+    equal only if calls with them launch the same work.
     """
     (_TENSORS if issubclass(kind, Tensor) else _PLAIN).add(kind)
     return kind
 
 
 def with_replay(name: str, forward: F) -> F:
-    """Wrap an operation's forward function with the replay cache."""
+    """Return an operation's forward function with its calls replayed from the cache."""
 
     @functools.wraps(forward)
     def run(*operands: Any, **params: Any) -> Any:
@@ -179,19 +204,21 @@ def with_replay(name: str, forward: F) -> F:
     return run  # type: ignore[return-value]  # wraps keeps the signature
 
 
-def at_once(name: str, usual: F) -> F:
-    """Add a fast cache lookup to a public function, for scalar operands and plain tensors in distinct buffers.
+def at_once(name: str, fallback: F) -> F:
+    """Put a fast cache lookup before a public function `fallback`, for plain tensors in distinct buffers and scalars.
 
-    The keys equal those of `_key`, so both find the same entries. Calls that autograd would record, and stale views, go
-    to `usual`.
+    The keys are the same as those of `_key`, so this function finds the entries that `fallback` has recorded. Other
+    calls go to `fallback`, also those that autograd records and those with stale views. One and two operands, the most
+    frequent cases, are written out for speed.
     """
+    # both lists are nonempty only while the sanitizer or the profiler needs to see each launch
     blocks, listeners, new = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners, object.__new__
 
-    @functools.wraps(usual)
+    @functools.wraps(fallback)
     def run(*operands: Any, **params: Any) -> Any:
         x: Any = operands[0] if operands else None
         if params or x.__class__ is not Tensor or state.intercepts or blocks or listeners:
-            return usual(*operands, **params)
+            return fallback(*operands, **params)
         a: Any = x._array
         if len(operands) == 2:
             y = operands[1]
@@ -206,47 +233,47 @@ def at_once(name: str, usual: F) -> F:
                         or y._history != y._version.recorded
                     )
                 ):
-                    return usual(*operands)
+                    return fallback(*operands)
                 key: tuple[Any, ...] = (name, a.layout, arrays[1].layout)
             elif state.enabled and (x.meta.requires_grad or x._history != x._version.recorded):
-                return usual(*operands)
+                return fallback(*operands)
             elif y.__class__ is float:
                 arrays, key = (a,), (name, a.layout, float, y, copysign(1.0, y))
             elif y.__class__ is int:
                 arrays, key = (a,), (name, a.layout, int, y)
             else:
-                return usual(*operands)
+                return fallback(*operands)
         elif len(operands) == 1:
             if state.enabled and (x.meta.requires_grad or x._history != x._version.recorded):
-                return usual(*operands)
+                return fallback(*operands)
             arrays, key = (a,), (name, a.layout)
         else:
-            found = _plain(name, operands)
-            if found is None:
-                return usual(*operands)
-            arrays, key = found
+            eligible = _fast_key(name, operands)
+            if eligible is None:
+                return fallback(*operands)
+            arrays, key = eligible
         device = a.buffer.device
-        way: Any = table_of(device).get(key)
-        if way.__class__ is not _CachedOp or forced_class() is not None:
-            return usual(*operands)
-        if way.at_once is None:
-            result = way.run(tuple([y for y in operands if y.__class__ is Tensor]))
-            return usual(*operands) if result is None else result
-        array = way.at_once(*arrays)
+        entry: Any = table_of(device).get(key)
+        if entry.__class__ is not _CachedOp or forced_class() is not None:
+            return fallback(*operands)
+        if entry.at_once is None:
+            result = entry.run(tuple([y for y in operands if y.__class__ is Tensor]))
+            return fallback(*operands) if result is None else result
+        array = entry.at_once(*arrays)
         if array is None:
-            return usual(*operands)
-        made, version = new(Tensor), new(Version)  # as `Tensor.of`
+            return fallback(*operands)
+        result_tensor, version = new(Tensor), new(Version)  # `Tensor.of`, inlined
         version.value = version.recorded = 0
-        made._array, made._is_view, made._version = array, False, version
-        made._history, made._root = 0, None
-        made.meta = GradMeta(array.shape, array.dtype, device)
-        return made
+        result_tensor._array, result_tensor._is_view, result_tensor._version = array, False, version
+        result_tensor._history, result_tensor._root = 0, None
+        result_tensor.meta = GradMeta(array.shape, array.dtype, device)
+        return result_tensor
 
     return run  # type: ignore[return-value]  # wraps keeps the signature
 
 
-def _plain(name: str, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """Return the arrays and the key for `at_once`, or None if the call isn't eligible."""
+def _fast_key(name: str, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """Return the arrays and the key of a call with three or more operands, or None if `at_once` can't serve it."""
     arrays: tuple[Any, ...] = ()
     key: tuple[Any, ...] = (name,)
     for y in operands:
@@ -269,28 +296,27 @@ def _plain(name: str, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple
 
 
 def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Return forward(*operands, **params), replayed from the cache if possible."""
-    found = _key(name, operands, params)
-    if found is None:
+    """Return forward(*operands, **params) for operation `name`, replayed from the cache if possible."""
+    keyed = _key(name, operands, params)
+    if keyed is None:
         return forward(*operands, **params)
-    key, tensors = found
-    ways = (
-        table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
-    )  # a forced class is per thread, the table is not
-    way: Any = ways.get(key)
-    if way.__class__ is _CachedOp:
-        result = way.run(tensors)
+    key, tensors = keyed
+    # a device class forced by `registry.forcing_class` applies to this thread only, but the table is shared
+    table = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
+    entry: Any = table.get(key)
+    if entry.__class__ is _CachedOp:
+        result = entry.run(tensors)
         if result is not None:
             return result
-    elif way is not False:
-        return _noticed(forward, operands, params, key, tensors, ways, way or 0)
+    elif entry is not False:
+        return _run_and_note(forward, operands, params, key, tensors, table, entry or 0)
     return forward(*operands, **params)
 
 
 def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], F]:
-    """Cache a function composed of operations as a whole while autograd doesn't record it.
+    """Decorate a function composed of several operations to replay it as one cached call, unless autograd records it.
 
-    `also` returns a setting that the function depends on; it becomes part of the key.
+    `also` returns a setting that the function depends on, which becomes part of the key.
     """
     label = f"{name}()"  # distinct from an operation of the same name
 
@@ -299,17 +325,17 @@ def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], 
         def run(*operands: Any, **params: Any) -> Any:
             if state.intercepts:
                 return function(*operands, **params)
-            found = _key(label, operands, params)
-            if found is None:
+            keyed = _key(label, operands, params)
+            if keyed is None:
                 return function(*operands, **params)
-            key, tensors = found
+            key, tensors = keyed
             if state.enabled:
                 for tensor in tensors:
                     if tensor.meta.requires_grad or tensor._history != tensor._version.recorded:
                         return function(*operands, **params)
             if also is not None:
                 key = (*key, also())
-            return _again(function, operands, params, key, tensors)
+            return _replay_or_run(function, operands, params, key, tensors)
 
         whole_run: F = run  # type: ignore[assignment]  # wraps keeps the signature
         return whole_run if also is not None else at_once(label, whole_run)
@@ -319,17 +345,20 @@ def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], 
 
 def written(write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]) -> None:
     """Run `write(target, *operands, **params)`, which writes target in place, replayed from the cache if possible."""
-    if len(operands) == 1 and target.__class__ is Tensor and _at_once(write, target, operands[0], params):
+    if len(operands) == 1 and target.__class__ is Tensor and _write_at_once(write, target, operands[0], params):
         return
-    found = _key(write, (target, *operands), params)
-    if found is None:
+    keyed = _key(write, (target, *operands), params)
+    if keyed is None:
         write(target, *operands, **params)
     else:
-        _again(write, (target, *operands), params, *found, writes=True)
+        _replay_or_run(write, (target, *operands), params, *keyed, writes=True)
 
 
-def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: dict[str, Any]) -> bool:
-    """Try the fast path for a write into the first tensor, keyed as by `_key`; return True if it was taken."""
+def _write_at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: dict[str, Any]) -> bool:
+    """Try the fast path for a write into `target` with one more operand; return True if it was taken.
+
+    Builds the same key as `_key`.
+    """
     if sanitizer_reports.OPEN_BLOCKS or host_spans.listeners or forced_class() is not None:
         return False
     a: Any = target._array
@@ -351,11 +380,11 @@ def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: di
             key += (word, float, value, copysign(1.0, value))
         else:
             return False
-    way: Any = table_of(a.buffer.device).get(key)
-    return way.__class__ is _CachedOp and way.at_once is not None and bool(way.at_once(*arrays))
+    entry: Any = table_of(a.buffer.device).get(key)
+    return entry.__class__ is _CachedOp and entry.at_once is not None and bool(entry.at_once(*arrays))
 
 
-def _again(
+def _replay_or_run(
     function: Callable[..., Any],
     operands: tuple[Any, ...],
     params: dict[str, Any],
@@ -363,23 +392,26 @@ def _again(
     tensors: tuple[Tensor, ...],
     writes: bool = False,
 ) -> Any:
-    ways = (
-        table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
-    )  # a forced class is per thread, the table is not
-    way: Any = ways.get(key)
-    if way.__class__ is _CachedOp:
-        result = way.run(tensors)
+    """Replay a call with this key if it is recorded, else run the function and count the call.
+
+    `writes` is True for a function that writes into its first operand in place and returns nothing.
+    """
+    # a device class forced by `registry.forcing_class` applies to this thread only, but the table is shared
+    table = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
+    entry: Any = table.get(key)
+    if entry.__class__ is _CachedOp:
+        result = entry.run(tensors)
         if result is not None:
             return result
-    elif way is not False:
-        return _noticed(function, operands, params, key, tensors, ways, way or 0, writes)
+    elif entry is not False:
+        return _run_and_note(function, operands, params, key, tensors, table, entry or 0, writes)
     return function(*operands, **params)
 
 
-_Found = tuple[tuple[Any, ...], tuple[Tensor, ...]]
+_Keyed = tuple[tuple[Any, ...], tuple[Tensor, ...]]
 
 
-def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Found | None:
+def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Keyed | None:
     """Return the cache key of a call and its tensors, or None if it can't be cached."""
     if not params:
         count = len(operands)
@@ -395,11 +427,11 @@ def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Found
     key: list[Any] = [name]
     tensors: list[Tensor] = []
     for operand in operands:
-        if not _take(operand, key, tensors):
+        if not _add_to_key(operand, key, tensors):
             return None
     for word, value in params.items():
         key.append(word)
-        if not _take(value, key, tensors):
+        if not _add_to_key(value, key, tensors):
             return None
     if not tensors:
         return None
@@ -409,7 +441,7 @@ def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Found
 
 
 def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
-    """Add to the key which tensors share a buffer, and their relative offsets."""
+    """Add to the key which tensors share a buffer, and the distance of their addresses in bytes."""
     for i, tensor in enumerate(tensors):
         for j in range(i):
             if tensors[j]._array.buffer is tensor._array.buffer:
@@ -417,10 +449,11 @@ def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
                 break
 
 
-def _take(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
-    """Add a value to the key; return False if it can't be part of one.
+def _add_to_key(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
+    """Add an operand or parameter to the key, and a tensor to `tensors` too; return False if the call can't be cached.
 
-    Tensors add their layout; other values add type and value, so 1, 1.0 and True, and 0.0 and -0.0 differ.
+    A tensor adds its layout. Another value adds its type and value, and a float its sign, since 1, 1.0 and True are
+    equal in Python, and so are 0.0 and -0.0.
     """
     kind: Any = value.__class__
     if kind in _TENSORS:
@@ -436,122 +469,130 @@ def _take(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
         return True
     if kind is tuple or kind is list:
         key += (kind, len(value))
-        return all(_take(item, key, tensors) for item in value)
+        return all(_add_to_key(item, key, tensors) for item in value)
     names = _FIELDS.get(kind)
     if names is None:
         frozen = is_dataclass(kind) and getattr(kind, "__dataclass_params__").frozen  # noqa: B009  # unknown to its stubs
         names = _FIELDS[kind] = tuple([f.name for f in fields(kind)]) if frozen else ()
     key.append(kind)
-    return bool(names) and all(_take(getattr(value, name), key, tensors) for name in names)
+    return bool(names) and all(_add_to_key(getattr(value, name), key, tensors) for name in names)
 
 
-def _noticed(
+def _run_and_note(
     function: Callable[..., Any],
     operands: tuple[Any, ...],
     params: dict[str, Any],
     key: tuple[Any, ...],
     tensors: tuple[Tensor, ...],
-    ways: Table,
-    seen: int,
+    table: Table,
+    calls_so_far: int,
     writes: bool = False,
 ) -> Any:
-    """Run a function that was called `seen` times with this key, and record it if it is due."""
+    """Run a function that has run `calls_so_far` times with this key, and count or record the call in `table`."""
     arrays = tuple([tensor._array for tensor in tensors])
     device = arrays[0].buffer.device
     if not repeating():
         return function(*operands, **params)
     if (
-        seen < _CALLS_BEFORE_RECORDING
+        calls_so_far < _CALLS_BEFORE_RECORDING
         or sanitizer_reports.OPEN_BLOCKS
         or host_spans.listeners
         or sanitizer_reports.current_checks()
     ):
-        _counted(ways, key, min(seen + 1, _CALLS_BEFORE_RECORDING))
+        _store_count(table, key, min(calls_so_far + 1, _CALLS_BEFORE_RECORDING))
         return function(*operands, **params)
     if device.caps.kind == "interpreter" or any(array.buffer.device is not device for array in arrays):
         with _changing:
-            ways[key] = False
+            table[key] = False  # never replayed
         return function(*operands, **params)
-    witness = LaunchRecorder(device, arrays)
+    recorder = LaunchRecorder(device, arrays)
     try:
-        watched = witness.start()
+        started = recorder.start()
         result = function(*operands, **params)
     finally:
         try:
-            witness.stop()
+            recorder.stop()
         except BaseException:  # e.g. a KeyboardInterrupt within stop()
-            witness.stop()
+            recorder.stop()
             raise
-    if not watched:
+    if not started:  # someone else is recording the device's launches; try again at the next call
         return result
-    way = _cached_op(witness, arrays, result, writes) or False
+    entry = _cached_op(recorder, arrays, result, writes) or False
     with _changing:
-        ways[key] = way
+        table[key] = entry
     return result
 
 
-def _counted(ways: Table, key: tuple[Any, ...], count: int) -> None:
-    """Count a call, unless another thread has cached it meanwhile; evict the oldest keys if the table is full."""
+def _store_count(table: Table, key: tuple[Any, ...], count: int) -> None:
+    """Store the number of calls with a key, unless another thread has stored a recorded call; evict the oldest keys."""
     with _changing:
-        if ways.setdefault(key, count).__class__ is int:
-            ways[key] = count
-        while len(ways) > _MAX_KEYS:
-            del ways[next(iter(ways))]
+        if table.setdefault(key, count).__class__ is int:
+            table[key] = count
+        while len(table) > _MAX_KEYS:
+            del table[next(iter(table))]
 
 
-def _cached_op(witness: LaunchRecorder, arrays: tuple[DeviceArray, ...], result: Any, writes: bool) -> _CachedOp | None:
-    """Build the cached call from a recording, or return None if it can't be replayed."""
-    steps = witness.steps()
+def _cached_op(
+    recorder: LaunchRecorder, arrays: tuple[DeviceArray, ...], result: Any, writes: bool
+) -> _CachedOp | None:
+    """Return the table entry for a recorded call, or None if it can't be replayed.
+
+    `arrays` are those of its operands, `result` is what it returned.
+    """
+    steps = recorder.steps()
     several = isinstance(result, tuple)
-    made = () if writes else result if several else (result,)
-    if not steps or len(steps) > _MAX_STEPS or any(tensor.__class__ is not Tensor for tensor in made):
+    result_tensors = () if writes else result if several else (result,)
+    if not steps or len(steps) > _MAX_STEPS or any(tensor.__class__ is not Tensor for tensor in result_tensors):
         return None
     results = []
-    for tensor in made:
+    for tensor in result_tensors:
         array = tensor._array
-        number = witness.number_of(array.buffer)
+        number = recorder.number_of(array.buffer)
+        # a result must be in a buffer that the call allocated, not in an operand's or an unknown one
         if number is None or number < len(arrays) or tensor.is_view or tensor.requires_grad:
             return None
         results.append((number, array.offset, array.dtype, array.shape, array.strides))
     numbers = [result[0] for result in results]
-    if len(set(numbers)) < len(numbers):
+    if len(set(numbers)) < len(numbers):  # results that share memory
         return None
-    planned, sizes = _planned(witness.device, steps, len(arrays), numbers), tuple(witness.sizes)
+    planned, sizes = _with_lifetimes(recorder.device, steps, len(arrays), numbers), tuple(recorder.sizes)
     kind: Any = tuple if writes else getattr(type(result), "_make", type(result)) if several else None
-    return _Steps(witness.device, sizes, planned, tuple(results), kind).cached_op(len(arrays))
+    return _Steps(recorder.device, sizes, planned, tuple(results), kind).cached_op(len(arrays))
 
 
-def _planned(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_PlannedStep, ...]:
+def _with_lifetimes(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_PlannedStep, ...]:
     """Attach to each step the buffers to allocate before it and to release after it.
 
-    Buffers numbered from `count` on live from the first step that uses them to the last; results live to the end.
+    The buffers numbered from `count` on are those that the call allocates. Each lives from the first step that uses it
+    to the last; those in `results` live to the end.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for place, step in enumerate(steps):
+    for position, step in enumerate(steps):
         for number in step.used:
             if number >= count:
-                first.setdefault(number, place)
-                last[number] = place
+                first.setdefault(number, position)
+                last[number] = position
     for number in results:
         first.setdefault(number, 0)
         last.pop(number, None)
     return tuple(
         [
             _PlannedStep(
-                tuple(sorted(n for n, at in first.items() if at == place)),
+                tuple(sorted(n for n, step_index in first.items() if step_index == position)),
                 device.repeater(step) if isinstance(step, RecordedLaunch) else None,
                 step,
-                tuple(sorted(n for n, at in last.items() if at == place)),
+                tuple(sorted(n for n, step_index in last.items() if step_index == position)),
             )
-            for place, step in enumerate(steps)
+            for position, step in enumerate(steps)
         ]
     )
 
 
-def _in_child() -> None:
+def _replace_lock() -> None:
+    """Replace the lock in a forked child process."""
     global _changing
     _changing = threading.RLock()  # another thread of the parent may have held the old lock
 
 
-on_fork(_in_child)
+on_fork(_replace_lock)

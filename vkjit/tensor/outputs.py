@@ -1,8 +1,8 @@
 """The `out=` keyword: store a function's result in existing tensors, as in PyTorch.
 
 `out` is a tensor, or a tuple of them for functions with several results. The result is computed first and then copied,
-so `out` may alias any operand. An empty `out` is resized and gets its own memory; any other must already have the
-result's shape.
+so `out` may share memory with any operand. A tensor without elements takes the result's shape and new memory; any other
+must already have the result's shape. The sets of names below say which dtype `out` may have.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _CONVERTED = (
     "sqrt square stack std sub tan tanh true_divide var vstack xlog1py xlogy"
 )
 CONVERTED = frozenset(_CONVERTED.split())
-"""Functions whose result is converted to the dtype of `out`, which must be of the same or a higher category."""
+"""Functions whose result is converted to the dtype of `out`.
+
+That dtype must be of the result's category (bool < integer < float, see `promotion.category`) or a higher one.
+"""
 
 _TYPED = "cumprod cumsum mean nanmean nansum prod sum"
 TYPED = frozenset(_TYPED.split())
@@ -58,9 +61,10 @@ NAMES = CONVERTED | TYPED | CREATING | EXACT
 
 
 def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the keyword `out` to a function.
+    """Return the public function `name` with the keyword `out` added.
 
-    Functions that don't take `out`, or whose operation handles it (`dispatch.operation`), are returned unchanged.
+    A function that takes no `out`, or is an operation (`dispatch.operation` handles the keyword), is returned
+    unchanged.
     """
     if name not in NAMES or OPERATIONS.get(name) is function:
         return function
@@ -77,7 +81,7 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_into(name: str, run: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Run an operation with its result written into the tensor `out`, or as usual if `out` is None."""
+    """Run an operation called with `out=`; `dispatch` calls this function."""
     if name not in NAMES:
         raise ArgumentError(f"{name}() takes no out=: assign its result")
     other_params = {key: value for key, value in params.items() if key != "out"}
@@ -120,6 +124,7 @@ def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: di
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors in (nested) sequences."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -128,7 +133,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _params_for_out(name: str, args: tuple[Any, ...], params: dict[str, Any], target: Tensor) -> dict[str, Any]:
-    """Return params, with dtype (and device) taken from `out` for functions that compute in it."""
+    """Return params, with the dtype of `out` added for functions that compute in it (and its device for creation)."""
     if name in CREATING:
         return {"dtype": target.dtype, "device": target.device, **params}
     if name not in TYPED or params.get("dtype") is not None or not isinstance(args[0] if args else None, Tensor):
@@ -139,7 +144,7 @@ def _params_for_out(name: str, args: tuple[Any, ...], params: dict[str, Any], ta
 
 
 def _check(name: str, produced: Tensor, target: Tensor) -> None:
-    """Raise if a result can't be stored in `target`."""
+    """Raise ArgumentError, DTypeError or ShapeError if a result can't be stored in `target`."""
     if produced.device is not target.device:
         raise ArgumentError(
             f"{name}(out=...): the result is on {produced.device.name}, out on {target.device.name}: expected one device"
@@ -160,6 +165,10 @@ def _check(name: str, produced: Tensor, target: Tensor) -> None:
 
 
 def _store(produced: Tensor, target: Tensor, given: list[Tensor]) -> None:
+    """Copy a result into `target`, or give an empty `target` the result's memory.
+
+    The memory is copied first if it is shared with one of the operands, `given`.
+    """
     if produced.shape == target.shape:
         elementwise_launch.write_map(functions.identity, (produced,), target, target.dtype)
         target.bump_version()

@@ -1,4 +1,7 @@
-"""Mixed precision for composed functions: compute f16 and bf16 operands in f32 and round the results once."""
+"""Compute functions composed of several operations in f32 if their operands are f16 or bf16.
+
+So results are rounded to 16 bits once, rather than after each operation.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ def is_half(dtype: DType) -> bool:
 
 
 def _floats(value: Any) -> list[DType]:
+    """Return the types of the float tensors in a value or (nested) sequence."""
     if isinstance(value, Tensor):
         return [value.dtype] if value.dtype.is_float else []
     if isinstance(value, (list, tuple)):
@@ -29,6 +33,7 @@ def _floats(value: Any) -> list[DType]:
 
 
 def _as(value: Any, source: DType, target: DType) -> Any:
+    """Convert the tensors of type `source` in a value or (nested) sequence to `target`."""
     if isinstance(value, Tensor):
         return value.to(target) if value.dtype is source else value
     if isinstance(value, (list, tuple)):
@@ -40,9 +45,10 @@ def _as(value: Any, source: DType, target: DType) -> Any:
 
 
 def computed_in_f32(function: F) -> F:
-    """Decorate a function to run in f32 if its float tensors are 16-bit, and convert its results back.
+    """Decorate a function to run in f32 if all its float tensors are of one 16-bit type, and convert its results back.
 
-    If f16 and bf16 operands are mixed, they are converted to f32 and the results stay f32.
+    If its float tensors are of f16 and bf16, they are converted to f32 and the results stay f32. Other calls are not
+    changed.
     """
 
     @functools.wraps(function)

@@ -1,8 +1,8 @@
 """Type promotion of tensor operations, with PyTorch's rules.
 
-There are three categories: bool < integer < float. Within a category, tensors with dimensions take precedence over 0-d
-tensors, and these over Python scalars. A Python scalar of a higher category promotes to that category's default type
-(i64 for integers, f32 for floats).
+Types fall into three categories: bool < integer < float. The result has the highest category among the operands. Its
+type is that of the operands in this category with the highest rank: tensors with dimensions before 0-d tensors before
+Python scalars; several such types are combined by `promote_types`. Python scalars count as bool, i64 or f32.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def promote_types(a: DType, b: DType) -> DType:
 
 
 def _number_type(value: Any) -> DType:
+    """Return the type that a Python scalar has in promotion. Raises DTypeError for other objects."""
     if isinstance(value, bool):
         return dtypes.boolean
     if isinstance(value, int):
@@ -56,7 +57,7 @@ def _number_type(value: Any) -> DType:
 
 
 def result_type(*operands: Any) -> DType:
-    """Return the type an elementwise operation computes in.
+    """Return the promoted type: the result type of an elementwise operation on these operands.
 
     Operands are tensors, dtypes (treated as tensors with dimensions), and Python scalars.
     """

@@ -1,8 +1,11 @@
 """`vk.Tensor`: a strided array on a device, with autograd state.
 
 A tensor has a `DeviceArray` (buffer, offset, dtype, shape, strides), a version counter shared by all views of the
-buffer, and a `GradMeta`. Operators and methods are installed by the modules that define the operations
-(`methods.install`).
+buffer, and a `GradMeta`, its node on the autograd tape. The operations are functions in `vkjit.tensor.ops`;
+`methods.install` adds them to the class as operators and methods.
+
+A tensor becomes stale if a recorded operation writes its memory through another tensor: its GradMeta then describes the
+old values. `view_tracking.follow` updates it.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ __all__ = ["Tensor", "Version"]
 
 
 class Version:
-    """Counts in-place writes to the memory shared by a tensor and its views.
+    """Counter of in-place writes to the memory shared by a tensor and its views.
 
-    `value` counts all writes, `recorded` those recorded by autograd; the latter make older views stale.
+    `value` counts all writes, `recorded` those recorded by autograd. A tensor is stale if its `_history`, the value of
+    `recorded` that its GradMeta belongs to, differs from `recorded`.
     """
 
     __slots__ = ("recorded", "value")
@@ -44,7 +48,7 @@ class Version:
 
 
 class Size(int):
-    """The number of elements of a shape, an int; callable as PyTorch's `size()`."""
+    """The number of elements of a tensor, an int that can also be called as PyTorch's `size()`."""
 
     shape: tuple[int, ...]
 
@@ -54,7 +58,7 @@ class Size(int):
         return size
 
     def __call__(self, dim: int | None = None) -> Any:
-        """Return the shape, or the extent of one axis."""
+        """Return the tensor's shape, or the extent of axis `dim`."""
         return self.shape if dim is None else self.shape[dim]
 
 
@@ -73,10 +77,10 @@ class Tensor(TensorMethods):
         meta: GradMeta | None = None,
         managed: bool = False,
     ) -> None:
-        """Wrap a `DeviceArray`.
+        """Wrap a `DeviceArray`. A view passes the `version` of the tensor whose memory it shares.
 
-        `managed`: copy `array` (any data that `vk.tensor` takes) to memory that migrates to the device using it; see
-        `ManagedTensor`.
+        With `managed`, `array` is any data that `vk.tensor` takes, which is copied to memory that migrates to the
+        device that uses it; see `ManagedTensor`.
         """
         if managed:
             self._manage(array)
@@ -94,7 +98,7 @@ class Tensor(TensorMethods):
 
     @staticmethod
     def of(array: DeviceArray) -> Tensor:
-        """Wrap a fresh array, faster than the constructor."""
+        """Wrap an array that no other tensor shares; faster than the constructor."""
         tensor = Tensor.__new__(Tensor)
         tensor._array, tensor._is_view, tensor._version = array, False, Version()
         tensor._history, tensor._root = 0, None
@@ -122,7 +126,7 @@ class Tensor(TensorMethods):
         return self._array.strides
 
     def stride(self, dim: int | None = None) -> Any:
-        """Return the strides, or that of one axis, as in PyTorch."""
+        """Return the strides in elements, or the stride of one axis, as in PyTorch."""
         return self.strides if dim is None else self.strides[dim]
 
     @property
@@ -181,12 +185,12 @@ class Tensor(TensorMethods):
         self._version.value += 1
 
     def __vkjit_written__(self) -> None:
-        """Count a write by a kernel through an Out or InOut argument."""
+        """Count a write by a kernel that got this tensor as an Out or InOut argument; called by kernel launches."""
         self._version.value += 1
 
     @property
     def memory_key(self) -> object:
-        """An object identifying the buffer, shared by all of its views."""
+        """An object that is the same for all tensors that share this memory."""
         return self._version
 
     def shares_memory_with(self, other: Tensor) -> bool:
@@ -205,20 +209,19 @@ class Tensor(TensorMethods):
 
     @property
     def root(self) -> Any:
-        """The tensor that owns the memory of this view, as tracked by autograd.
+        """The tensor that owns the memory of this view, for tracking in-place writes (see `view_tracking`).
 
-        None for a tensor that is no view (including a detached one), `tape.UNTRACKED` for a view made while nothing was
-        recorded.
+        None for a tensor that isn't a view or is detached, `tape.UNTRACKED` for a view made while recording was off.
         """
         return self._root
 
     def rebase(self) -> None:
-        """Start a new autograd history after a recorded in-place write."""
+        """Discard the autograd history after an in-place write that is recorded, and make other views stale."""
         self._version.recorded += 1
         self.reset_meta()
 
     def reset_meta(self) -> None:
-        """Reset the autograd state to match the current memory; the caller records how the value was made."""
+        """Replace the GradMeta by a new one for the current values; the caller records the operation that made them."""
         self._history = self._version.recorded
         meta = GradMeta(self.shape, self.dtype, self.device)
         meta.retains_grad = self.meta.retains_grad
@@ -235,7 +238,10 @@ class Tensor(TensorMethods):
         self.requires_grad_(value)
 
     def requires_grad_(self, value: bool = True) -> Tensor:
-        """Make this tensor a leaf that accumulates its gradient in `.grad`, or stop doing so."""
+        """Make this tensor a leaf that accumulates its gradient in `.grad`; with False, a constant. Returns the tensor.
+
+        Raises ArgumentError for results of recorded operations, DTypeError for types other than floats.
+        """
         if self.meta.node is not None:
             raise ArgumentError(
                 "requires_grad can be set on leaves only: this tensor is the result of a recorded operation"
@@ -247,7 +253,7 @@ class Tensor(TensorMethods):
 
     @property
     def is_leaf(self) -> bool:
-        """True for tensors that weren't created by a recorded operation."""
+        """True if the tensor isn't the result of a recorded operation."""
         if self._history != self._version.recorded:
             self._follow_if_known()
         return self.meta.node is None
@@ -340,23 +346,26 @@ class Tensor(TensorMethods):
         )
 
     def alias(self) -> Tensor:
-        """Return a new object for the same tensor, sharing memory, version and autograd state."""
+        """Return another tensor object with the same memory, version and autograd state.
+
+        Both share one GradMeta, until an in-place operation gives one of them a new one.
+        """
         same = Tensor.__new__(Tensor)
         same._array, same._version, same.meta, same._root = self._array, self._version, self.meta, None
         same._history, same._is_view = self._history, self._is_view
         return same
 
     def with_grad_meta(self, meta: GradMeta | None) -> Tensor:
-        """Return the same memory with the given autograd state (None: detached)."""
+        """Return a tensor with the same memory and the given autograd state (None: detached)."""
         same = self.detach()
         if meta is not None:
             same.meta = meta
         return same
 
     def view_of(self, array: DeviceArray) -> Tensor:
-        """Return a view of the same memory with another shape, strides or offset; not recorded."""
+        """Return a view of this tensor's memory with the layout of `array`; the view isn't recorded."""
         view = Tensor(array, version=self._version)
-        if self.meta.requires_grad and not state.enabled:  # don't keep the graph alive
+        if self.meta.requires_grad and not state.enabled:  # a reference to self would keep the graph alive
             view._root = UNTRACKED
         else:
             view._root = self if self._root is None else self._root
@@ -365,12 +374,13 @@ class Tensor(TensorMethods):
     # -- conversion to host and other libraries
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return a NumPy copy (bf16 as float32); waits for pending work on the tensor."""
+        """Return a copy as a NumPy array (bf16 as float32); waits for pending work on the tensor."""
         if self.requires_grad:
             raise ArgumentError("this tensor requires a gradient: call .detach().numpy()")
         return self._fetch()
 
     def _fetch(self) -> npt.NDArray[Any]:
+        """Return a copy as a NumPy array, also if the tensor requires a gradient."""
         values = host_arrays.fetch(self._array).reshape(self.shape)
         if self.dtype.name != "bf16":
             return values
@@ -407,7 +417,7 @@ class Tensor(TensorMethods):
         return array_api
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """Move to a device; the array API's form of `to(device=...)`."""
+        """Return the tensor on a device: `to(device=...)` as the array API standard spells it."""
         if stream is not None:
             raise ArgumentError(
                 f"stream={stream!r}: leave it out, transfers are ordered after what was launched before"
@@ -422,7 +432,7 @@ class Tensor(TensorMethods):
         return self._fetch().reshape(()).item()
 
     def tolist(self) -> Any:
-        """Return nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         return self._fetch().tolist()
 
     def __float__(self) -> float:
@@ -466,7 +476,10 @@ Tensor.__vkjit_array__ = vars(Tensor)["_array"]  # type: ignore[method-assign]
 
 
 def as_shape(sizes: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape given as `f(2, 3)` or `f((2, 3))`, checked to be non-negative ints."""
+    """Return the shape that a caller gave as separate sizes, `f(2, 3)`, or as one sequence, `f((2, 3))`.
+
+    Raises ArgumentError unless the sizes are non-negative ints.
+    """
     flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
     for size in flat:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:

@@ -1,9 +1,12 @@
 """Autograd for views that are written in place.
 
-A view's `root` is the tensor that owns its memory. When a view is written, its root is recorded as the old root with
-that part replaced. A view made earlier becomes stale; on its next use it is recorded as a part of the current root.
-Cases that can't be tracked (a view made while nothing was recorded, a root whose memory has gaps) raise an error rather
-than yield gradients of old values.
+A view's `root` is the tensor that owns its memory. When a view is written, the new value of its root is recorded as the
+old value with that part replaced (operation `replace_part`). All other views of the root become stale: their autograd
+history describes the old values. When a stale view is next used, it *follows* its root: it is recorded as a part of the
+root's current value (operation `part_of`). Cases that can't be tracked (a view made while recording was off, a root
+whose memory has gaps) raise an error rather than yield gradients of old values.
+
+`dispatch` calls `follow` for stale operands, `check_writable` before and `record_written` after a write in place.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from ..runtime.device import DeviceArray, contiguous_strides
 from .autograd import tape
 from .tensor import Tensor
 
-__all__ = ["METHODS", "check_written", "record_written"]
+__all__ = ["METHODS", "check_writable", "record_written"]
 
 
 def can_follow(view: Tensor) -> bool:
-    """True if a stale view can be re-derived from its root."""
+    """True if a stale view can be recorded as a part of its root's current value."""
     root = view.root
     if not isinstance(root, Tensor) or root.is_stale or _order(root._array) is None:
         return False
@@ -37,12 +40,16 @@ def follow(view: Tensor) -> None:
 
 
 def follow_if_known(view: Tensor) -> None:
-    """Call `follow` if possible, for queries that must not raise."""
+    """Call `follow` if it can succeed, else do nothing.
+
+    For properties such as `requires_grad`, which must not raise.
+    """
     if can_follow(view):
         _follow(view)
 
 
 def _follow(view: Tensor) -> None:
+    """Record a stale view as a part of its root's current value. Raises VkjitError if that isn't possible."""
     if not can_follow(view):
         raise VkjitError(
             f"a tensor of shape {view.shape} shares memory with one that was changed in place after it was made, and "
@@ -53,10 +60,11 @@ def _follow(view: Tensor) -> None:
     tape.record("part_of", (_in_c_order(root),), _location(root, view), (view,), always=True)
 
 
-def check_written(name: str, target: Tensor) -> None:
+def check_writable(name: str, target: Tensor) -> None:
     """Raise ArgumentError if autograd can't track a write into `target`.
 
-    This is the case for a leaf that requires a gradient, a view of one, and a view whose root is unknown.
+    This is the case for a leaf that requires a gradient, a view of such a leaf, and a view whose root is unknown or has
+    memory with gaps.
     """
     root = target.root
     owner = target if root is None or root is tape.UNTRACKED else root
@@ -91,7 +99,10 @@ def record_written(name: str, operands: tuple[Any, ...], params: dict[str, Any],
 
 
 def _in_c_order(root: Tensor) -> Tensor:
-    """Return the root, permuted to the order of its axes in memory; the permutation is recorded."""
+    """Return the root with its axes permuted to descending strides, so that it is contiguous; this is recorded.
+
+    Returns the root itself if it already is, or if `_order` is None.
+    """
     order = _order(root._array)
     if order is None or order == tuple(range(len(order))):
         return root
@@ -101,6 +112,7 @@ def _in_c_order(root: Tensor) -> Tensor:
 
 
 def _permuted(array: DeviceArray, order: tuple[int, ...]) -> DeviceArray:
+    """View the array with its axes in this order."""
     shape, strides = tuple(array.shape[i] for i in order), tuple(array.strides[i] for i in order)
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
 
@@ -120,7 +132,10 @@ def _order(array: DeviceArray) -> tuple[int, ...] | None:
 
 
 def _location(root: Tensor, view: Tensor) -> dict[str, Any]:
-    """Return the view's shape, strides and start in the root's C order, as `part_of` and `replace_part` take them."""
+    """Return the parameters of `part_of` and `replace_part` that describe the view.
+
+    These are its shape, its strides and its start, in elements of the root's memory.
+    """
     start = (view._array.offset - root._array.offset) // view.dtype.itemsize if view.numel() else 0
     return {"shape": view.shape, "strides": view.strides, "start": start}
 

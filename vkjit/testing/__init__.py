@@ -1,9 +1,10 @@
 """Property-based testing of GPU kernels.
 
-`strategies` draws arguments from a kernel's signature. `check_kernel` and `@check` search for inputs and schedules on
-which a kernel fails, shrink them and point at the source line. `check_grads` compares gradients with finite
-differences, `tolerance` derives error bounds, `run` launches a kernel once with redzones around its arrays, and
-`sanitize` checks one launch for races and other errors. Drawing inputs needs hypothesis: `pip install 'vkjit[test]'`.
+`check_kernel` and `@check` search for inputs and schedules (launch settings, see `Schedule`) on which a kernel fails,
+shrink the input, and point at the source line. `strategies` returns a hypothesis strategy of a kernel's arguments.
+`check_grads` compares gradients with finite differences. `tolerance` derives error bounds. `run` launches a kernel once
+and detects writes outside its arrays; `sanitize` launches it once and reports races and other errors. Drawing inputs
+needs hypothesis: `pip install 'vkjit[test]'`.
 """
 
 from __future__ import annotations

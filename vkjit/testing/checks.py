@@ -1,7 +1,7 @@
-"""Property tests of kernels: `check_kernel` runs one, `check` makes a test function that pytest collects.
+"""Property tests of kernels, the public interface: `check_kernel` runs one, `check` makes a test function for pytest.
 
-A passing check returns a `CheckResult`; a failing one raises `CheckFailure` with the smallest input found by
-shrinking.
+Both search for a failing case (see `vkjit.testing.search`). If there is none, `check_kernel` returns a `CheckResult`.
+Else the case is shrunk and explained (see `vkjit.testing.explain`), and `CheckFailure` is raised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Statistics of a check that found no failure."""
+    """Statistics of a check that found no failure.
+
+    `examples`: the number of inputs. `dtypes`: the types tried by type variable. `left_out`: what wasn't tried, such as
+    "T = vk.f16", with the reason.
+    """
 
     kernel: str
     examples: int
@@ -68,12 +72,14 @@ def check_kernel(
     seed: int | None = None,
     script: Any = None,
 ) -> CheckResult:
-    """Search for inputs and schedules on which the kernel is wrong. Raises CheckFailure with the smallest failing input.
+    """Search for inputs and schedules on which the kernel is wrong.
 
-    reference: a function that takes the arguments that it names and returns the outputs (one array, a tuple in the order of
-        Outs and InOuts, or a dictionary), or returns None after writing into the output arrays that it names. Outputs that a
-        dictionary omits, or for which a tuple has None, aren't checked. Without a reference, devices and schedules are
-        compared with each other, unless `properties` are given.
+    Raises CheckFailure with the smallest failing input. The arguments are:
+
+    reference: a function that takes the arguments that it names and returns the outputs (one array, a tuple in the
+        order of Outs and InOuts, or a dictionary), or returns None after writing into the output arrays that it names.
+        Outputs that a dictionary omits, or for which a tuple has None, aren't checked. Without a reference, devices and
+        schedules are compared with each other, unless `properties` are given.
     devices: indices, names or devices (default: the interpreter and the default device).
     dims, elements, where, dtypes, special, aliases: constrain the inputs; see `strategies`. Floats include NaN and
         infinities unless `special=False` or `elements` gives a range.
@@ -81,12 +87,13 @@ def check_kernel(
     tolerance: a relative bound, a (relative, absolute) pair or a Tolerance; replaces the derived one.
     precise: pass floats to the reference as float64, so that its own rounding errors don't matter.
     partial: allow elements of Outs that no invocation writes.
-    unordered: outputs whose rows (along the first axis) may come in any order: a name, several names, tuples of names whose
-        rows belong together, or a dictionary from these to the output whose first element is the number of rows:
+    unordered: outputs whose rows (along the first axis) may come in any order: a name, several names, tuples of names
+        whose rows belong together, or a dictionary from these to the output whose first element is the number of rows:
         {"y": "count"}. The reference may return just these rows.
-    properties: functions of the arguments that they name, with outputs as they are after the launch (`before`: a dictionary
-        of all arguments before it). They assert, or return False on failure. They may replace a reference.
-    schedules: vary workgroup sizes, orders and optimization levels. strict: also run with and without strict mode.
+    properties: functions of the arguments that they name, with outputs as they are after the launch (`before`: a
+        dictionary of all arguments before it). They assert, or return False on failure. They may replace a reference.
+    schedules: vary workgroup sizes, orders and optimization levels.
+    strict: also vary strict mode, unless the kernel sets it.
     sanitize: names of the sanitizer's checks, as for `vk.testing.sanitize` (True: the default checks; False: none).
     seed: makes the search repeatable. script: path for a program that reproduces a failure.
 
@@ -113,9 +120,9 @@ def first_finding(kernel: Kernel, reference: Callable[..., Any] | None = None, *
 def collected_cases(
     kernel: Kernel, reference: Callable[..., Any] | None, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[tuple[Case, Mapping[str, Schedule]]]]:
-    """Return all settings of a check, and the cases and schedules that it would try in the interpreter.
+    """Return all settings of a check, with defaults, and the cases that it would try in the interpreter.
 
-    Nothing is launched.
+    Each case comes with its schedules by executor name. Nothing is launched.
     """
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     chosen = {**defaults, **settings, "devices": "interpreter"}
@@ -123,6 +130,8 @@ def collected_cases(
     cases: list[tuple[Case, Mapping[str, Schedule]]] = []
 
     class Collector(Examiner):
+        """Records the cases of a search instead of running them."""
+
         def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> None:
             cases.append((case, schedules))
 
@@ -148,24 +157,24 @@ def _run(search: Search) -> CheckResult:
 def check(
     kernel: Kernel | None = None, *, reference: Callable[..., Any] | None = None, **settings: Any
 ) -> Callable[[Any], Callable[[], None]]:
-    """Make a property test for pytest.
+    """Make a property test for pytest, as a decorator.
 
-    Applied to a function, that function is the reference; give it a test's name::
+    If it decorates a function, this function is the reference, and the test gets its name::
 
         @vk.testing.check(saxpy, dims={"N": (0, 1000)})
         def test_saxpy(a, x, y):
             return a * x + y
 
-    With `reference=`, the function makes additional assertions. It is called with the arguments that it names, outputs
-    as they are after the launch::
+    With `reference=`, the decorated function makes additional assertions instead. It is called with the arguments that
+    it names, outputs as they are after the launch::
 
         @vk.testing.check(softmax, reference=numpy_softmax)
         def test_softmax(x, y):
             assert (y >= 0).all()
 
-    Applied to a kernel, with `reference=`, it replaces the kernel by a test of that name; the test's attribute `kernel`
-    is the kernel. All other arguments are those of `check_kernel`. Failures are CheckFailures and are saved in
-    hypothesis' database.
+    If it decorates a kernel, with `reference=`, the result is a test with the kernel's name, whose attribute `kernel`
+    is the kernel. All other arguments are those of `check_kernel`. The test raises CheckFailure. Failing inputs are
+    saved in hypothesis' database and tried first in the next run.
     """
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     unknown = [k for k in settings if k not in defaults]
@@ -191,6 +200,8 @@ def _test_of(
     kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None, settings: Mapping[str, Any],
     named: Any,
 ) -> Callable[[], None]:  # fmt: skip
+    """Return the test function. `judge` makes additional assertions; the test takes its name from `named`."""
+
     def test() -> None:
         _run(Search(kernel, reference, judge, settings, remembers=True))
 

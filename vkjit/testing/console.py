@@ -1,4 +1,4 @@
-"""Helpers of the `vkjit.testing` command-line tools: output and device selection."""
+"""Helpers of the command-line tools of `vkjit.testing`: output and device selection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def say(*lines: str) -> None:
 
 
 def devices_named(names: Sequence[str] | None) -> list[DeviceInfo]:
-    """Return the devices whose name contains one of the texts, ignoring case (None: all).
+    """Return information on the devices whose name contains one of the texts, ignoring case (None: all devices).
 
     Prints a message if there are none.
     """

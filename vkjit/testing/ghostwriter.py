@@ -1,8 +1,8 @@
-"""Ghostwriter: generate a test file with one property test per kernel.
+"""Generation of a test file with one property test per kernel, as a start for the user (a "ghostwriter").
 
-A reference is guessed from the kernel's body or its name and kept only if the kernel agrees with it. Without one, the
-test relies on the sanitizer and the agreement of devices and schedules. Integer arrays used as indices get a range of
-elements.
+For each kernel, a reference in NumPy is guessed from its body or its name, and used if the kernel agrees with it.
+Without a reference, the test relies on the sanitizer and the agreement of devices and schedules. If the kernel fails
+with arbitrary integers in its input arrays, ranges of valid indices are tried as constraints.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = ["proposed_tests"]
 
 _FUNCTIONS = {"abs": "np.abs", "exp": "np.exp", "log": "np.log", "sqrt": "np.sqrt", "min": "np.minimum", "max": "np.maximum",
               "sin": "np.sin", "cos": "np.cos", "tanh": "np.tanh", "floor": "np.floor", "ceil": "np.ceil"}  # fmt: skip
+"""Functions of `vk` and their equivalents in NumPy."""
 
 _BY_NAME = {
     "sum": ("{0}.sum(axis=-1)", 1), "max": ("{0}.max(axis=-1)", 1), "min": ("{0}.min(axis=-1)", 1),
@@ -38,8 +39,9 @@ _BY_NAME = {
 def proposed_tests(kernels: Mapping[str, Kernel], path: Path, *, examples: int = 50, target: Path | None = None) -> str:
     """Return the text of a test file for the kernels of the file at `path`.
 
-    The test file loads that file relative to `target`, the place that it will be written to, so that both can be moved
-    together; without a target, by its absolute path.
+    kernels: the kernels by their names in the file. examples: the number of inputs of each test. target: the path to
+    which the test file will be written. The test file loads the kernels' file by the path relative to its own, so that
+    both can be moved together; without a target, by its absolute path.
     """
     tests = [_test(name, kernel, examples) for name, kernel in kernels.items()]
     uses_numpy = any("np." in text for text in tests)
@@ -62,6 +64,7 @@ def proposed_tests(kernels: Mapping[str, Kernel], path: Path, *, examples: int =
 
 
 def _test(name: str, kernel: Kernel, examples: int) -> str:
+    """Return the text of the test of one kernel, or a comment if the kernel can't be run on its own."""
     settings = _settings(kernel)
     if settings is None:
         return f"# {name} isn't tested: it needs groups=, or values for a Const parameter"
@@ -79,9 +82,10 @@ def _test(name: str, kernel: Kernel, examples: int) -> str:
 
 
 def _settings(kernel: Kernel) -> dict[str, Any] | None:
-    """Return the settings with which a check without a reference passes; None if the kernel can't be run on its own.
+    """Return arguments of `check_kernel` with which the kernel passes without a reference.
 
-    If none passes, the default settings are returned.
+    Tries the defaults, and then valid indices for each dimension as the range of all integer inputs. Returns the
+    defaults if the kernel always fails, and None if it can't be run without further settings, such as `groups=`.
     """
     candidates: list[dict[str, Any]] = [{}]
     integers = [
@@ -102,6 +106,7 @@ def _settings(kernel: Kernel) -> dict[str, Any] | None:
 
 
 def _finding(kernel: Kernel, reference: Any, settings: Mapping[str, Any]) -> Any:
+    """Run a short check. Return its finding, None if it passes, or the VkjitError that it raises."""
     try:
         with time_limited(10.0):
             return first_finding(kernel, reference, devices="interpreter", max_examples=20, seed=1, **settings)
@@ -110,7 +115,7 @@ def _finding(kernel: Kernel, reference: Any, settings: Mapping[str, Any]) -> Any
 
 
 def _guesses(kernel: Kernel) -> Iterator[str]:
-    """Yield candidate references as the text of lambdas."""
+    """Yield guesses of the kernel's reference, each as the text of a lambda."""
     translated = _translated(kernel)
     if translated:
         yield translated
@@ -121,7 +126,7 @@ def _guesses(kernel: Kernel) -> Iterator[str]:
 
 
 def _agrees(kernel: Kernel, reference: str, settings: Mapping[str, Any]) -> bool:
-    """True if the kernel agrees with the guessed reference. The guess contains only names that this module wrote."""
+    """True if the kernel agrees with the guessed reference, the text of a lambda."""
     function = _function(reference)
     try:
         return function is not None and _finding(kernel, function, settings) is None
@@ -130,7 +135,11 @@ def _agrees(kernel: Kernel, reference: str, settings: Mapping[str, Any]) -> bool
 
 
 def _function(text: str) -> Any:
-    """Evaluate the text of a lambda, node by node, restricted to NumPy and operators, instead of using `eval`."""
+    """Return the function that the text of a lambda stands for.
+
+    The function interprets the lambda's body node by node instead of using `eval`, so that it can only use NumPy,
+    operators and its arguments.
+    """
     import operator
 
     import numpy as np
@@ -156,8 +165,8 @@ def _function(text: str) -> Any:
             given = {k.arg: value(k.value, env) for k in node.keywords if k.arg}
             return value(node.func, env)(*(value(a, env) for a in node.args), **given)
         if isinstance(node, ast.Subscript):
-            step = isinstance(node.slice, ast.Slice)
-            return value(node.value, env)[::-1] if step else value(node.value, env)[value(node.slice, env)]
+            is_slice = isinstance(node.slice, ast.Slice)  # guesses contain no other slice than [::-1]
+            return value(node.value, env)[::-1] if is_slice else value(node.value, env)[value(node.slice, env)]
         raise VkjitError(f"a guess of this form isn't known: {ast.dump(node)[:60]}")
 
     def function(*given: Any) -> Any:
@@ -170,7 +179,11 @@ def _function(text: str) -> Any:
 
 
 def _translated(kernel: Kernel) -> str:
-    """Return the reference of a kernel whose body is `y[i] = expression` over elements at i; "" for other kernels."""
+    """Translate the kernel's body into a reference, the text of a lambda; "" if it isn't elementwise.
+
+    The body must consist of the assignment of an index `i` and of `y[i] = expression`, where the expression uses
+    elements at `i`, scalars, and functions that NumPy has, too.
+    """
     try:
         body = [s for s in source_of(kernel.spec.fn).node.body if not _is_text(s)]
     except CompileError:
@@ -198,12 +211,15 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _loaded(node: ast.AST) -> ast.expr:
-    """Return an assignment's target as an expression that reads it."""
+    """Return an assignment's target as an expression that reads it, for comparison with other reads by `ast.dump`."""
     return ast.parse(ast.unparse(node), mode="eval").body
 
 
 class _Elementwise(ast.NodeTransformer):
-    """An AST transformer that rewrites x[i] to x and vk.exp to np.exp."""
+    """An AST transformer that rewrites x[i] to x and vk.exp to np.exp.
+
+    `index` is the dump of the index expression `i`, `names` are the kernel's parameters.
+    """
 
     def __init__(self, index: str, names: set[str]) -> None:
         self.index, self.names = index, names

@@ -1,12 +1,12 @@
-"""Compare gradients with finite differences.
+"""Check of autograd's gradients by comparison with finite differences.
 
-The function's outputs are reduced to a scalar by fixed random weights. Its derivative along a direction d is
-approximated by
+The outputs of the function are reduced to a scalar f, their sum with fixed random weights. The derivative of f at x
+along a direction d is approximated by
 
     (f(x + h d) - f(x - h d)) / 2h
 
-with h chosen to balance the truncation error (h^2) and the rounding error (eps / h). About 10 digits remain with f64,
-about 4 with f32.
+and compared with the product of the gradient and d. The step h balances the truncation error, proportional to h^2, and
+the rounding error, proportional to eps / h. About 10 digits are correct with f64, about 4 with f32.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ Array = npt.NDArray[Any]
 
 
 class GradientError(AssertionError):
-    """A gradient that differs from the finite difference.
+    """Raised if a gradient differs from the finite difference.
 
-    `input`: the argument's index; `index`: that of its element (None along a random direction); `gradient`,
-    `difference`: the two values; `allowed`: the allowed difference.
+    `input`: the index of the input. `index`: the index of the element in the input, None for a random direction.
+    `gradient`: the derivative by autograd. `difference`: the finite difference. `allowed`: the maximum distance of the
+    two.
     """
 
     def __init__(
@@ -72,14 +73,18 @@ def check_grads(
     seed: int = 0,
     order: int = 1,
 ) -> None:
-    """Check the gradients of a function of tensors. Raises GradientError.
+    """Check the gradients of a function of tensors. Raises GradientError if one is wrong.
 
-    function: takes tensors, returns a tensor or a tuple of them. inputs: arrays or tensors; floating point ones become leaves
-    that require gradients, others are passed unchanged.
-    wrt: indices of the inputs to check (default: all floating point ones). full: check every element instead of
-    `directions` random directions. dtype: the type to compute in (default: f64 if the device supports it, else f32).
-    order: 2 also checks second derivatives, along one random direction.
-    step: h, relative to the inputs' magnitude. tolerance: (relative, absolute); derived from the type by default.
+    function: takes tensors, returns a tensor or a tuple of them.
+    inputs: arrays or tensors; floating point ones become leaves that require gradients, others are passed unchanged.
+    wrt: indices of the inputs to check (default: all floating point ones).
+    full: check the derivative by every element instead of along `directions` random directions per input.
+    dtype: the type to compute in (default: f64 if the device supports it, else f32). device: an index, a name or a
+        device (default: the default device).
+    step: the step h, relative to the largest magnitude in the input. tolerance: (relative, absolute) error bounds;
+        derived from the type by default.
+    seed: of the random directions and weights.
+    order: 2 also checks second derivatives, those of the derivative along one random direction.
     """
     opened = open_device(device)
     kind = _type_for(opened, dtype)
@@ -93,7 +98,10 @@ def check_grads(
 
 
 def _slope(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
-    """Return the function's derivative along a random direction as a function that can be differentiated again."""
+    """Return the derivative of a function along a random direction, as a function that can be differentiated again.
+
+    The derivative is that of the sum of all outputs.
+    """
 
     def slope(*arguments: Any) -> Any:
         leaves = [a for a in arguments if hasattr(a, "__vkjit_array__") and a.requires_grad]
@@ -127,12 +135,14 @@ def _slope(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
 
 
 def _as_array(value: Any) -> Any:
+    """Return a tensor as a NumPy array; other values unchanged."""
     if hasattr(value, "__vkjit_array__"):
         return value.detach().numpy()
     return value
 
 
 def _type_for(device: Any, asked: Any) -> DType:
+    """Return the type to compute in: `asked`, or by default f64 or f32. Raises ArgumentError for other types."""
     if asked is not None:
         kind = dtype_of(asked)
         if kind is None or not kind.is_float:
@@ -142,7 +152,11 @@ def _type_for(device: Any, asked: Any) -> DType:
 
 
 class _Check:
-    """A check of one function at one point."""
+    """A check of the gradients of one function at one point.
+
+    `fixed` are the inputs as given, `points` the floating point ones by index. `weights` are the weights of the
+    outputs. `connected` is False if the result doesn't require gradients. The parameters are those of `check_grads`.
+    """
 
     def __init__(
         self, function: Callable[..., Any], inputs: list[Any], wrt: Sequence[int] | None, kind: DType,
@@ -165,6 +179,7 @@ class _Check:
         self.connected = True
 
     def run(self, full: bool, directions: int) -> None:
+        """Compare the derivatives by every element, or along random directions. Raises GradientError."""
         gradients = self._gradients()
         for number in self.wrt:
             if full:
@@ -178,7 +193,7 @@ class _Check:
                 self._compare(number, None, drawn, gradients[number])
 
     def _gradients(self) -> dict[int, Array]:
-        """Return autograd's gradients of the weighted sum of all outputs."""
+        """Return autograd's gradients of the weighted sum of all outputs, by input index; draws the weights."""
         leaves = {i: tensor(p, dtype=self.kind).requires_grad_() for i, p in self.points.items()}
         outputs = self._call({**leaves})
         self.weights = [self.random.uniform(0.5, 1.5, o.shape).astype(self.kind.numpy) for o in outputs]
@@ -201,6 +216,7 @@ class _Check:
         return gradients
 
     def _call(self, tensors: dict[int, Any]) -> list[Any]:
+        """Call the function with some inputs replaced by tensors, and return its floating point outputs."""
         arguments = [
             tensors[i] if i in tensors else tensor(v) if isinstance(v, np.ndarray) else v
             for i, v in enumerate(self.fixed)
@@ -213,9 +229,9 @@ class _Check:
         return usable
 
     def _value(self, number: int, point: Array) -> tuple[float, float]:
-        """Return the weighted sum of the outputs at a point, and that of their absolute values.
+        """Return f, the weighted sum of the outputs, and the sum of the magnitudes of its terms.
 
-        Both are accumulated in f64 on the host.
+        Input `number` has the value `point`. Both sums are accumulated in f64 on the host.
         """
         tensors = {i: tensor(point if i == number else p, dtype=self.kind) for i, p in self.points.items()}
         with no_grad():
@@ -225,6 +241,11 @@ class _Check:
         return float(sum(t.sum() for t in terms)), float(sum(np.abs(t).sum() for t in terms))
 
     def _compare(self, number: int, index: tuple[int, ...] | None, direction: Array, gradient: Array) -> None:
+        """Compare the derivative of input `number` along a direction with the finite difference. Raises GradientError.
+
+        `index` is the element if the direction is an axis. Without a given tolerance, the allowed difference includes
+        the truncation error, estimated by a second difference with half the step.
+        """
         point = self.points[number]
         size = max(float(np.abs(point).max(initial=0.0)), 1.0)
         h = self.kind.numpy.type(self.step * size)
@@ -233,7 +254,7 @@ class _Check:
         difference = (up - down) / (2 * float(h))
         wide = gradient.astype(np.float64)
         slope = float((wide * direction).sum())
-        # half the step estimates the truncation error of the difference
+        # the difference with half the step estimates the truncation error
         half = self.kind.numpy.type(h / 2)
         closer = self._value(number, point + half * direction)[0] - self._value(number, point - half * direction)[0]
         curvature = abs(closer / (2 * float(half)) - difference)
@@ -244,9 +265,10 @@ class _Check:
             raise GradientError(number, index, slope, difference, allowed, connected=self.connected)
 
     def _derived(self, noise: float) -> tuple[float, float]:
-        """Return the default tolerance.
+        """Return the default tolerance, (relative, absolute).
 
-        It allows for 64 rounding errors in the gradient, and for 16 in the function's values, divided by the step.
+        It allows for 64 rounding errors in the gradient, and for 16 in the values of f. `noise` is the magnitude of f
+        divided by the step, by which its rounding errors are divided in the finite difference, too.
         """
         return 64 * self.eps, 16 * self.eps * noise
 

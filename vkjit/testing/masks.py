@@ -1,9 +1,15 @@
-"""Emulate the limits of other hardware on an available device.
+"""Emulation of smaller hardware on an available device, by limiting the device's capabilities (caps).
 
-A mask is a name ("mobile", "small") or a text in the format of VKJIT_CAPS:
-`shared=16384 invocations=128 subgroup=4 without=f64,i64,f16`, and `kind=discrete` to treat a software driver as a GPU.
-Inside `with masked(...)`, the device has these caps. Kernels that need more raise FeatureError, as they would on such
-hardware.
+A mask is a text of limits, or the name of a predefined one in `MASKS`. The limits are, separated by spaces:
+
+- `shared=16384`: bytes of shared memory per workgroup;
+- `invocations=128`: invocations per workgroup;
+- `subgroup=4`: the subgroup size;
+- `without=f64,i64,f16`: types that the device lacks;
+- `kind=discrete`: the kind of device, to lower kernels for a software driver as for a GPU.
+
+Inside `with masked(...)`, the device has these caps, and kernels that need more raise FeatureError, as they would on
+such hardware.
 """
 
 from __future__ import annotations
@@ -45,11 +51,13 @@ _FEATURES = {
     "i8": ("int8",),
     "bf16": ("bfloat16",),
 }  # fmt: skip
+"""The device features that `without=` removes along with a type."""
 _ALSO = {"i64": ("u64",), "i16": ("u16",), "i8": ("u8",)}
+"""The types that `without=` removes along with a type."""
 
 
 def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
-    """Return the caps limited by the mask. Raises ArgumentError for an invalid mask."""
+    """Return the caps limited by a mask (see the module's docstring). Raises ArgumentError for an invalid mask."""
     for word in MASKS.get(mask, mask).split():
         name, separator, value = word.partition("=")
         if name == "without" and separator:
@@ -67,6 +75,7 @@ def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
 
 
 def _without(caps: DeviceCaps, types: list[str]) -> DeviceCaps:
+    """Return the caps without types and the features that they need."""
     for name in types:
         if name not in _FEATURES:
             raise ArgumentError(f"mask: no type {name!r} can be taken away: expected some of {', '.join(_FEATURES)}")
@@ -79,6 +88,7 @@ def _without(caps: DeviceCaps, types: list[str]) -> DeviceCaps:
 
 
 def _limited(caps: DeviceCaps, name: str, value: int) -> DeviceCaps:
+    """Return the caps with a numeric limit; `name` is "shared", "invocations" or "subgroup"."""
     if name == "shared":
         return replace(caps, shared_bytes=min(caps.shared_bytes, value))
     if name == "invocations":
@@ -90,7 +100,7 @@ def _limited(caps: DeviceCaps, name: str, value: int) -> DeviceCaps:
 
 
 class _Masked(InterpreterDevice):
-    """An interpreter device that rejects kernels that need more than its caps."""
+    """An interpreter that rejects kernels that need more than its caps, which the interpreter itself doesn't check."""
 
     def load(self, artifact: KernelArtifact) -> InterpreterKernel:
         lacking = sorted(_types_of(artifact.code) - self.caps.dtypes)
@@ -114,6 +124,7 @@ def _types_of(module: Module) -> set[str]:
 
 
 def _shared_bytes(module: Module) -> int:
+    """Return the bytes of shared memory that a module uses."""
     arrays = [
         op.results[0].type
         for function in module.all_functions()
@@ -125,12 +136,14 @@ def _shared_bytes(module: Module) -> int:
 
 @contextlib.contextmanager
 def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Device]:
-    """Limit a device's caps and make it the default inside the block.
+    """Context manager that limits a device's caps and makes it the default device inside the block.
 
     mask: a name in `MASKS` or limits separated by spaces, such as "shared=16384 without=f64,i64" (see the module
-    docstring); None takes the environment variable VKJIT_CAPS. device: an index, a name or a device. For an interpreter,
-    a new device is made; any other device is modified in place until the block ends, so don't use it elsewhere in the
-    meantime. Raises ArgumentError for an invalid mask.
+        docstring); None takes the environment variable VKJIT_CAPS.
+    device: an index, a name or a device. For an interpreter, a new device is made. Any other device is modified in
+        place until the block ends, so don't use it elsewhere in the meantime.
+
+    Raises ArgumentError for an invalid mask.
     """
     chosen = os.environ.get("VKJIT_CAPS", "") if mask is None else mask
     opened = open_device(device)

@@ -1,8 +1,14 @@
-"""Metamorphic relations of functions of arrays: linearity, batch invariance, permutation equivariance, determinism.
+"""Checks of metamorphic relations, such as linearity or batch invariance, which test a function without a reference.
 
-Each check takes a function (a kernel that returns its Out, or a function that calls kernels) and one set of arguments,
-and raises `RelationFailure` if the relation is violated. Arrays that a relation changes are given by position. Floats may
-differ by `relative` times the largest magnitude; the default is 64 epsilons of the type plus one per element.
+A metamorphic relation compares the results of a function for related arguments. Each check takes a function (a kernel
+that returns its Out, or a function that calls kernels) and one set of arguments, and raises `RelationFailure` if the
+relation is violated. Parameters that several checks share:
+
+- `at`: the position of the argument that the relation changes, or several positions.
+- `axis`: the axis of arguments and results that the relation refers to.
+- `relative`: floats may differ by this share of the largest magnitude. The default is 64 epsilons of the type, plus one
+  epsilon per element of the argument.
+- `seed`: of the random numbers in the relation.
 """
 
 from __future__ import annotations
@@ -24,14 +30,14 @@ Array = npt.NDArray[Any]
 
 
 class RelationFailure(AssertionError):  # noqa: N818  the function failed, not the law
-    """A violated metamorphic relation.
+    """Raised if a metamorphic relation is violated.
 
-    `law`: its name. `found`, `expected`: the values with the largest error, at `index`. `allowed`: the allowed
-    difference.
+    `law`: the name of the relation. `found`, `expected`: the values with the largest error. `index`: their index in the
+    function's result. `allowed`: the allowed difference.
 
-    The index refers to the function's result. If the relation permutes or mixes the arguments, this is the result for
-    the changed arguments; if it compares slices, the result for the complete arguments. The index is () for a scalar
-    result. If shapes differ, `found` and `expected` are shapes, and the index is ().
+    If the relation permutes or mixes arguments, the index refers to the result for the changed arguments. If the
+    relation compares slices, the index refers to the result for the complete arguments. It is () for a scalar result.
+    If shapes differ, `found` and `expected` are shapes, and the index is ().
     """
 
     def __init__(self, law: str, index: tuple[int, ...], found: Any, expected: Any, allowed: float) -> None:
@@ -57,7 +63,10 @@ def deterministic(function: Callable[..., Any], *arguments: Any, runs: int = 5) 
 def linear(
     function: Callable[..., Any], *arguments: Any, at: int = 0, seed: int = 0, relative: float | None = None
 ) -> None:
-    """Check f(a x + b y) = a f(x) + b f(y) in one argument; a and b are powers of two, exact in any type."""
+    """Check f(a x + b y) = a f(x) + b f(y) in one argument.
+
+    y is a random permutation of x; a and b are powers of two (2 and -1/2), so that the products are exact.
+    """
     x = _argument("linear", arguments, at)
     if x.dtype.kind != "f":
         raise ArgumentError(f"linear: argument {at} is {x.dtype}, expected floating point numbers")
@@ -77,7 +86,7 @@ def linear(
 def permutation_equivariant(
     function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0, seed: int = 0
 ) -> None:
-    """Check that permuting the arguments along an axis permutes the result equally, bit for bit."""
+    """Check that a permutation of the arguments along an axis permutes the result in the same way, bit for bit."""
     size = min(_argument("permutation_equivariant", arguments, i, axis).shape[axis] for i in at)
     order = np.random.default_rng(seed).permutation(size)
     plain = _arrays(function(*_copies(arguments)))
@@ -118,7 +127,7 @@ def associative(function: Callable[..., Any], x: Any, y: Any, z: Any, relative: 
 
 
 def round_trip(there: Callable[..., Any], back: Callable[..., Any], x: Any, relative: float | None = 0.0) -> None:
-    """Check back(there(x)) = x, bit for bit or within `relative`."""
+    """Check back(there(x)) = x: bit for bit if `relative` is 0, else within it."""
     returned = np.asarray(back(np.asarray(there(*_copies([x])))))
     if relative == 0.0:
         _same("a round trip", returned, np.asarray(x))
@@ -130,10 +139,12 @@ def round_trip(there: Callable[..., Any], back: Callable[..., Any], x: Any, rela
 
 
 def _copies(arguments: Sequence[Any]) -> list[Any]:
+    """Return the arguments with arrays copied, since the function may modify them."""
     return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
 
 
 def _arrays(result: Any) -> list[Array]:
+    """Return the function's result, an array or a tuple of arrays, as a list."""
     if result is None:
         raise ArgumentError("the function returns nothing: a law needs a result")
     return [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
@@ -152,6 +163,7 @@ def _argument(law: str, arguments: Sequence[Any], at: int, axis: int | None = No
 
 
 def _result(function: Callable[..., Any], arguments: Sequence[Any], at: int, value: Array) -> Array:
+    """Return the function's first result, as float64, with one argument replaced by `value`."""
     changed = [value if i == at else a for i, a in enumerate(arguments)]
     return _arrays(function(*_copies(changed)))[0].astype(np.float64)
 
@@ -166,6 +178,7 @@ def _with_axis(law: str, result: Array, axis: int, size: int) -> Array:
 
 
 def _worst(one: Array, two: Array) -> tuple[int, ...]:
+    """Return the index at which two arrays differ most."""
     with np.errstate(all="ignore"):
         distance = np.abs(one.astype(np.float64) - two.astype(np.float64))
     distance = np.where(np.isnan(distance), np.inf, distance)
@@ -173,7 +186,10 @@ def _worst(one: Array, two: Array) -> tuple[int, ...]:
 
 
 def _same(law: str, found: Array, expected: Array, slice_at: tuple[int, int] | None = None) -> None:
-    """Compare bit for bit. `slice_at`: (axis, index) of the slice that these arrays are."""
+    """Raise RelationFailure unless two arrays are equal; NaN equals NaN.
+
+    `slice_at`: the axis and index of the slice if the arrays are a slice of the result, for the index in the error.
+    """
     if found.shape != expected.shape:
         raise RelationFailure(law, (), found.shape, expected.shape, 0.0)
     if not np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"):
@@ -187,7 +203,11 @@ def _same(law: str, found: Array, expected: Array, slice_at: tuple[int, int] | N
 def _compare(
     law: str, found: Array, expected: Array, like: Array, relative: float | None, magnitude: Any = 0.0
 ) -> None:
-    """Compare within the rounding errors of the type of `like`, relative to the largest magnitude."""
+    """Raise RelationFailure unless two arrays are equal within `relative` (see the module's docstring).
+
+    The largest magnitude is that of `expected` and of `magnitude`, the magnitudes of intermediate results. `like` is
+    the argument whose type and size determine the default of `relative`.
+    """
     if found.shape != expected.shape:
         raise RelationFailure(law, (), found.shape, expected.shape, 0.0)
     eps = float(np.finfo(like.dtype).eps) if like.dtype.kind == "f" else 0.0

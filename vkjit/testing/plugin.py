@@ -1,9 +1,13 @@
-"""The pytest plugin: a device fixture, an option for the sanitizer, and a fixture that detects leaks.
+"""vkjit's pytest plugin: options and fixtures for tests of kernels.
 
-Options: `--vkjit-device=NAME` selects the executors whose name contains NAME (default: all), `--vkjit-sanitize` enables
-the sanitizer, `--vkjit-caps=MASK` limits the device's caps, and `--vkjit-artifacts=FOLDER` saves the files of failed
-checks. Fixtures: `vkjit_device` runs a test once per executor; `vkjit_leak_check` fails a test that leaks driver handles.
-Failed checks are reported by their message, without pytest's traceback. vkjit is only imported when a test needs it.
+Fixtures: `vkjit_device` runs a test once per executor (the interpreter, the CPU, and each Vulkan device) and opens it
+as the default device; `vkjit_leak_check` fails a test that leaks driver handles.
+
+Options: `--vkjit-device=NAME` selects the executors whose label contains NAME (default: all). `--vkjit-sanitize`
+enables the sanitizer for all launches. `--vkjit-caps=MASK` limits the device's capabilities (see `masks`).
+`--vkjit-artifacts=FOLDER` saves the files that describe failed checks (see `CheckFailure.write_artifacts`).
+
+Failed checks are reported by their message, without pytest's traceback. vkjit is imported only when a test needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ __all__ = ["devices_by_label", "is_wanted", "labels", "opened", "parameters", "s
 
 @functools.cache
 def devices_by_label() -> dict[str, Any]:
-    """Return the information on each device by label: "interpreter", "cpu", or "vulkan-" and the device's name."""
+    """Return information on each device by label: "interpreter", "cpu", or "vulkan-" followed by the device's name."""
     import vkjit
 
     devices: dict[str, Any] = {}
@@ -41,17 +45,20 @@ def _slug(name: str) -> str:
 
 
 def is_wanted(label: str, wanted: str) -> bool:
-    """True if `--vkjit-device=wanted` selects the executor `label`."""
+    """True if the option `--vkjit-device`, with the value `wanted`, selects the executor with this label."""
     return wanted == "all" or wanted.lower() in label
 
 
 def labels(wanted: str) -> list[str]:
-    """Return the labels of the selected executors."""
+    """Return the labels of the executors that `--vkjit-device=wanted` selects."""
     return [label for label in devices_by_label() if is_wanted(label, wanted)]
 
 
 def summary(wanted: str) -> str:
-    """Return a line for the report header. An import error of vkjit is only named here; the tests will report it."""
+    """Return the selected executors as a line of text, for the header of pytest's report.
+
+    If vkjit can't be imported, the line names the error; the tests that need vkjit report it in full.
+    """
     try:
         return ", ".join(labels(wanted)) or f"none matches {wanted!r}"
     except Exception as error:  # noqa: BLE001  an import may raise anything
@@ -59,9 +66,10 @@ def summary(wanted: str) -> str:
 
 
 def parameters(wanted: str) -> list[Any]:
-    """Return the parameters of the device fixture; missing kinds of executor are marked as skipped.
+    """Return the parameters of the device fixture: the labels that `--vkjit-device=wanted` selects.
 
-    Raises pytest.UsageError for a name that matches no executor, so that a typing error isn't reported as success.
+    If Vulkan devices are selected and there are none, the parameter "vulkan" is marked as skipped in their place.
+    Raises pytest.UsageError for a name that matches no executor, so that a mistyped name isn't reported as success.
     """
     rows: list[Any] = [pytest.param(label, id=label) for label in labels(wanted)]
     if not any(label.startswith("vulkan") for label in devices_by_label()) and is_wanted("vulkan", wanted):
@@ -76,9 +84,9 @@ def parameters(wanted: str) -> list[Any]:
 
 @contextmanager
 def opened(label: str, mask: str | None = None) -> Iterator[Any]:
-    """Open the device with this label and make it the default inside the block; it stays open for the next test.
+    """Context manager that opens the device with this label and makes it the default device inside the block.
 
-    mask: limits its caps (see `masks`).
+    The device stays open afterwards, for the next test. mask: limits the device's capabilities (see `masks`).
     """
     import vkjit
 
@@ -118,13 +126,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Enable the sanitizer by an environment variable, so that processes started by tests use it too."""
+    """Handle `--vkjit-sanitize`: enable the sanitizer by an environment variable, for processes started by tests
+    too.
+    """
     if config.getoption("--vkjit-sanitize"):
         os.environ["VKJIT_SANITIZE"] = os.environ.get("VKJIT_SANITIZE") or "1"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize tests that use `vkjit_device` over all executors; missing kinds are skipped with a reason."""
+    """Parametrize tests that use the fixture `vkjit_device` over the selected executors."""
     if "vkjit_device" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--vkjit-device")
         metafunc.parametrize("vkjit_device", parameters(wanted), indirect=True)
@@ -132,7 +142,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Report failed checks by their message instead of a traceback, and skip tests whose kernels exceed the mask."""
+    """Report failed checks by their message instead of a traceback.
+
+    Also report tests as skipped whose kernels need more than `--vkjit-caps` allows.
+    """
     outcome: Any = yield
     report = outcome.get_result()
     error = call.excinfo.value if call.excinfo is not None else None
@@ -145,7 +158,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _needs_more(error: Any) -> bool:
-    """True if a test failed because the device, limited by a mask, lacks what its kernels need."""
+    """True if an exception says that the device lacks what a kernel needs: a feature, or large enough workgroups."""
     import vkjit
 
     too_large = isinstance(error, vkjit.ArgumentError) and "a workgroup of" in str(error)
@@ -153,7 +166,7 @@ def _needs_more(error: Any) -> bool:
 
 
 def _written(error: Any, folder: Path) -> str:
-    """Write a failure's artifacts and return a line that names them."""
+    """Write the files that describe a failure, if it has any, and return a line that names them."""
     if not hasattr(error, "write_artifacts"):
         return ""
     paths = error.write_artifacts(folder)
@@ -162,14 +175,14 @@ def _written(error: Any, folder: Path) -> str:
 
 @pytest.fixture
 def vkjit_device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """An open device, the default for kernels called inside the test."""
+    """The device on which the test runs, which is the default device inside the test."""
     with opened(request.param, request.config.getoption("--vkjit-caps")) as chosen:
         yield chosen
 
 
 @pytest.fixture
 def vkjit_leak_check() -> Iterator[None]:
-    """Fail a test that leaves more driver handles alive than existed before it (see `live_counts`)."""
+    """Fail a test if more driver handles of a kind exist after the test than before (see `live_counts`)."""
     from vkjit.runtime.handles import live_counts
 
     gc.collect()

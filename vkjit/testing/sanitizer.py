@@ -1,6 +1,6 @@
-"""Run a kernel once under the sanitizer.
+"""Run a kernel once with the sanitizer, which detects races, uninitialized reads and other errors at run time.
 
-Reports don't raise errors, and the launch's arrays are modified as usual.
+`sanitize` returns the sanitizer's reports instead of raising errors. The launch modifies its arrays as usual.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def sanitize(
 ) -> list[SanitizerReport]:
     """Launch `kernel(*args, **kwargs)` once with the sanitizer and return its reports.
 
-    groups: the number of workgroups, for kernels that are launched as kernel[groups](...). device: an index, a name or
-    a device (default: the default device), for launches whose arguments aren't on a device. checks: names in
-    `vkjit.runtime.sanitizer_reports.CHECKS`, or "all" (default: bounds, uninitialised, races, uniform, outside).
+    groups: the number of workgroups, for kernels that are launched as kernel[groups](...).
+    device: an index, a name or a device (default: the default device), for launches whose arguments aren't on a device.
+    checks: names in `vkjit.runtime.sanitizer_reports.CHECKS`, or "all" (default: bounds, uninitialised, races, uniform,
+        outside).
 
     Raises CompileError for errors found at compile time, such as divergent barriers, ArgumentError for arguments that
     don't fit, and KernelAssertionError for a failed assert in the kernel.
@@ -46,11 +47,15 @@ def sanitize(
 
 _Twin = tuple[Kernel, list[SanitizerReport]]
 _TWINS: weakref.WeakKeyDictionary[Kernel, dict[tuple[str, ...], _Twin]] = weakref.WeakKeyDictionary()
-"""Sanitized variants of live kernels, compiled once, each with the list that receives its reports."""
+"""The sanitized variants ("twins") of kernels by their checks, each with the list that receives its reports.
+
+They are kept while the kernel is alive, so that each is compiled once.
+"""
 _LOCK = threading.RLock()
 
 
 def _twin(kernel: Kernel, checks: tuple[str, ...]) -> _Twin:
+    """Return the variant of a kernel with these checks of the sanitizer, and the list that receives its reports."""
     twins = _TWINS.setdefault(kernel, {})
     if checks not in twins:
         reports: list[SanitizerReport] = []

@@ -94,7 +94,7 @@ def test_a_summary_counts_and_shows_shapes() -> None:
     assert (found.parameters, found.trainable, found.nbytes) == (23, 8, 92)
     assert [row.shape for row in found.rows] == [(5, 2), (5, 3), (5, 3), (5, 2)]
     assert found.result_nbytes == (15 + 15 + 10) * 4
-    assert found.rows[2].values is not None and found.rows[2].values.least >= 0
+    assert found.rows[2].values is not None and found.rows[2].values.minimum >= 0
     text = str(found)
     assert "  Linear (0)" in text and "23 parameters, 8 of them trainable, 92 bytes" in text
     assert model.training and model[0]._hooks.after == {}

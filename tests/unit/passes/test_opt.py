@@ -11,7 +11,7 @@ import pytest
 from tools import opt
 from vkjit.ir.parser import parse_module
 from vkjit.passes import pipeline, registry
-from vkjit.passes.sanitizer import MarkPromises, Sanitize
+from vkjit.passes.sanitizer import MarkUniformAssumptions, Sanitize
 
 TEXT = """\
 kernel @scale(%x: array<f32, 1, inout>) attrs {local_size = (64, 1, 1)} {
@@ -82,7 +82,10 @@ def test_all_passes_are_listed_and_can_be_run_by_their_names(capsys: pytest.Capt
 def test_the_pipeline_has_no_pass_that_the_tool_lacks() -> None:
     groups = pipeline.passes_for(registry.PLAIN_DEVICE)
     used = {step.name for _, group in groups for step in group}
-    assert used - registry.PASSES.keys() <= {Sanitize.name, MarkPromises.name}  # these are for sanitized kernels only
+    assert used - registry.PASSES.keys() <= {
+        Sanitize.name,
+        MarkUniformAssumptions.name,
+    }  # these are for sanitized kernels only
 
 
 @pytest.mark.parametrize(

@@ -244,4 +244,4 @@ def test_loops_that_are_long_are_not_gone_through() -> None:
     builder = Builder(Region())
     bounds = [builder.index(n) for n in (-(1 << 63), (1 << 63) - 1, 1)]
     loop = builder.op("for", *bounds, types=[], regions=[Region([bounds[0].type], ["i"])])
-    assert not ConcreteValues((64, 1, 1)).inside_loop(loop).knows_loop(loop)
+    assert not ConcreteValues((64, 1, 1)).inside_loop(loop).has_iterations_of(loop)

@@ -320,7 +320,7 @@ def barriers(module: Module) -> int:
 def test_a_round_of_a_product_waits_twice() -> None:
     arguments, _ = product_arguments((32, 32, 32), (32, 32, 8), np.float32, np.float32, vk.f32, 64)
     assert barriers(lowered(high(gemm, arguments, 64))) == 2
-    direct = lowered(high(gemm, arguments, 64), options=dataclasses.replace(OPTIONS, direct=True))
+    direct = lowered(high(gemm, arguments, 64), options=dataclasses.replace(OPTIONS, reads_global_memory=True))
     assert barriers(direct) == 0
     assert not any(op.name == "shared" for op in direct.kernel.body.walk())
 

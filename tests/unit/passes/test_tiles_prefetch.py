@@ -196,7 +196,7 @@ def test_nothing_is_loaded_that_may_have_changed() -> None:
 
 def test_engines_without_shared_memory_say_so() -> None:
     arguments = [whole((1, 16, 16), 1), whole((1, 16, 16), 2), np.zeros((1, 16, 16), np.float32)]
-    options = dataclasses.replace(OPTIONS, direct=True)
+    options = dataclasses.replace(OPTIONS, reads_global_memory=True)
     module = lowered(
         high(product, [*arguments, np.int32(0), np.int32(4), "late", 16, 16, 8, False], 32), options=options
     )

@@ -20,7 +20,14 @@ from vkjit.passes.transforms.inline import Inline
 from vkjit.runtime.device import DeviceCaps, MatrixShape
 
 OPTIONS = Options(
-    subgroup=8, shuffles=True, shared_bytes=48 << 10, vector=4, direct=False, lanes=0, unroll=64, max_held=512
+    subgroup=8,
+    shuffles=True,
+    shared_bytes=48 << 10,
+    vector=4,
+    reads_global_memory=False,
+    lane_bits=0,
+    unroll=64,
+    max_held=512,
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vkjit.ir.parser import parse_module
 from vkjit.runtime.array import _layout
 from vkjit.testing.fuzz import generate
-from vkjit.testing.fuzz.assumptions import broken_promises
+from vkjit.testing.fuzz.assumptions import violated_attributes
 from vkjit.testing.fuzz.generate import TILES
 from vkjit.testing.fuzz.program import Layout, Program, program_text
 
@@ -18,7 +18,7 @@ def test_programs_keep_their_promises_as_launches_see_them() -> None:
     for seed in (*range(40), *range(TILES, TILES + 60)):
         program = generate(seed)
         kernel = program.module.kernel
-        assert broken_promises(kernel, program.layouts) == []
+        assert violated_attributes(kernel, program.layouts) == []
         pairs = [
             (p.type, layout) for p, layout in zip(kernel.params, program.layouts, strict=True) if layout is not None
         ]
@@ -38,9 +38,9 @@ def test_what_is_broken_is_said() -> None:
     )
     kernel = parse_module(text).kernel
     right = Layout((2, 4), (4, 1), 4, 12)
-    assert broken_promises(kernel, [right]) == []
-    assert "16 bytes" in broken_promises(kernel, [replace(right, first=1)])[0]
-    found = broken_promises(kernel, [replace(right, strides=(-4, 1))])
+    assert violated_attributes(kernel, [right]) == []
+    assert "16 bytes" in violated_attributes(kernel, [replace(right, first=1)])[0]
+    found = violated_attributes(kernel, [replace(right, strides=(-4, 1))])
     assert [("negative" in line, "contiguous" in line) for line in found] == [(True, False), (False, True)]
 
 

@@ -1,8 +1,8 @@
 """`python -m vkjit demo`: a tour of the library.
 
 Part 1 runs image kernels on a photograph, part 2 trains a small network on handwritten digits, part 3 finds a bug in a
-user's kernel with a property test. Everything is checked against a reference, and files are written to an output
-folder.
+user's kernel with a property test. Each part is a module with `run(report, arguments)`. Results are checked against a
+reference, and files are written to an output folder.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain_missing_driver(report: Report, kind: str, error: DriverNotFoundError) -> None:
+    """Print that there is no Vulkan driver, and where the kernels run instead; `kind` is the kind of the device."""
     where = {
         "interpreter": "the kernels run on the reference interpreter: right, but slow",
         "llvm-cpu": "the kernels run on the processor, through LLVM",
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _named(text: str) -> Device:
+    """Return the device with this index or name."""
     from vkjit.backends.selection import device
 
     return device(int(text) if text.isdigit() else text)

@@ -24,16 +24,21 @@ __all__ = ["load_photograph", "run"]
 
 Image = npt.NDArray[np.float32]
 RADIUS, LINE, BINS = 6, 128, 256
+"""The radius of the blur, the number of pixels that a workgroup blurs, and the number of bins of the histogram."""
 UNIT = 2.0**-24
 """The unit roundoff of f32: half a unit in the last place at 1."""
 
 
 @vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], LINE), image.shape[0]), local=LINE)
 def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "K"], out: vk.Out[vk.f32, "H W"]):
-    """Blur along the rows; the border repeats the outermost pixel."""
+    """Blur along the rows with 2 RADIUS + 1 weights; the border repeats the outermost pixel.
+
+    A workgroup blurs LINE pixels of one row, from a copy of these pixels and RADIUS neighbors on both sides in shared
+    memory.
+    """
     line = vk.shared(vk.f32, LINE + 2 * RADIUS)
     lane, row = vk.local_id(0), vk.group_id(1)
-    start = vk.group_id(0) * LINE - RADIUS
+    start = vk.group_id(0) * LINE - RADIUS  # the column of line[0]
     for k in range(lane, LINE + 2 * RADIUS, LINE):
         line[k] = image[row, vk.clamp(start + k, 0, image.shape[1] - 1)]
     vk.barrier()
@@ -45,7 +50,7 @@ def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "K"], out: vk.
 
 @vk.kernel(over="out")
 def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """Gradient magnitude; pixels outside of the image count as zero."""
+    """out = the gradient magnitude by the Sobel operator; pixels outside of the image count as zero."""
     y, x = vk.index()
     gx, gy = vk.f32(0), vk.f32(0)
     for d in vk.unroll(-1, 2):
@@ -57,7 +62,10 @@ def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
 
 @vk.kernel(groups=lambda values: max(1, min(64, vk.cdiv(values.shape[0], BINS))), local=BINS)
 def histogram(values: vk.In[vk.u8, "N"], counts: vk.InOut[vk.i32, "256"]):
-    """Histogram of grey levels: accumulated in shared memory per workgroup, then one atomic per bin."""
+    """Add the histogram of gray levels to `counts`.
+
+    Each workgroup counts in shared memory first, and then adds its counts with one atomic operation per bin.
+    """
     own = vk.shared(vk.i32, BINS)
     lane = vk.local_id(0)
     own[lane] = 0
@@ -70,8 +78,12 @@ def histogram(values: vk.In[vk.u8, "N"], counts: vk.InOut[vk.i32, "256"]):
 
 @vk.kernel(over="out")
 def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
-    """Bilinear resize with half-pixel centers."""
+    """out = the image resized to the shape of `out`, by bilinear interpolation with half-pixel centers.
+
+    Pixels outside of the image repeat those at the edge.
+    """
     y, x = vk.index()
+    # (sy, sx) is the location in the image, (fy, fx) its fraction beyond the pixel at (y0, x0).
     sy = (vk.f32(y) + 0.5) * (vk.f32(image.shape[0]) / vk.f32(out.shape[0])) - 0.5
     sx = (vk.f32(x) + 0.5) * (vk.f32(image.shape[1]) / vk.f32(out.shape[1])) - 0.5
     y0, x0 = vk.i32(vk.floor(sy)), vk.i32(vk.floor(sx))
@@ -85,7 +97,10 @@ def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
 
 
 def load_photograph(path: Path | None) -> tuple[Image, str]:
-    """Return grey values from 0 to 1, and a description of the source."""
+    """Return the gray values, from 0 to 1, of a picture, and a description of its source.
+
+    Without a path, it is a photograph that ships with scikit-learn.
+    """
     try:
         from PIL import Image as PillowImage
     except ImportError:
@@ -101,24 +116,25 @@ def load_photograph(path: Path | None) -> tuple[Image, str]:
         raise ArgumentError(
             "the demo's own photograph comes with scikit-learn: pip install 'vkjit[demo]', or give the path of a picture"
         ) from None
-    colour = load_sample_image("china.jpg").astype(np.float32) / np.float32(255)
-    return np.asarray(colour @ np.array([0.299, 0.587, 0.114], np.float32)), "china.jpg of scikit-learn"
+    color_image = load_sample_image("china.jpg").astype(np.float32) / np.float32(255)
+    return np.asarray(color_image @ np.array([0.299, 0.587, 0.114], np.float32)), "china.jpg of scikit-learn"
 
 
 def gaussian(sigma: float = 2.5) -> Image:
-    """Return the normalized weights of the blur."""
+    """Return the 2 RADIUS + 1 weights of a Gaussian blur with standard deviation `sigma` in pixels; their sum is 1."""
     weights = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / sigma) ** 2)
     return np.asarray(weights / weights.sum(), dtype=np.float32)
 
 
 def blur(image: Image) -> Image:
-    """Blur the rows, then the columns by transposing the image."""
+    """Blur the rows, then the columns as the rows of the transposed image."""
     weights = gaussian()
     rows = blur_rows(image, weights)
     return np.ascontiguousarray(blur_rows(np.ascontiguousarray(rows.T), weights).T)
 
 
 def _reference_blur(image: Image) -> npt.NDArray[np.float64]:
+    """Compute the blur with NumPy."""
     height, width = image.shape
     padded = np.pad(image.astype(np.float64), RADIUS, mode="edge")
     weights = gaussian().astype(np.float64)
@@ -127,6 +143,7 @@ def _reference_blur(image: Image) -> npt.NDArray[np.float64]:
 
 
 def _reference_sobel(image: Image) -> npt.NDArray[np.float64]:
+    """Compute the gradient magnitude with NumPy."""
     height, width = image.shape
     p = np.pad(image.astype(np.float64), 1)
     smooth = (1, 2, 1)
@@ -136,7 +153,10 @@ def _reference_sobel(image: Image) -> npt.NDArray[np.float64]:
 
 
 def _reference_resize(image: Image, shape: tuple[int, int]) -> npt.NDArray[np.float64]:
+    """Compute the bilinear resize to `shape` with NumPy."""
+
     def axis(target: int, source: int) -> tuple[Any, Any, Any]:
+        """Return the two source indices for each of `target` pixels along an axis, and the weight of the second one."""
         at = (np.arange(target) + 0.5) * (source / target) - 0.5
         low = np.floor(at).astype(int)
         return np.clip(low, 0, source - 1), np.clip(low + 1, 0, source - 1), at - low
@@ -160,18 +180,21 @@ def _timed(job: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 def _save(path: Path, image: npt.NDArray[Any]) -> None:
+    """Write an image with values from 0 to 1 to a file, in 256 gray levels."""
     from PIL import Image as PillowImage
 
     PillowImage.fromarray((np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)).save(path)
 
 
 def _count(image: Image) -> npt.NDArray[np.int32]:
+    """Return the histogram of the image, in 256 gray levels."""
     counts = np.zeros(BINS, np.int32)
     histogram((image * 255 + 0.5).astype(np.uint8).reshape(-1), counts)
     return counts
 
 
 def _resized(image: Image) -> Image:
+    """Return the image at two thirds of its size."""
     out = np.empty((image.shape[0] * 2 // 3, image.shape[1] * 2 // 3), np.float32)
     resize(image, out)
     return out
@@ -202,7 +225,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _check(report: Report, image: Image, results: dict[str, Any]) -> None:
-    """Compare with NumPy in double precision. The bounds count the roundings of f32."""
+    """Compare with NumPy in double precision. The error bounds are numbers of f32 roundings, in units of UNIT."""
     taps = 2 * RADIUS + 1
     error = float(np.abs(results["blur"] - _reference_blur(image)).max())
     report.check("blur", error <= 4 * taps * UNIT, f"largest difference from NumPy {error:.1e}")

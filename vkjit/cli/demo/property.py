@@ -22,13 +22,17 @@ from .report import Report
 __all__ = ["run"]
 
 TILE = 64
+"""The number of pixels per workgroup."""
 LIMIT = 20.0
 """Time limit of the search in seconds."""
 
 
 @vk.kernel(groups=lambda image: (image.shape[1] // TILE, image.shape[0]), local=TILE)
 def soften(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """Mean of each pixel and its two horizontal neighbors. The bug: widths that aren't multiples of TILE."""
+    """out = the mean of each pixel and its two horizontal neighbors.
+
+    The bug is in `groups=`: if the width isn't a multiple of TILE, the last pixels of each row get no workgroup.
+    """
     y, x = vk.group_id(1), vk.global_id(0)
     left, right = vk.max(x - 1, 0), vk.min(x + 1, image.shape[1] - 1)
     out.put(y, x, (image.get(y, left, pad=0) + image.get(y, x, pad=0) + image.get(y, right, pad=0)) / 3.0)
@@ -36,14 +40,14 @@ def soften(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
 
 @vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], TILE), image.shape[0]), local=TILE)
 def soften_fixed(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """The fixed kernel, with a workgroup for the last, partial tile."""
+    """The same as `soften` without the bug: the last, partial tile of each row has a workgroup, too."""
     y, x = vk.group_id(1), vk.global_id(0)
     left, right = vk.max(x - 1, 0), vk.min(x + 1, image.shape[1] - 1)
     out.put(y, x, (image.get(y, left, pad=0) + image.get(y, x, pad=0) + image.get(y, right, pad=0)) / 3.0)
 
 
 def reference(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The blur in NumPy."""
+    """Compute the blur in NumPy."""
     if image.size == 0:
         return image
     padded = np.pad(image, ((0, 0), (1, 1)), mode="edge")
@@ -57,7 +61,7 @@ def line_of(kernel: Kernel, text: str) -> int:
 
 
 def run(report: Report, arguments: argparse.Namespace) -> None:
-    """Test both kernels; write a program that reproduces the failure."""
+    """Test both kernels, and write a program that reproduces the failure of the faulty one to the output folder."""
     report.title("A property test finds a mistake in a kernel")
     try:
         from vkjit.testing.generate.load_hypothesis import load_hypothesis
@@ -80,7 +84,10 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _find(report: Report, arguments: argparse.Namespace) -> None:
-    """Search for the bug and check that the failure is minimal."""
+    """Test the faulty kernel.
+
+    Checks that the test fails in time, with the smallest image, and names the faulty line.
+    """
     start = time.perf_counter()
     try:
         vk.testing.check_kernel(soften, reference)

@@ -1,4 +1,4 @@
-"""Console output of the demo: lines, checks and tables; with rich if it is installed, else plain text."""
+"""Console output of the demo: lines, checks and tables, formatted by rich if it is installed, else as plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Report:
-    """Prints the demo's output; `failed` is True if any check failed."""
+    """The demo's console output; `failed` is True if any check failed so far."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -38,7 +38,7 @@ class Report:
             self._rich.rule(text, align="left")
 
     def check(self, name: str, good: bool, detail: str) -> None:
-        """Print the result of one check against a reference."""
+        """Print the result of one check; a result that isn't `good` sets `failed`."""
         self.failed = self.failed or not good
         self.line(f"  {'ok    ' if good else 'FAILED'} {name}: {detail}")
 
@@ -57,7 +57,7 @@ class Report:
             self.line("  " + "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)))
 
     def progress(self, items: Iterable[T], total: int, text: str) -> Iterator[T]:
-        """Iterate over `items` with a progress bar if the terminal supports one."""
+        """Yield `items`, `total` in number, with a progress bar labeled `text` if the terminal supports one."""
         if self._rich is None or not self._rich.is_terminal:
             yield from items
             return

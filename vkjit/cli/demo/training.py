@@ -29,11 +29,12 @@ __all__ = ["Budget", "load_digits", "run"]
 Array = npt.NDArray[Any]
 SEED = 0
 BARS = "▁▂▃▄▅▆▇█"
+"""Characters of `sparkline`, by height."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Network size, training length and the required test accuracy."""
+    """Network size (channels of the first convolution), training length, and the required test accuracy."""
 
     channels: int
     batch: int
@@ -43,10 +44,14 @@ class Budget:
 
 FULL = Budget(channels=8, batch=64, epochs=9, min_accuracy=0.97)
 SMALL = Budget(channels=4, batch=32, epochs=3, min_accuracy=0.90)
+"""The budget on the reference interpreter."""
 
 
 def load_digits() -> tuple[Array, Array, Array, Array]:
-    """Return training images and labels, then test images and labels; images are (N, 1, 8, 8) with values from 0 to 1."""
+    """Return the training images, their labels, the test images, and their labels.
+
+    Images have the shape (N, 1, 8, 8) and values from 0 to 1.
+    """
     try:
         from sklearn.datasets import load_digits as load
     except ImportError:
@@ -87,7 +92,7 @@ def train(report: Report, model: nn.Module, x: Array, y: Array, budget: Budget) 
     losses: list[vk.Tensor] = []
     total = budget.epochs * (len(x) // budget.batch)
     for epoch, images, labels in report.progress(batches(x, y, budget), total, "learning"):
-        if epoch != schedule.last_epoch:
+        if epoch != schedule.last_epoch:  # the first batch of a new epoch
             schedule.step()
         optimizer.zero_grad()
         loss = loss_of(model(images), labels)
@@ -108,7 +113,7 @@ def accuracy(model: nn.Module, x: Array, y: Array) -> float:
 
 
 def sparkline(values: Array, width: int = 60) -> str:
-    """Draw means of equal parts as bars of eight heights, on a logarithmic scale."""
+    """Draw values as up to `width` bars of eight heights: the means of equal parts of their logarithms."""
     parts = np.array_split(np.log(np.maximum(values, 1e-6)), min(width, len(values)))
     means = np.array([part.mean() for part in parts])
     reach = float(means.max() - means.min()) or 1.0
@@ -117,7 +122,7 @@ def sparkline(values: Array, width: int = 60) -> str:
 
 
 def plot(losses: Array, steps_per_epoch: int, file: Path) -> bool:
-    """Plot the loss. Returns False if matplotlib isn't installed."""
+    """Plot the loss of each step to an image file. Returns False if matplotlib isn't installed."""
     with contextlib.suppress(ImportError):
         from matplotlib.figure import Figure
 
@@ -132,7 +137,7 @@ def plot(losses: Array, steps_per_epoch: int, file: Path) -> bool:
 
 
 def run(report: Report, arguments: argparse.Namespace) -> None:
-    """Train, test, and plot the loss."""
+    """Train the network, check its accuracy on the test images, and plot the loss to the output folder."""
     is_interpreter = default_device().caps.kind == "interpreter"
     budget = SMALL if is_interpreter else FULL
     x_train, y_train, x_test, y_test = load_digits()
@@ -158,7 +163,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _show_digits(report: Report, model: nn.Module, images: Array, labels: Array, count: int = 6) -> None:
-    """Print a few unseen digits as text with their predicted labels."""
+    """Print the first `count` test images as text, with their predicted labels."""
     shades = " .:*#@"
     with vk.no_grad():
         predicted: Sequence[int] = model(vk.tensor(images[:count])).argmax(1).tolist()

@@ -1,1 +1,1 @@
-"""Lowering of calls: intrinsics, device functions, and builtins."""
+"""Lowering of calls: intrinsics (functions and methods of the kernel language), device functions, Python's builtins."""

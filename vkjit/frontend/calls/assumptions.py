@@ -1,4 +1,7 @@
-"""Lowering of `vk.assume(condition)` to an operation that later passes may rely on or check."""
+"""Lowering of `vk.assume(condition)` to an `assume` operation.
+
+Later passes rely on the condition. The interpreter and debug mode check it and report a violation.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def _assume(ctx: Context, call: Call, condition: KernelValue) -> KernelValue:
         raise ctx.error(node, f"the promise {written} doesn't hold: it is false at compile time")
     message = f"vk.assume: {written} doesn't hold".replace("{", "{{").replace("}", "}}")
     values: list[Value] = []
-    if test.op is not None and test.op.name in _COMPARISONS:
+    if test.op is not None and test.op.name in _COMPARISONS:  # the report shows both sides of a comparison
         values = list(test.op.operands)
         message += ", {0} stands on the left and {1} on the right"
     site = ctx.session.module.add_site(ReportSite("assume", ctx.loc(node), message))

@@ -20,9 +20,11 @@ from ..values.lazy import note_write
 __all__: list[str] = []
 
 ORDERS: tuple[Any, ...] = ("relaxed", "acquire", "release", "acq_rel")
+"""The memory orders that `order=` accepts."""
 
 
 def _operands(ctx: Context, call: Call, array: KernelValue, index: KernelValue) -> tuple[Value, list[Value], DType]:
+    """Check the array and the index of an atomic operation; return the array, its indices and its element type."""
     if not is_array(array):
         raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "vk.atomic.add(x, i, v)")
     kind = array_type(array)
@@ -35,12 +37,14 @@ def _operands(ctx: Context, call: Call, array: KernelValue, index: KernelValue) 
 
 
 def _writable(ctx: Context, call: Call, array: Value) -> None:
+    """Record a store to the array. Raises CompileError for an input array."""
     if array_type(array).access == "in" and array_type(array).space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
     note_write(ctx, array)
 
 
 def _order_and_scope(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, Any]:
+    """Return the attributes for the arguments `order` (memory order) and `scope` (memory scope), after a check."""
     return {
         "order": one_of(ctx, call, "order", order, ORDERS),
         "scope": one_of(ctx, call, "scope", scope, ("workgroup", "device")),
@@ -48,6 +52,8 @@ def _order_and_scope(ctx: Context, call: Call, order: KernelValue, scope: Kernel
 
 
 def _modify(name: str) -> Any:
+    """Return the lowering of the read-modify-write operation `name`, such as "add", which returns the old value."""
+
     def lower(
         ctx: Context,
         call: Call,
@@ -92,6 +98,7 @@ def _cas(
     order: KernelValue,
     scope: KernelValue,
 ) -> KernelValue:
+    """Lower `vk.atomic.cas`: store `value` if the element equals `expected`; return the old value."""
     memory, at, dtype = _operands(ctx, call, array, index)
     _writable(ctx, call, memory)
     old = as_stored(ctx, _argument(call, 2), expected, Scalar(dtype))

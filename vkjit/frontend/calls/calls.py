@@ -1,5 +1,8 @@
-"""Lowering of call expressions: find the callee's lowering, evaluate the arguments, and map elementwise functions over
-lazy slices and tiles.
+"""Lowering of call expressions.
+
+Finds the callee's lowering (see `intrinsics`), evaluates the arguments, and calls the lowering; elementwise functions
+are mapped over lazy slices and tiles. The lowerings of the individual functions are in the other modules of this
+package.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ _TENSOR_ALIASES = {("vkjit.tensor.ops.random", name): getattr(random, name) for 
 
 @expression(ast.Call)
 def _call(ctx: Context, node: ast.Call) -> KernelValue:
+    """Lower a call: find the lowering of the callee, evaluate the arguments, and apply or map it."""
     callee = ctx.evaluate(node.func)
     for keyword in node.keywords:
         if keyword.arg is None:
@@ -32,7 +36,7 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     lower = _find(callee)
     if lower is None:
         raise _not_callable(ctx, node, callee)
-    raw = getattr(lower, "_raw_arguments", False)
+    raw = getattr(lower, "_raw_arguments", False)  # `print` lowers its arguments itself, for f-strings
     args = [] if raw else evaluate_items(ctx, node.args)
     keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
@@ -66,6 +70,7 @@ def _map(
 
 
 def _find(callee: KernelValue) -> IntrinsicLowering | None:
+    """Return the lowering `(context, call)` of calls of a value, or None."""
     if isinstance(callee, Method):
         method = callee
         return lambda ctx, call: method.lower(ctx, call, method.owner)
@@ -78,6 +83,7 @@ _CALLABLE_HINT = "functions of numbers have one: those of vk, and math's and Num
 
 
 def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
+    """Return the error for a call of a value that has no lowering, with advice by the kind of value."""
     text = ast.unparse(node.func)
     if isinstance(callee, FunctionType) and callee.__module__.split(".")[0] == "vkjit":
         hint = advice_on_attribute(sys.modules["vkjit"], callee.__name__)

@@ -1,4 +1,8 @@
-"""Explicit conversions: calls of dtypes such as `vk.f32(x)`, and `vk.index()` in an `over=` kernel."""
+"""Explicit conversions: calls of dtypes such as `vk.f32(x)`.
+
+`vk.index` is a dtype, too. Without arguments, `vk.index()` is the index of the invocation's element in an `over=`
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def _is_dtype(value: KernelValue) -> bool:
 
 @callable_values(_is_dtype)
 def _cast(ctx: Context, call: Call, dtype: KernelValue) -> KernelValue:
-    """Lower `vk.f32(x)` and the like; `vk.index()` without arguments is the index tuple of an `over=` kernel."""
+    """Lower a call of a dtype, such as `vk.f32(x)` or `vk.index()`."""
     assert isinstance(dtype, DType)
     if dtype is dtypes.index and not call.args and not call.keywords:
         return _index_tuple(ctx, call)
@@ -35,6 +39,7 @@ def _cast(ctx: Context, call: Call, dtype: KernelValue) -> KernelValue:
 
 
 def _index_tuple(ctx: Context, call: Call) -> KernelValue:
+    """Return the index of the invocation's element, one item per axis. Raises CompileError without `over=`."""
     if ctx.index is None:
         raise ctx.error(
             call.node,
@@ -45,7 +50,10 @@ def _index_tuple(ctx: Context, call: Call) -> KernelValue:
 
 
 def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) -> Value:
-    """Convert a value explicitly: floats to integers truncate and saturate, integers wrap, bools are `x != 0`."""
+    """Convert a value explicitly: floats to integers truncate and saturate, integers wrap, bools are `x != 0`.
+
+    The result is strong even if the value is weak.
+    """
     if is_matrix(value):
         return cast_matrix(ctx, node, value, dtype)
     numeric(ctx, node, value, "a number to convert")
@@ -58,6 +66,10 @@ def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) ->
 
 
 def _cast_to_strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> Value:
+    """Convert a run-time value and return a new, strong one.
+
+    A weak value that has the type already is cast nevertheless, since `Context.weak` marks that very value.
+    """
     converted = convert(ctx, node, value, dtype)
     return ctx.builder.emit("cast", converted, type=converted.type) if converted is value else converted
 

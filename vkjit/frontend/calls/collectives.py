@@ -1,7 +1,8 @@
-"""Collective methods of `vk.workgroup()` and `vk.subgroup()`: sizes and ranks, reductions, broadcast, shuffles.
+"""Collective methods of wg = `vk.workgroup()` and sg = `vk.subgroup()`: sizes, ranks, reductions, broadcast, shuffles.
 
-A reduction takes one value per invocation, a lazy value or a tile. Methods on one value per invocation lower to `sg_*`
-operations and continue through shared memory for workgroups.
+A reduction takes one value per invocation (lowered in `reductions`), a lazy value (in `lazy_collectives`) or a tile (in
+`tiles.reductions`). One value per invocation is reduced over each subgroup by `sg_*` operations, and over the subgroups
+of a workgroup through shared memory. Scans are in `scans`.
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ def _barrier(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
 
 # -- reductions
 def _no_axis(ctx: Context, call: Call, axis: KernelValue, keepdims: KernelValue) -> None:
-    """Raise CompileError if `axis` or `keepdims` is given for a value without axes."""
+    """Raise CompileError if `axis` or `keepdims` is given for a value that isn't a tile."""
     if axis is not None or keepdims is not False:
         hint = "hold it first: wg.load(x[i:i+BM, j:j+BN])"
         raise ctx.error(call.node, "axis and keepdims are for tiles, whose sizes are known at compile time", hint)
 
 
 def _reduction(name: str, op: OpName) -> None:
+    """Register the method `name`, such as "sum", as the reduction with the operator `op`, such as "add"."""
+
     @method(name)
     def lower(
         ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axis: KernelValue, *, keepdims: KernelValue
@@ -76,6 +79,8 @@ for _name, _op in _REDUCTION_OPS.items():
 
 
 def _vote(name: str, op: OpName) -> None:
+    """Register the method `name`, "any" or "all", as the reduction of truth values with the operator `op`."""
+
     @method(name)
     def lower(
         ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axis: KernelValue, *, keepdims: KernelValue
@@ -111,6 +116,10 @@ for _name, _op in _ARG_REDUCTION_OPS.items():
         keepdims: KernelValue,
         _op: OpName = _op,
     ) -> KernelValue:
+        """Lower `argmin` or `argmax`.
+
+        For one value per invocation, the result is the lowest rank of an invocation that has the min or max.
+        """
         if is_tile(value):
             return arg_reduce_tile(ctx, call, scope, _op, value, axis, keepdims)
         _no_axis(ctx, call, axis, keepdims)
@@ -123,12 +132,13 @@ for _name, _op in _ARG_REDUCTION_OPS.items():
 # -- broadcast
 @method("broadcast")
 def _broadcast(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, rank: KernelValue) -> KernelValue:
+    """Lower `wg.broadcast(value, rank)`: every invocation gets the value of the invocation with this rank."""
     operand, source = materialize(ctx, call.node, value), as_index(ctx, call.node, rank, "the rank")
     if scope.kind == "subgroup":
         return emit(ctx, "sg_broadcast", operand, source)
     b = ctx.builder
     array = scratch(ctx, call.node, operand.type, 1)
-    if ctx.loops or not ctx.is_kernel:
+    if ctx.loops or not ctx.is_kernel:  # code that may run repeatedly: the previous time may still read the array
         b.op("barrier")
     own = rank_of(ctx, "workgroup")
     emit_when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), operand))

@@ -1,7 +1,9 @@
-"""Instantiation of device functions: one `ir.Function` per call signature.
+"""Instantiation of device functions (`@vk.func`): one `ir.Function`, called an instance, per call signature.
 
-Run-time scalars, vectors and arrays become parameters of the instance. Their types, and all compile-time values
-(literals included), form the signature under which instances are cached.
+A call signature consists of the types of the arguments that are run-time values, and of the compile-time arguments
+themselves (literals included). Only the run-time values become parameters of the instance: each scalar, vector and
+array, also those inside tuples and structs. Instances are cached by call signature in `Session.instances`. See
+`values.joins` for structures and slots.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ __all__: list[str] = []
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One lowered instance; `result` is the returned structure with a Slot for each run-time value."""
+    """A device function lowered for one call signature.
+
+    `result` is the structure of the returned value, with a Slot for each result of the IR function.
+    """
 
     function: Function
     result: KernelValue
@@ -60,20 +65,21 @@ def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     typevars: dict[str, DType] = {}
     for parameter, value in bound.arguments.items():
         _bind_type(ctx, call, callee, parameter, value, typevars)
-    resolved = {
+    resolved = {  # NumPy scalars become constants
         p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()
     }
     arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in resolved.items()}
     instance = _instance(ctx, call, callee, arguments, typevars)
     operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
     for value in operands:
-        if isinstance(value.type, Array) and value.type.access != "in":
+        if isinstance(value.type, Array) and value.type.access != "in":  # the function may store to this array
             note_write(ctx, value)
     op = ctx.builder.op("call", *operands, types=instance.function.result_types, callee=instance.function.name)
     return rebuild(instance.result, op.results)
 
 
 def _leaves(value: KernelValue) -> list[Value]:
+    """Return the run-time values in a value, in order."""
     parts = parts_of(value)
     if parts is not None:
         return [leaf for item in parts for leaf in _leaves(item)]
@@ -83,7 +89,10 @@ def _leaves(value: KernelValue) -> list[Value]:
 def _bind_type(
     ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> None:
-    """Bind the type variable of a parameter's annotation to the argument's element type."""
+    """Bind the type variable in the annotation of parameter `name`, if there is one, to the argument's element type.
+
+    Raises CompileError if another argument has bound it to another type.
+    """
     annotation = callee.annotations[name]
     variable = annotation.dtype if isinstance(annotation, ArrayAnnotation) else annotation
     variable = variable.dtype if isinstance(variable, VectorType) else variable
@@ -92,7 +101,7 @@ def _bind_type(
         and isinstance(value.kind, StructArrayKind)
         and isinstance(value.kind.element, VectorType)
     ):
-        value = value.items[0]
+        value = value.items[0]  # the array of all lanes
     if not isinstance(variable, TypeVar) or not isinstance(value, Value):
         return
     assert isinstance(value.type, Scalar | Vector | Array)
@@ -109,7 +118,7 @@ def _bind_type(
 def _fitted(
     ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> KernelValue:
-    """Check an argument against its annotation and convert it as needed."""
+    """Check the argument for parameter `name` against its annotation, and convert it as needed."""
     annotation = callee.annotations[name]
     what = f"{name} of {callee.fn.__name__}"
     if isinstance(annotation, ConstAnnotation):
@@ -133,7 +142,7 @@ def _fitted(
 
 
 def _bound(kind: object, typevars: dict[str, DType]) -> object:
-    """Substitute the type variable of a vector type."""
+    """Replace the type variable of a vector type by the dtype bound to it; return any other type unchanged."""
     if isinstance(kind, VectorType) and isinstance(kind.dtype, TypeVar):
         return VectorType(typevars.get(kind.dtype.__name__, kind.dtype), kind.size)
     return kind
@@ -142,6 +151,7 @@ def _bound(kind: object, typevars: dict[str, DType]) -> object:
 def _fitted_array(
     ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str, typevars: dict[str, DType]
 ) -> KernelValue:
+    """Check an array argument against its annotation; `what` names the parameter in messages."""
     if isinstance(annotation.dtype, StructType | VectorType | PackedFloat):
         kind = value.kind if isinstance(value, Aggregate) else None
         if not isinstance(kind, StructArrayKind) or kind.element != _bound(annotation.dtype, typevars):
@@ -155,7 +165,7 @@ def _fitted_array(
 
 
 def _key(value: KernelValue) -> object:
-    """Return the part of an instance's cache key that an argument determines."""
+    """Return the part of the call signature that an argument determines: run-time values count by their type."""
     if isinstance(value, Value):
         return value.type
     parts = parts_of(value)
@@ -169,6 +179,7 @@ def _key(value: KernelValue) -> object:
 def _instance(
     ctx: Context, call: Call, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
+    """Return the instance of a device function for these arguments, lowered on first use."""
     key = (callee, tuple(_key(v) for v in arguments.values()), tuple(sorted(typevars.items(), key=lambda i: i[0])))
     cached = ctx.session.instances.get(key)
     if cached is not None:
@@ -184,6 +195,7 @@ def _instance(
 def _lower(
     session: Session, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
+    """Lower a device function to a new function of the module."""
     source = source_of(callee.fn)
     types: list[Type] = []
     names: list[str] = []
@@ -208,7 +220,7 @@ def _lower(
 
 
 def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str]) -> KernelValue:
-    """Return the structure of an argument with a Slot per IR parameter; append these to `types` and `names`."""
+    """Return the structure of an argument; append the types and names of its slots, the IR parameters, to the lists."""
     parts = parts_of(value)
     if parts is not None:
         return with_parts(value, [_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(parts)])
@@ -242,6 +254,7 @@ def _results(ctx: Context, function: Function) -> KernelValue:
 
 
 def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
+    """True if two returned values have a common structure."""
     try:
         common_structure(ctx, [a, b], [])
     except JoinFailure:
@@ -252,7 +265,7 @@ def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
 def _fill(ctx: Context, return_: Return, structure: KernelValue) -> None:
     """Emit the conversions of a `return`'s values before it, and set its operands."""
     region = return_.region
-    assert region.ops.pop() is return_.op
+    assert region.ops.pop() is return_.op  # the conversions go before it
     typed_values: list[tuple[KernelValue, Type]] = []
     _match(structure, return_.value, typed_values)
     ctx.builder.loc = return_.loc
@@ -262,6 +275,7 @@ def _fill(ctx: Context, return_: Return, structure: KernelValue) -> None:
 
 
 def _match(structure: KernelValue, value: KernelValue, typed_values: list[tuple[KernelValue, Type]]) -> None:
+    """Append the value of each slot of the structure, with the slot's type, to `typed_values`."""
     if isinstance(structure, Slot):
         typed_values.append((value, structure.type))
     else:

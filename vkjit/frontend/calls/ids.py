@@ -29,6 +29,7 @@ def dimension(ctx: Context, call: Call, dim: KernelValue) -> int:
 
 @lowers(lang.global_id)
 def _global_id(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
+    """Lower `vk.global_id(dim)`; in an `over=` kernel it is an item of the element's index."""
     if ctx.session.over is None:
         return ctx.builder.emit("global_id", dim=dimension(ctx, call, dim))
     if ctx.index is None:
@@ -47,6 +48,8 @@ def _global_id(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
 
 
 def _plain(name: OpName) -> Any:
+    """Return the lowering of an id or size that has no meaning in `over=` kernels; `name` is its operation."""
+
     def lower(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
         if ctx.session.over is not None:
             raise ctx.error(

@@ -1,4 +1,9 @@
-"""Collectives over lazy values: each invocation combines every n-th element, then the scope combines the results."""
+"""Collectives over lazy values (slices and expressions of slices): reductions, argmin and argmax, and `wg.store`.
+
+`wg` stands for `vk.workgroup()`; `vk.subgroup()` has the same methods. The elements are distributed over the n
+invocations of the scope (workgroup or subgroup): each takes every n-th element. A reduction combines these in each
+invocation first, and then the results of the invocations.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +28,20 @@ __all__ = ["arg_reduction", "reduction"]
 
 
 def _start_and_step(ctx: Context, scope: ScopeValue) -> tuple[Value, Value]:
-    """Return the first linear index of the invocation and the distance to its next one."""
+    """Return the linear index of the invocation's first element, and the distance to its next one."""
     if scope.kind == "workgroup":
         return rank_of(ctx, "workgroup"), ctx.builder.index(invocations(ctx))
     return rank_of(ctx, "subgroup"), emit(ctx, "subgroup_size")
 
 
 def reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Lazy) -> Value:
-    """Reduce all elements; every invocation gets the result."""
+    """Reduce all elements of a lazy value with the operator `op`; every invocation gets the result."""
     check_sources(ctx, call.node, lazy)
     start, step = _start_and_step(ctx, scope)
 
     def operand(index: tuple[Value, ...]) -> Value:
         element = element_of(ctx, call.node, lazy, index)
-        if op in ("and", "or"):
+        if op in ("and", "or"):  # `all` or `any`
             test = truth(ctx, call.node, element)
             assert isinstance(test, Value)
             return test
@@ -55,13 +60,16 @@ def reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Laz
 
 
 def _type_of(ctx: Context, lazy: Lazy, operand: Callable[[tuple[Value, ...]], Value]) -> Type:
-    """Return the type in which the elements are reduced."""
+    """Return the type of the values that `operand(index)` emits; what it emits here is discarded."""
     with ctx.builder.at(Region()):
         return operand(tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in lazy.shape)).type
 
 
 def arg_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Lazy) -> Value:
-    """Return the linear index (in C order) of the first min/max; undefined without elements."""
+    """Return the linear index (in C order) of the first min (`op` is "min") or max element; undefined without elements.
+
+    A NaN counts as the min and the max, as in NumPy.
+    """
     check_sources(ctx, call.node, lazy)
     start, step = _start_and_step(ctx, scope)
     b = ctx.builder
@@ -70,9 +78,10 @@ def arg_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy:
         return reduction_operand(ctx, call, op, element_of(ctx, call.node, lazy, position))
 
     def better(at: tuple[Value, ...], linear: Value, best: list[Value]) -> list[Value]:
+        """Return the better one of the element at index `at` and the best one so far, as [value, linear index]."""
         value = operand(at)
         is_better = b.emit("lt" if op == "min" else "gt", value, best[0])
-        if dtype_of_value(value).is_float:
+        if dtype_of_value(value).is_float:  # a NaN is better than any number, and the first NaN is kept
             is_nan, was_nan = b.emit("isnan", value), b.emit("isnan", best[0])
             is_better = b.emit(
                 "or", b.emit("and", is_better, b.emit("not", was_nan)), b.emit("and", is_nan, b.emit("not", was_nan))
@@ -86,14 +95,16 @@ def arg_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy:
 
 
 _NO_INDEX = 2**63 - 1
+"""The index in an invocation that has seen no element yet; it is larger than any other."""
 
 
 @method("store")
 def _store(
     ctx: Context, call: Call, scope: ScopeValue, target: KernelValue, value: KernelValue, atomic: KernelValue
 ) -> KernelValue:
-    """Store a lazy value, a scalar, a tile or a matrix to a slice. For the first two, each invocation stores every n-th
-    element.
+    """Lower `wg.store(y[i:j], value)`: store a lazy value, a scalar, a tile or a matrix to a slice.
+
+    A lazy value or a scalar is stored here, element by element; `tiles` lowers stores of tiles and matrices.
     """
     if is_matrix(value) and scope.kind == "subgroup":
         store_matrix(ctx, call, target, value)
@@ -129,6 +140,7 @@ def _store(
 
 
 def _check_shapes(ctx: Context, call: Call, target: Lazy, value: Lazy) -> None:
+    """Raise CompileError if the shapes of the target and the value are known to differ."""
     if len(target.shape) != len(value.shape):
         raise ctx.error(call.node, f"the target has {len(target.shape)} dimensions, the value {len(value.shape)}")
     for a, b in zip(target.shape, value.shape, strict=True):

@@ -1,6 +1,8 @@
-"""Elementwise functions, Python's casts, and the builtins that have a meaning in kernels.
+"""Lowering of elementwise math functions, of casts by `float`, `int`, `bool` and NumPy types, and of other builtins.
 
-Covers `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float` and so on. Calls with literals are evaluated by Python.
+A function is registered under all Python objects that denote it, such as `vk.exp`, `math.exp` and `np.exp`. Calls with
+literals alone are evaluated at compile time. NumPy functions that have no operation of their own are in
+`numpy_functions`.
 """
 
 from __future__ import annotations
@@ -34,17 +36,22 @@ __all__ = ["extremum"]
 
 
 def _float_dtype(dtype: DType) -> DType:
+    """Return the type in which a float function computes: the operand's float type, or f32 for integers and bools."""
     return dtype if dtype.is_float else dtypes.f32
 
 
 def _single_operand(ctx: Context, call: Call, name: str) -> KernelValue:
+    """Return the only argument of a call.
+
+    Raises CompileError if there is another number of them, or it is no number.
+    """
     if len(call.args) != 1 or call.keywords:
         raise ctx.error(call.node, f"{name} takes one value, found {len(call.args) + len(call.keywords)}")
     return numeric(ctx, call.node, call.args[0])
 
 
 def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: KernelValue) -> KernelValue:
-    """Evaluate a function of literals in Python."""
+    """Evaluate a function of literals at compile time. Raises CompileError if it isn't defined for them."""
     try:
         result = function(*values)
     except (ArithmeticError, ValueError) as error:
@@ -53,7 +60,7 @@ def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: Ker
 
 
 def _meaning(name: OpName) -> Callable[..., Any]:
-    """Return an operation as a function of Python numbers, through its NumPy definition in `ir.semantics`."""
+    """Return the function of Python numbers that an operation computes, by its NumPy definition in `ir.semantics`."""
     from vkjit.ir.semantics import MEANING, silence_warnings
 
     def compute(*values: float) -> float:
@@ -64,7 +71,7 @@ def _meaning(name: OpName) -> Callable[..., Any]:
 
 
 def _equivalent_objects(name: str, *others: str) -> list[Any]:
-    """Return the `lang` stub and the objects of `math` and NumPy with the same meaning."""
+    """Return the functions of `lang`, `math` and NumPy called `name`, and those of `math` and NumPy called `others`."""
     objects = [getattr(lang, name)]
     for module, names in ((math, (name, *others)), (np, (name, *others))):
         objects += [getattr(module, n) for n in names if hasattr(module, n)]
@@ -77,7 +84,10 @@ def _equivalent_objects(name: str, *others: str) -> list[Any]:
 
 # -- one operand
 def _register_float(name: OpName, *others: str) -> None:
-    """Register a float function; integers are converted to f32."""
+    """Register a float function of one operand; integers are converted to f32. `others` are its other names in NumPy.
+
+    `math.log` is left out, since it may take a base; `numpy_functions` registers it.
+    """
 
     @intrinsic(*(object_ for object_ in _equivalent_objects(name, *others) if object_ is not math.log))
     @elementwise
@@ -121,7 +131,7 @@ _register_rounding("round", [*_equivalent_objects("round", "rint"), builtins.rou
 
 
 def _register_same_type(name: OpName, objects: list[Any], python: Callable[..., Any]) -> None:
-    """Register a function whose result has the type of its operand."""
+    """Register a function of one operand whose result has the operand's type; `python` evaluates it for literals."""
 
     @intrinsic(*objects)
     @elementwise
@@ -150,6 +160,8 @@ for _name in ("popcount", "clz", "ctz"):
 
 # -- two operands
 def _register_binary(name: OpName, objects: list[Any], *, float_only: bool) -> None:
+    """Register a function of two operands; with `float_only`, integers are converted to f32."""
+
     @intrinsic(*objects)
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
@@ -175,6 +187,7 @@ _register_binary("truncrem", [lang.truncrem, math.fmod, np.fmod], float_only=Fal
 @intrinsic(lang.pow, builtins.pow, math.pow, np.power)
 @elementwise
 def _pow(ctx: Context, call: Call) -> KernelValue:
+    """Lower `pow(x, y)` like the operator `**`."""
     if len(call.args) != 2 or call.keywords:
         count, hint = len(call.args) + len(call.keywords), ""
         if count == 3:
@@ -194,7 +207,10 @@ def _divmod(ctx: Context, call: Call) -> KernelValue:
 @lowers(lang.cdiv)
 @elementwise
 def _cdiv(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelValue:
-    """Emit floor division plus 1 if there is a remainder; `-(-x // y)` would wrap for unsigned types."""
+    """Lower `vk.cdiv(x, y)`: floor division, plus 1 if there is a remainder.
+
+    The shorter `-(-x // y)` would wrap for unsigned types.
+    """
     if is_literal(x) and is_literal(y):
         return _folded(ctx, call, lang.cdiv, x, y)
     node = call.node
@@ -218,7 +234,7 @@ def _register_extremum(name: OpName, objects: list[Any]) -> None:
 
 
 def extremum(ctx: Context, call: Call, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
-    """Emit `min` or `max` of two values."""
+    """Return the min or max (`name`) of two values; literals are compared at compile time."""
     numeric(ctx, call.node, a)
     numeric(ctx, call.node, b)
     if is_literal(a) and is_literal(b):
@@ -242,6 +258,8 @@ def _clamp(ctx: Context, call: Call, x: KernelValue, low: KernelValue, high: Ker
 @lowers(lang.fma)
 @elementwise
 def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValue) -> KernelValue:
+    """Lower `vk.fma(x, y, z)` to a fused multiply-add in the common float type."""
+    # This product only serves to find the common type of x and y, and to fold literals.
     product = operators.binary(ctx, call.node, "mul", x, y)
     if not isinstance(product, Value):
         return operators.binary(ctx, call.node, "add", product, z)
@@ -253,6 +271,7 @@ def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValu
 @lowers(lang.where, np.where)
 @elementwise
 def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: KernelValue) -> KernelValue:
+    """Lower `vk.where(condition, x, y)`: x where the condition is true, else y; both have been evaluated."""
     numeric(ctx, call.node, condition)
     numeric(ctx, call.node, x)
     numeric(ctx, call.node, y)
@@ -270,7 +289,7 @@ def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: 
 
 
 def _where_lanes(ctx: Context, call: Call, test: Value, x: KernelValue, y: KernelValue) -> Value:
-    """Emit a lane-by-lane selection by a vector of conditions."""
+    """Select lane by lane between x and y by a vector of bools."""
     assert isinstance(test.type, Vector)
     size = test.type.size
     chosen = []
@@ -284,7 +303,10 @@ def _where_lanes(ctx: Context, call: Call, test: Value, x: KernelValue, y: Kerne
 @lowers(lang.sigmoid)
 @elementwise
 def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
-    """Emit 1 / (1 + e) for x >= 0 and e / (1 + e) for negative x, with e = exp(-|x|): no overflow, no cancellation."""
+    """Lower `vk.sigmoid(x)` to 1 / (1 + e) for x >= 0 and e / (1 + e) for negative x, with e = exp(-|x|).
+
+    This neither overflows nor cancels.
+    """
     numeric(ctx, call.node, x)
     if is_literal(x):
         e = math.exp(-abs(x))
@@ -312,6 +334,7 @@ def _relu(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
 # -- Python's builtins
 @intrinsic(builtins.len)
 def _len(ctx: Context, call: Call) -> KernelValue:
+    """Lower `len` of an array (its first extent), a tuple, a vector or a string."""
     value = call.args[0] if len(call.args) == 1 and not call.keywords else None
     if isinstance(value, tuple):
         return len(value)
@@ -326,6 +349,7 @@ def _len(ctx: Context, call: Call) -> KernelValue:
 
 @intrinsic(builtins.sum)
 def _sum(ctx: Context, call: Call) -> KernelValue:
+    """Lower `sum(t)` and `sum(t, start)` of a tuple."""
     value = call.args[0] if len(call.args) in (1, 2) and len(call.args) + len(call.keywords) <= 2 else None
     if call.keywords.keys() - {"start"}:
         raise ctx.error(call.node, f"sum has no parameter {next(iter(call.keywords.keys() - {'start'}))}")
@@ -340,6 +364,7 @@ def _sum(ctx: Context, call: Call) -> KernelValue:
 @intrinsic(builtins.float)
 @elementwise
 def _float(ctx: Context, call: Call) -> KernelValue:
+    """Lower `float(x)`: a float keeps its type, anything else becomes f32; `float("inf")` is a literal."""
     if len(call.args) == 1 and isinstance(call.args[0], str):
         return _folded(ctx, call, float, call.args[0])
     value = _single_operand(ctx, call, "float")
@@ -352,6 +377,7 @@ def _float(ctx: Context, call: Call) -> KernelValue:
 @intrinsic(builtins.int)
 @elementwise
 def _int(ctx: Context, call: Call) -> KernelValue:
+    """Lower `int(x)`: an integer keeps its type, anything else becomes i32."""
     value = _single_operand(ctx, call, "int")
     if is_literal(value):
         return _folded(ctx, call, int, value)
@@ -386,6 +412,7 @@ _register_numpy_casts()
 @lowers(lang.bitcast)
 @elementwise
 def _bitcast(ctx: Context, call: Call, dtype: KernelValue, value: KernelValue) -> KernelValue:
+    """Lower `vk.bitcast(dtype, x)`: reinterpret the bits of a value of the same width, lane by lane for vectors."""
     target = dtype_of(dtype)
     if target is None:
         raise ctx.error(call.node, f"expected a dtype first, found {describe_value(dtype)}", "vk.bitcast(vk.u32, x)")

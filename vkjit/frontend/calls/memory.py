@@ -36,6 +36,7 @@ def _static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ..
 
 
 def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
+    """Return the IR type of the elements for a dtype or a vector type."""
     if isinstance(dtype, VectorType):
         return Vector(dtype.element, dtype.size)
     element_type: DType | None = dtype_of(dtype)
@@ -45,6 +46,7 @@ def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
 
 
 def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: KernelValue) -> KernelValue:
+    """Return the array that a call allocates; `space` is "shared" or "local"."""
     sizes = _static_shape(ctx, call, shape)
     if isinstance(dtype, StructType | PackedFloat):
         return allocate(ctx, call, space, dtype, sizes)

@@ -1,6 +1,7 @@
 """Messages of `assert` and `print`: compile f-strings and values to a `str.format` template and run-time values.
 
-Literals are formatted at compile time; the host formats the rest.
+Literals are formatted at compile time. The device reports the run-time values, and the host fills them into the
+template.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = ["message_of", "template_of_values"]
 
 
 def _escaped(text: str) -> str:
+    """Return a template that formats to `text`."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -32,18 +34,19 @@ def message_of(ctx: Context, node: ast.expr) -> tuple[str, list[Value]]:
 
 
 def _part(ctx: Context, node: ast.expr, values: list[Value]) -> str:
+    """Return the template of one part of an f-string, and append its run-time values to `values`."""
     if isinstance(node, ast.Constant):
         return _escaped(str(node.value))
     if not isinstance(node, ast.FormattedValue):
         raise ctx.error(node, "this can't be formatted in a kernel")
     value = ctx.evaluate(node.value)
-    if node.conversion in (97, 114) and not isinstance(value, Value | tuple):  # for numbers, !r equals !s
+    if node.conversion in (97, 114) and not isinstance(value, Value | tuple):  # !a or !r; for numbers the same as !s
         value = repr(value)
     return _format_value(ctx, node.value, value, values, _format_spec(ctx, node.format_spec))
 
 
 def _format_spec(ctx: Context, node: ast.expr | None) -> str:
-    """Return the format specification; values in it must be compile-time constants."""
+    """Return the format specification of a field as text; values in it must be compile-time constants."""
     spec = ""
     for part in node.values if isinstance(node, ast.JoinedStr) else ():
         part_value: KernelValue = part.value if isinstance(part, ast.Constant) else None
@@ -56,6 +59,7 @@ def _format_spec(ctx: Context, node: ast.expr | None) -> str:
 
 
 def _format_value(ctx: Context, node: ast.expr, value: KernelValue, values: list[Value], spec: str) -> str:
+    """Return the template of a value with a format specification, and append its run-time values to `values`."""
     if isinstance(value, str) or value is None or is_literal(value):
         try:
             return _escaped(format(value, spec))
@@ -85,7 +89,7 @@ def _check_spec(ctx: Context, node: ast.expr, value: Value, spec: str) -> None:
 
 
 def template_of_values(ctx: Context, nodes: list[ast.expr], separator: str) -> tuple[str, list[Value]]:
-    """Return the template and the values of several messages, joined by `separator`."""
+    """Return the template and the run-time values of several messages, joined by `separator`."""
     parts: list[str] = []
     values: list[Value] = []
     for node in nodes:
@@ -96,7 +100,7 @@ def template_of_values(ctx: Context, nodes: list[ast.expr], separator: str) -> t
 
 
 def _shifted(template: str, offset: int) -> str:
-    """Return the template with its value numbers increased by `offset`."""
+    """Return the template with the numbers of its fields increased by `offset`."""
     import string
 
     text = ""

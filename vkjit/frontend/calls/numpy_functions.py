@@ -1,6 +1,6 @@
 """NumPy and Python functions that lower to operators or short formulas: `np.add`, `math.radians`, `any` and so on.
 
-Elementwise functions that have their own operation are in `math`.
+Elementwise functions that have an IR operation of their own, such as `np.exp`, are in `math`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__: list[str] = []
 
 
 def _arguments(ctx: Context, call: Call, name: str, count: int) -> list[KernelValue]:
+    """Return the arguments of a call. Raises CompileError unless there are `count` positional ones."""
     if len(call.args) != count or call.keywords:
         noun = ("no value", "one value", "two values", "three values")[count]
         raise ctx.error(call.node, f"{name} takes {noun}, found {len(call.args) + len(call.keywords)}")
@@ -35,6 +36,8 @@ def _arguments(ctx: Context, call: Call, name: str, count: int) -> list[KernelVa
 
 
 def _register_operator(name: OpName | Literal["pos"], functions: list[Any], count: int) -> None:
+    """Register functions that mean an operator: `name` is its operation, `count` the number of operands."""
+
     @intrinsic(*functions)
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
@@ -110,7 +113,7 @@ def _clip(ctx: Context, call: Call) -> KernelValue:
 
 
 def _register_scaled(functions: list[Any], factor: float) -> None:
-    """Register multiplication of a float by a constant."""
+    """Register functions that multiply their argument, converted to a float, by a constant."""
 
     @intrinsic(*functions)
     @elementwise
@@ -122,6 +125,7 @@ def _register_scaled(functions: list[Any], factor: float) -> None:
 
 
 def _as_float(ctx: Context, call: Call, value: KernelValue) -> KernelValue:
+    """Convert an integer or bool to f32; return any other value unchanged."""
     if isinstance(value, Value) and not is_array(value) and not dtype_of_value(value).is_float:
         return cast_value(ctx, call.node, value, dtypes.f32)
     return value

@@ -1,4 +1,8 @@
-"""Lowering of `print` to a `print` operation: a report site with a template, and the run-time values."""
+"""Lowering of `print` to a `print` operation.
+
+The operation refers to a report site, which holds the template of the text, and has the run-time values as operands;
+see `messages`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ VALUE_LIMIT = 64
 
 @intrinsic(builtins.print)
 def _print(ctx: Context, call: Call) -> KernelValue:
+    """Lower `print(...)`; `sep` and `end` must be literal strings."""
     options = {"sep": " ", "end": "\n"}
     for keyword in call.node.keywords:
         value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
@@ -36,4 +41,5 @@ def _print(ctx: Context, call: Call) -> KernelValue:
     return None
 
 
+# `_print` evaluates its arguments itself: f-strings are allowed here, but aren't kernel values.
 _print._raw_arguments = True  # type: ignore[attr-defined]

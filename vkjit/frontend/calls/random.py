@@ -1,6 +1,7 @@
-"""Random numbers: Philox-4x32-10, expanded to operations on u32 and u64.
+"""Random numbers: the counter-based generator Philox-4x32-10, expanded to operations on u32 and u64.
 
-Source: Salmon et al., SC 2011.
+Its key is the seed; its 128-bit counter consists of the user's 64-bit counter, 32 bits of the stream number, and zeros.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ __all__: list[str] = []
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
+"""The constants added to the two words of the key in each round."""
 ROUNDS = 10
 
 
 def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Value, Value]:
-    """Return the low and high u32 words of an integer of up to 64 bits."""
+    """Return the low and high u32 words of an integer of up to 64 bits; `what` names it in messages."""
     if isinstance(value, Lazy):
         raise ctx.error(call.node, f"{what} must be an integer, found {describe_value(value)}")
     numeric(ctx, call.node, value, f"an integer as {what}")
@@ -43,18 +45,19 @@ def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Val
 
 
 def _high_word(ctx: Context, wide: Value) -> Value:
+    """Emit the upper 32 bits of a u64, as a u64."""
     return ctx.builder.emit("shr", wide, ctx.builder.const(32, dtypes.u64))
 
 
 def _product(ctx: Context, value: Value, multiplier: int) -> tuple[Value, Value]:
-    """Return the high and low u32 words of a u32 by u32 product."""
+    """Return the high and low u32 words of the 64-bit product of a u32 value and a constant."""
     b = ctx.builder
     wide = b.emit("mul", b.cast(value, dtypes.u64), b.const(multiplier, dtypes.u64))
     return b.cast(_high_word(ctx, wide), dtypes.u32), b.cast(wide, dtypes.u32)
 
 
 def philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> list[Value]:
-    """Emit a Philox block: four random u32 words."""
+    """Emit the four random u32 words for a seed, a counter and a stream number."""
     b = ctx.builder
     key = list(_words(ctx, call, seed, "the seed"))
     low, high = _words(ctx, call, counter, "the counter")
@@ -88,7 +91,7 @@ def _rand(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, str
 
 @lowers(random.randn)
 def _randn(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> KernelValue:
-    """Box-Muller: sqrt(-2 ln u) cos(2 pi v), with u in (0, 1]."""
+    """Lower `vk.randn` by the Box-Muller transform: sqrt(-2 ln u) cos(2 pi v), with u in (0, 1] and v in [0, 1)."""
     b = ctx.builder
     first, second, *_ = philox(ctx, call, seed, counter, stream)
     u = b.emit("sub", b.const(1.0, dtypes.f32), _unit_float(ctx, first))
@@ -98,7 +101,7 @@ def _randn(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, st
 
 
 def _nearest_f32(value: float) -> float:
-    """Return the nearest f32."""
+    """Round a number to f32."""
     return float(dtypes.f32.numpy.type(value))
 
 
@@ -112,6 +115,7 @@ def _randint(
     high: KernelValue,
     stream: KernelValue,
 ) -> KernelValue:
+    """Lower `vk.randint`: low + the upper 32 bits of word * (high - low), for a random 32-bit word."""
     b = ctx.builder
     dtype: DType = dtypes.i32
     start = as_exactly(ctx, call.node, low, dtype, "low")

@@ -1,7 +1,8 @@
 """Reductions of one value per invocation over a workgroup or subgroup, and their operators.
 
-They lower to `sg_*` operations. Workgroup reductions continue through shared memory. The order of combination is fixed:
-adjacent subgroups are combined first, as if the subgroup were larger.
+Each subgroup reduces its values by an `sg_reduce` operation. For a workgroup, the results of the subgroups are
+exchanged through shared memory and reduced in the same way. The order of combination is fixed: adjacent subgroups are
+combined first, as if the subgroup were larger. `collectives`, `lazy_collectives` and `scans` use these functions.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ MIN_SUBGROUP_SIZE = 4
 
 
 def combine(ctx: Context, op: OpName, a: Value, b: Value) -> Value:
-    """Combine two values with a reduction operator."""
+    """Combine two values with a reduction operator, such as "add"."""
     return ctx.builder.emit(op, a, b)
 
 
 def identity_element(ctx: Context, op: OpName, type_: Type) -> Value:
-    """Return the identity element of a reduction (-0.0 for float sums)."""
+    """Return the identity element of a reduction operator for values of a type.
+
+    For float sums it is -0.0, since 0.0 wouldn't keep a -0.0: their sum is 0.0.
+    """
     assert isinstance(type_, Scalar | Vector)
     dtype = type_.dtype
     scalar = ctx.builder.const(_neutral_number(op, dtype), dtype)
@@ -49,6 +53,7 @@ def identity_element(ctx: Context, op: OpName, type_: Type) -> Value:
 
 
 def _neutral_number(op: OpName, dtype: DType) -> bool | int | float:
+    """Return the identity element as a Python number."""
     if dtype.kind == "bool":
         return op == "and"
     if dtype.is_float:
@@ -62,7 +67,7 @@ def _neutral_number(op: OpName, dtype: DType) -> bool | int | float:
 
 
 def reduction_operand(ctx: Context, call: Call, op: OpName, value: KernelValue) -> Value:
-    """Convert a value to a type that supports the reduction: bool to i32 for arithmetic."""
+    """Convert a value to a type that supports the reduction: bool to i32 for sums, products, min and max."""
     operand = materialize(ctx, call.node, value)
     dtype = dtype_of_value(operand)
     if op in ("add", "mul", "min", "max") and dtype.kind == "bool":
@@ -73,9 +78,10 @@ def reduction_operand(ctx: Context, call: Call, op: OpName, value: KernelValue) 
 
 
 def reduce_value(ctx: Context, node: ast.AST, kind: str, op: OpName, value: Value, label: str = "") -> Value:
-    """Reduce one value per invocation; every invocation gets the result.
+    """Reduce one value per invocation over a scope; every invocation gets the result.
 
-    `label` distinguishes the scratch arrays of several reductions at one node.
+    `kind` is the scope's kind, "workgroup" or "subgroup". `label` distinguishes the scratch arrays of several
+    reductions at one node.
     """
     inner = emit(ctx, "sg_reduce", value, op=op)
     if kind == "subgroup":
@@ -85,7 +91,11 @@ def reduce_value(ctx: Context, node: ast.AST, kind: str, op: OpName, value: Valu
 
 
 def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -> Value:
-    """Reduce one value per subgroup over the workgroup, by repeated subgroup reductions through shared memory."""
+    """Reduce one value per subgroup over the workgroup, by repeated subgroup reductions through shared memory.
+
+    The values, one per subgroup, are stored to an array. Each iteration of a loop reduces groups of `size` adjacent
+    elements to one, until the remaining elements fit into one subgroup. Then each subgroup reduces all of them.
+    """
     max_subgroups = max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE))
     if max_subgroups == 1:
         return value
@@ -93,7 +103,7 @@ def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -
     array = scratch(ctx, node, value.type, max_subgroups, label)
     lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
     count = emit(ctx, "num_subgroups")
-    if ctx.loops or not ctx.is_kernel:
+    if ctx.loops or not ctx.is_kernel:  # code that may run repeatedly: the previous time may still read the array
         b.op("barrier")
     emit_when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
     b.op("barrier")
@@ -108,28 +118,32 @@ def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -
 def _reduce_iteration(
     ctx: Context, op: OpName, array: Value, element_index: Value, remaining: Value, ids: tuple[Value, Value, Value]
 ) -> None:
-    """Emit one iteration: break if the `remaining` values fit into one subgroup, else each subgroup reduces its share
-    to one.
+    """Emit one iteration of the loop of `_across`.
+
+    Breaks if the `remaining` values in `array` fit into one subgroup. Else subgroup number `group` reduces the elements
+    from `group * size` on and stores the result to element `group`. `ids` are the lane, the group and the subgroup
+    size; `element_index` is `group * size + lane`.
     """
     b = ctx.builder
     lane, group, size = ids
-    go, stay = Region(), Region()
-    with b.at(go):
+    leave, stay = Region(), Region()
+    with b.at(leave):
         b.op("break", remaining)
     with b.at(stay):
         b.op("yield")
-    b.op("if", b.emit("le", remaining, size), types=[], regions=[go, stay])
+    b.op("if", b.emit("le", remaining, size), types=[], regions=[leave, stay])
     part = emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, element_index, remaining), op=op)
-    b.op("barrier")
-    above = b.emit("sub", b.emit("add", remaining, size), b.index(1))
-    fewer = b.emit("floordiv", above, size)
-    writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, fewer))
+    b.op("barrier")  # all elements have been read, so that they can be overwritten
+    rounded_up = b.emit("sub", b.emit("add", remaining, size), b.index(1))
+    next_count = b.emit("floordiv", rounded_up, size)
+    writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, next_count))
     emit_when(ctx, writes, lambda: b.op("store", array, group, part))
     b.op("barrier")
-    b.op("continue", fewer)
+    b.op("continue", next_count)
 
 
 def _element_or_neutral(ctx: Context, op: OpName, array: Value, index: Value, count: Value) -> Value:
+    """Load an element of `array`, or return the identity element from index `count` on."""
     b = ctx.builder
     inside, outside = Region(), Region()
     with b.at(inside):
@@ -140,25 +154,28 @@ def _element_or_neutral(ctx: Context, op: OpName, array: Value, index: Value, co
     return b.op("if", b.emit("lt", index, count), types=[result], regions=[inside, outside]).result
 
 
-def index_of_extremum(ctx: Context, call: Call, kind: str, op: OpName, value: Value, own: Value) -> Value:
-    """Return the minimum of the indices `own` at which `value` equals the min/max over the scope."""
+def index_of_extremum(ctx: Context, call: Call, kind: str, op: OpName, value: Value, index: Value) -> Value:
+    """Return the index that belongs to the min/max (`op`) of one value per invocation, the smallest one if several do.
+
+    Each invocation contributes a `value` and its index `index`. `kind` is the scope's kind.
+    """
     best = reduce_value(ctx, call.node, kind, op, value, "value")
     b = ctx.builder
     same = b.emit("eq", value, best)
-    if dtype_of_value(value).is_float:
+    if dtype_of_value(value).is_float:  # NaN is the min and the max if there is one, but isn't equal to itself
         same = b.emit("or", same, b.emit("and", b.emit("isnan", value), b.emit("isnan", best)))
-    candidate = b.emit("select", same, own, b.index(2**63 - 1))
+    candidate = b.emit("select", same, index, b.index(2**63 - 1))  # the largest index for all other invocations
     return reduce_value(ctx, call.node, kind, "min", candidate, "position")
 
 
 def scratch(ctx: Context, node: ast.AST, element: Type, size: int, label: str = "") -> Value:
-    """Return the shared scratch array of this program point."""
+    """Return a one-dimensional shared array of `size` elements that belongs to the syntax node (and label)."""
     assert isinstance(element, Scalar | Vector)
     return ctx.entry_array(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
 
 
 def emit_when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
-    """Emit an `if` without results."""
+    """Emit an `if` without results, in which `then` emits the code for a true condition."""
     regions = [Region(), Region()]
     with ctx.builder.at(regions[0]):
         then()

@@ -1,4 +1,8 @@
-"""Lowering of `wg.scan` and `sg.scan`: `sg_scan` within a subgroup, and shared memory across subgroups."""
+"""Lowering of `vk.workgroup().scan` and `vk.subgroup().scan`: cumulative sums, maxima and so on across invocations.
+
+A scan over a subgroup is an `sg_scan` operation. A scan over a workgroup also exchanges the results of its subgroups
+through shared memory. Scans of tiles are in `tiles.reductions`.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,7 @@ def _scan(
     exclusive: KernelValue,
     axis: KernelValue,
 ) -> KernelValue:
+    """Lower the method `scan`: dispatch by the kind of value (tile or one value per invocation) and of scope."""
     name = op_name(one_of(ctx, call, "op", op, REDUCTIONS))
     if not isinstance(exclusive, bool):
         raise ctx.error(call.node, "exclusive is True or False, known at compile time")
@@ -48,12 +53,11 @@ def _scan(
 
 
 def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, exclusive: bool) -> Value:
-    """Emit a workgroup scan over blocks of doubling size: the right half of each block takes in the last value of the
-    left half.
+    """Emit a workgroup scan that combines blocks of doubling size (see `_doubling`), first of lanes, then of subgroups.
 
-    Within a subgroup it uses shuffles for float sums and products, whose result depends on the order, and the native
-    scan otherwise. The last values of the subgroups are then exchanged through shared memory. The order of combination
-    doesn't depend on the subgroup size.
+    Within a subgroup, float sums and products, whose rounding depends on the order, use `_doubling` with shuffles; the
+    other scans use the device's `sg_scan`. Across subgroups, the results of their last lanes are exchanged through
+    shared memory. The order of combination therefore doesn't depend on the subgroup size.
     """
     b = ctx.builder
     array = scratch(ctx, node, value.type, max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE)))
@@ -65,7 +69,8 @@ def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, ex
     is_last = b.emit("eq", lane, b.emit("sub", size, b.index(1)))
 
     def through_memory(partial: Value, source: Value) -> Value:
-        b.op("barrier")
+        """Return the partial result of the last lane of subgroup number `source`."""
+        b.op("barrier")  # the loads of the previous exchange are done
         emit_when(ctx, is_last, lambda: b.op("store", array, group, partial))
         b.op("barrier")
         return b.emit("load", array, source)
@@ -73,6 +78,8 @@ def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, ex
     result = _doubling(ctx, op, result, emit(ctx, "num_subgroups"), group, through_memory)
     if not exclusive:
         return result
+    # Each invocation takes the inclusive result of its predecessor: the previous lane, or for lane 0 the last lane of
+    # the previous subgroup.
     previous_lane = emit(ctx, "sg_shuffle", result, b.emit("max", b.emit("sub", lane, b.index(1)), b.index(0)))
     previous_subgroup = through_memory(result, b.emit("max", b.emit("sub", group, b.index(1)), b.index(0)))
     is_first_subgroup = b.emit("eq", group, b.index(0))
@@ -83,31 +90,34 @@ def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, ex
 def _doubling(
     ctx: Context, op: OpName, value: Value, count: Value, own: Value, fetch: Callable[[Value, Value], Value]
 ) -> Value:
-    """Scan over `count` participants, of which this one has index `own`.
+    """Emit an inclusive scan over `count` participants (the lanes of a subgroup, or the subgroups of a workgroup).
 
-    `fetch(partial, index)` returns the partial result of participant `index`, given this one's.
+    `own` is the index of this participant and `value` its value. In the iteration with stride s, the participants form
+    blocks of 2 s, in whose halves the scan is complete. Each participant in the right half of its block adds the result
+    of the left half's last participant. `fetch(partial, index)` emits the partial result of participant `index`; each
+    participant passes its own as `partial`.
     """
     b = ctx.builder
     body = Region([types.INDEX, value.type], ["stride", "held"])
     with b.at(body):
         stride, partial = body.args
-        go, stay = Region(), Region()
-        with b.at(go):
+        leave, stay = Region(), Region()
+        with b.at(leave):
             b.op("break", stride, partial)
         with b.at(stay):
             b.op("yield")
-        b.op("if", b.emit("ge", stride, count), types=[], regions=[go, stay])
-        low = b.emit("sub", stride, b.index(1))
-        right = b.emit("ne", b.emit("and", own, stride), b.index(0))
-        start = b.emit("sub", own, b.emit("and", own, b.emit("add", stride, low)))
-        left_value = fetch(partial, b.emit("select", right, b.emit("add", start, low), own))
-        taken = b.emit("select", right, combine(ctx, op, left_value, partial), partial)
-        b.op("continue", b.emit("add", stride, stride), taken)
+        b.op("if", b.emit("ge", stride, count), types=[], regions=[leave, stay])
+        last_offset = b.emit("sub", stride, b.index(1))
+        in_right_half = b.emit("ne", b.emit("and", own, stride), b.index(0))
+        block_start = b.emit("sub", own, b.emit("and", own, b.emit("add", stride, last_offset)))
+        left_value = fetch(partial, b.emit("select", in_right_half, b.emit("add", block_start, last_offset), own))
+        combined = b.emit("select", in_right_half, combine(ctx, op, left_value, partial), partial)
+        b.op("continue", b.emit("add", stride, stride), combined)
     return b.op("loop", b.index(1), value, types=[types.INDEX, value.type], regions=[body]).results[1]
 
 
 def _exclusive_start(ctx: Context, op: OpName, type_: Type) -> Value:
-    """Return an exclusive scan's result in the first invocation: the identity element, but 0 and not -0.0 for sums."""
+    """Return an exclusive scan's result in the first invocation: the identity element, but for sums 0, not -0.0."""
     assert isinstance(type_, Scalar | Vector)
     if op == "add" and isinstance(type_, Scalar):
         return ctx.builder.const(0.0 if type_.dtype.is_float else 0, type_)

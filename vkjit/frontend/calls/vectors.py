@@ -1,4 +1,4 @@
-"""Lowering of `vk.vec(T, n)`, of the construction of vectors `vk.vec(T, n)(...)`, and of `vk.dot`."""
+"""Lowering of vector types `vk.vec(T, n)`, of the construction of vectors `vk.vec(T, n)(...)`, and of `vk.dot`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__: list[str] = []
 
 @lowers(lang.vec)
 def _vec(ctx: Context, call: Call, dtype: KernelValue, size: KernelValue) -> KernelValue:
+    """Lower `vk.vec(dtype, size)` to a vector type, which is a compile-time value."""
     element_type, lanes = dtype_of(dtype), static_value(size)
     if element_type is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.vec(vk.f32, 4)")
@@ -39,6 +40,7 @@ also_capturable(_is_vector_type)
 
 @callable_values(_is_vector_type)
 def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
+    """Lower the construction of a vector from its components, which may be vectors, too, or from a single value."""
     assert isinstance(callee, VectorType)
     if call.keywords:
         raise ctx.error(call.node, "a vector takes its components in order, without keywords")
@@ -53,7 +55,7 @@ def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
 
 
 def _from_one(ctx: Context, call: Call, value: KernelValue, vector_type: Vector) -> Value:
-    """Splat a scalar to all lanes, or convert a vector."""
+    """Construct a vector from one value: splat a scalar to all lanes, or convert a vector of the same size."""
     numeric(ctx, call.node, value)
     if isinstance(value, Value) and isinstance(value.type, Vector):
         if value.type.size != vector_type.size:
@@ -65,6 +67,7 @@ def _from_one(ctx: Context, call: Call, value: KernelValue, vector_type: Vector)
 
 
 def _parts(ctx: Context, call: Call, value: KernelValue) -> list[KernelValue]:
+    """Return the components that an argument contributes: the lanes of a vector, or a scalar itself."""
     numeric(ctx, call.node, value)
     if isinstance(value, Value) and isinstance(value.type, Vector):
         return [lane(ctx, value, i) for i in range(value.type.size)]
@@ -73,6 +76,7 @@ def _parts(ctx: Context, call: Call, value: KernelValue) -> list[KernelValue]:
 
 @lowers(lang.dot)
 def _dot(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelValue:
+    """Lower `vk.dot(x, y)`: the products of the lanes are added from the first to the last."""
     product = operators.binary(ctx, call.node, "mul", x, y)
     if is_literal(product) or not is_vector(product):
         raise ctx.error(call.node, f"dot takes two vectors, found {describe_value(x)} and {describe_value(y)}")

@@ -1,4 +1,7 @@
-"""Mapping of scalar functions over the elements of lazy slices and tiles."""
+"""Mapping of scalar functions over the elements of lazy slices (`values.lazy`) and tiles (`tiles.tiles`).
+
+Used for operators and for calls of elementwise functions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Lowering of expressions: names, constants, operators, comparisons, conditionals, tuples, attributes.
 
-Operations on compile-time values are evaluated here and emit no IR.
+Each lowering is registered for its syntax node by `@expression`; subscripts are in `subscripts`, calls in
+`calls.calls`. Operations on compile-time values alone are evaluated at compile time and emit no IR.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vkjit.ir import types
 from vkjit.ir.core import Region, Value
 from vkjit.ir.ops import OpName
 
-from ..context import Context, evaluate_items, expression, place
+from ..context import Context, evaluate_items, expression, unloaded_expression
 from ..kernel_values import Element, KernelValue, describe_value
 from ..migration_hints import advice_on_attribute, advice_on_object
 from ..resolve import MISSING, captured, constant_fields, look_up
@@ -24,7 +25,7 @@ from ..syntax import unsupported
 from ..values.attributes import attribute_of
 from ..values.conversions import truth
 from ..values.joins import choose, is_speculatable
-from ..values.struct_arrays import load_element, load_number, locate_part
+from ..values.struct_arrays import load_element, load_scalar, locate_part
 from . import operators
 
 __all__ = ["binary_name", "condition"]
@@ -74,18 +75,19 @@ def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
     return tuple(evaluate_items(ctx, node.elts))
 
 
-@place(ast.Attribute)
+@unloaded_expression(ast.Attribute)
 def _attribute_place(ctx: Context, node: ast.Attribute) -> KernelValue:
-    base = ctx.place(node.value)
+    """Lower an attribute without loading it if it is an element of an array of structs or vectors: `p[i].position`."""
+    base = ctx.evaluate_unloaded(node.value)
     if not isinstance(base, Element):
         return _attribute(ctx, node, base)
     location = locate_part(ctx, node, base)
-    return attribute_of(ctx, node, load_element(ctx, base)) if location is None else load_number(ctx, location)
+    return attribute_of(ctx, node, load_element(ctx, base)) if location is None else load_scalar(ctx, location)
 
 
 @expression(ast.Attribute)
 def _attribute_value(ctx: Context, node: ast.Attribute) -> KernelValue:
-    return load_element(ctx, ctx.place(node))
+    return load_element(ctx, ctx.evaluate_unloaded(node))
 
 
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
@@ -131,7 +133,7 @@ def _unary(ctx: Context, node: ast.UnaryOp) -> KernelValue:
 
 
 def condition(ctx: Context, node: ast.expr) -> Value | bool:
-    """Lower an expression to its truth value."""
+    """Lower an expression to its truth value: a run-time bool, or a Python bool if it is known at compile time."""
     if isinstance(node, ast.BoolOp):
         operands = [_operand(ctx, item) for item in node.values]
         return _logical(ctx, isinstance(node.op, ast.And), operands)
@@ -139,11 +141,12 @@ def condition(ctx: Context, node: ast.expr) -> Value | bool:
 
 
 def _operand(ctx: Context, node: ast.expr) -> Callable[[], Value | bool]:
+    """Return a function that lowers an operand of `and` or `or` when it is called."""
     return lambda: condition(ctx, node)
 
 
 def _logical(ctx: Context, is_and: bool, operands: list[Callable[[], Value | bool]]) -> Value | bool:
-    """Lower short-circuit `and` (or `or`) of conditions, from left to right."""
+    """Lower a short-circuit `and` (if `is_and`, else `or`) of conditions, from left to right."""
     result: Value | bool = is_and
     for operand in operands:
         if isinstance(result, Value):
@@ -154,6 +157,10 @@ def _logical(ctx: Context, is_and: bool, operands: list[Callable[[], Value | boo
 
 
 def _combined(ctx: Context, is_and: bool, left: Value, operand: Callable[[], Value | bool]) -> Value | bool:
+    """Combine a run-time condition with a second one, which `operand` lowers, by `and` (if `is_and`) or `or`.
+
+    The second one is lowered into an `if`, unless its operations may be executed speculatively.
+    """
     region = Region()
     with ctx.builder.at(region):
         right = operand()
@@ -162,12 +169,12 @@ def _combined(ctx: Context, is_and: bool, left: Value, operand: Callable[[], Val
     if is_speculatable(region):
         ctx.builder.region.ops += region.ops
         return ctx.builder.emit("and" if is_and else "or", left, right)
-    short = Region()
+    short_circuit = Region()
     with ctx.builder.at(region):
         ctx.builder.op("yield", right)
-    with ctx.builder.at(short):
+    with ctx.builder.at(short_circuit):
         ctx.builder.op("yield", ctx.builder.const(not is_and, types.BOOL))
-    regions = [region, short] if is_and else [short, region]
+    regions = [region, short_circuit] if is_and else [short_circuit, region]
     return ctx.builder.op("if", left, types=[types.BOOL], regions=regions).result
 
 
@@ -179,6 +186,7 @@ def _boolean(ctx: Context, node: ast.BoolOp) -> KernelValue:
 
 
 def _decide(ctx: Context, node: ast.BoolOp, is_and: bool, operands: list[ast.expr]) -> KernelValue:
+    """Return the operand that decides an `and` (if `is_and`) or `or`: the first false (or true) one, or the last."""
     first = ctx.evaluate(operands[0])
     if len(operands) == 1:
         return first
@@ -194,6 +202,11 @@ def _decide(ctx: Context, node: ast.BoolOp, is_and: bool, operands: list[ast.exp
 
 
 def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, rest: list[ast.expr]) -> KernelValue:
+    """Lower `and` (if `is_and`) or `or` of the run-time bool `first` and the operands `rest`.
+
+    If the rest is a bool, too, the result is their logical combination, else the operand that decides. The rest is
+    lowered once, into a region of its own, to find its type; `again` moves its operations to where they are needed.
+    """
     region = Region()
     with ctx.builder.at(region):
         second = _decide(ctx, node, is_and, rest)
@@ -219,9 +232,12 @@ def _conditional(ctx: Context, node: ast.IfExp) -> KernelValue:
 
 @expression(ast.Compare)
 def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
-    """Lower a comparison chain: each operand is evaluated at most once, and only if all previous links are true."""
+    """Lower a comparison, or a chain of comparisons such as `a < b < c`.
+
+    Each operand is evaluated at most once, and only if all previous comparisons are true.
+    """
     pairs = list(zip(node.ops, node.comparators, strict=True))
-    left = [ctx.evaluate(node.left)]
+    left = [ctx.evaluate(node.left)]  # a list, so that `evaluate` can replace the item by the next left operand
     if len(pairs) == 1:
         return _compare_pair(ctx, node, pairs[0][0], left[0], ctx.evaluate(pairs[0][1]), pairs[0][1])
 
@@ -238,8 +254,10 @@ def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
 
 
 def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | bool:
-    """Lower a chain `a < b < c`: the right operand of a link is the left one of the next, so later links nest in
-    earlier ones.
+    """Lower a chain of comparisons; each of the `links` is a function that lowers one comparison.
+
+    The right operand of a comparison is the left operand of the next one. Therefore the next one is lowered where the
+    operand is available: inside the `if` of the first one.
     """
     first = links[0]()
     if len(links) == 1 or first is False:
@@ -252,6 +270,7 @@ def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | boo
 def _compare_pair(
     ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr
 ) -> KernelValue:
+    """Lower one comparison, `is` or `in`; `right` is the node of the right operand."""
     name = _COMPARE.get(type(op))
     if name is not None:
         return operators.compare(ctx, node, name, a, b)
@@ -261,6 +280,7 @@ def _compare_pair(
 
 
 def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -> bool:
+    """Evaluate `a is b` at compile time; equal numbers and strings of one type count as identical."""
     if a is None or b is None:
         return a is b
     if isinstance(a, Value) or isinstance(b, Value):
@@ -271,6 +291,7 @@ def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -
 def _membership(
     ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue, positive: bool, right: ast.expr
 ) -> KernelValue:
+    """Lower `a in b` (`positive`) or `a not in b` for a tuple b to comparisons with its items."""
     if not isinstance(b, tuple):
         raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
     result: KernelValue = False
@@ -285,4 +306,5 @@ def _membership(
 
 @expression(ast.JoinedStr)
 def _fstring(ctx: Context, node: ast.JoinedStr) -> KernelValue:
+    """Reject an f-string; `calls.messages` lowers those in `print` and `assert`."""
     raise unsupported(ctx.source, node)

@@ -1,6 +1,7 @@
 """Arithmetic, bitwise, shift and comparison operators on kernel values.
 
-Operators on two compile-time values are evaluated by Python.
+Operators on compile-time values are evaluated by Python. `expressions` lowers the operators of the source through these
+functions; lowerings of calls use them for formulas. Operators are named by their IR operation: "add", "floordiv", "eq".
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
 _MAX_TUPLE_REPEAT = 1024
 """The maximum factor by which a tuple is repeated."""
 
+# Operators as they appear in messages.
 _SIGNS: dict[OpName, str] = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**", "and": "&",
     "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -64,7 +66,7 @@ _SIGNS: dict[OpName, str] = {
 
 
 def binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
-    """Lower `a op b`; `name` is the operation's name in the op table."""
+    """Lower a binary operator other than a comparison; `name` is its IR operation, such as "add"."""
     if is_mapped(a) or is_mapped(b):
         return map_elements(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
     if is_matrix(a) or is_matrix(b):
@@ -78,12 +80,17 @@ def binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVal
 
 
 def _operands(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> None:
+    """Raise CompileError unless both operands are literals, scalars or vectors."""
     left, right = operand_places(node)
     numeric(ctx, left, a, f"a number left of {_SIGNS[name]}")
     numeric(ctx, right, b, f"a number right of {_SIGNS[name]}")
 
 
 def _binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> Value:
+    """Emit a binary operator of scalars or vectors in their common type.
+
+    The quotient of integers is computed in f32, and arithmetic of bools in i32.
+    """
     if name in ("shl", "shr"):
         return _shift(ctx, node, name, a, b)
     if name == "pow":
@@ -123,7 +130,7 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
 
 
 def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> Value:
-    """Emit a shift. The result has the left operand's type; a literal on the left takes the common type."""
+    """Emit a shift. The result has the left operand's type; if that is a literal, the common type of both operands."""
     dtype = common_dtype(ctx, node, a, b) if is_literal(a) else _dtype(a)
     for side, value in (("left", a), ("right", b)):
         if isinstance(value, float) or (isinstance(value, Value) and not dtype_of_value(value).is_integer):
@@ -140,6 +147,7 @@ def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVal
 
 
 def _dtype(value: KernelValue) -> DType:
+    """Return the element type of a run-time value."""
     assert isinstance(value, Value)
     return dtype_of_value(value)
 
@@ -149,6 +157,7 @@ _MAX_UNROLLED_EXPONENT = 16
 
 
 def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
+    """Emit `a ** b`; small constant integer exponents are expanded to multiplications."""
     exponent = static_value(b)
     dtype = common_dtype(ctx, node, a, b)
     dtype = dtypes.i32 if dtype.kind == "bool" else dtype
@@ -162,7 +171,10 @@ def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
 
 
 def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dtype: DType) -> Value:
-    """Emit base ** exponent by repeated squaring; the only error is the rounding of each multiplication."""
+    """Emit base ** exponent by repeated squaring, so that each operation adds only its rounding error.
+
+    `dtype` is the type of the result; the exponent may be negative for floats.
+    """
     result: Value | None = None
     power, remaining = base, abs(exponent)
     while remaining:
@@ -178,7 +190,7 @@ def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dt
 
 
 def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
-    """Lower a comparison; compile-time values of any class can be compared with `==` and `!=`."""
+    """Lower a comparison; compile-time values of any class can be compared by "eq" and "ne"."""
     if is_mapped(a) or is_mapped(b):
         return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
     if not (isinstance(a, Value) or isinstance(b, Value)):
@@ -221,6 +233,7 @@ def unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: Kerne
 
 
 def _fold_unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: float) -> KernelValue:
+    """Evaluate a unary operator of a literal."""
     if name == "neg":
         return -value
     if name == "pos":

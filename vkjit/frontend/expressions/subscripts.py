@@ -7,28 +7,29 @@ import ast
 from vkjit.ir.core import Value
 from vkjit.ir.types import Vector
 
-from ..context import Context, expression, place
+from ..context import Context, expression, unloaded_expression
 from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile
 from ..tiles.shapes import subscript_tile
 from ..values.arrays import has_slice, indices, load, subscript_values
 from ..values.conversions import index_hint, static_value
 from ..values.lazy import slice_of
-from ..values.struct_arrays import element_at, is_struct_array, load_element, load_number, locate_part
+from ..values.struct_arrays import element_at, is_struct_array, load_element, load_scalar, locate_part
 from ..values.vectors import lane
 
 __all__ = ["static_index"]
 
 
-@place(ast.Subscript)
+@unloaded_expression(ast.Subscript)
 def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
-    base = ctx.place(node.value)
+    """Lower a subscript; an element of an array of structs or vectors isn't loaded."""
+    base = ctx.evaluate_unloaded(node.value)
     if isinstance(base, Aggregate) and is_struct_array(base):
         return element_at(ctx, node, base)
     if isinstance(base, Element):
         location = locate_part(ctx, node, base)
         if location is None:
             raise ctx.error(node, f"{describe_value(load_element(ctx, base))} can't be indexed")
-        return load_number(ctx, location)
+        return load_scalar(ctx, location)
     if is_array(base) and has_slice(node):
         return slice_of(ctx, node, base)
     if is_tile(base):
@@ -44,7 +45,7 @@ def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
 
 @expression(ast.Subscript)
 def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
-    return load_element(ctx, ctx.place(node))
+    return load_element(ctx, ctx.evaluate_unloaded(node))
 
 
 def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> KernelValue:
@@ -64,7 +65,10 @@ def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> K
 
 
 def static_index(ctx: Context, node: ast.expr, size: int) -> int:
-    """Return a compile-time index among `size` items; negative ones count from the end."""
+    """Return the value of an index among `size` items that must be known at compile time, from 0 to size - 1.
+
+    Negative indices count from the end. Raises CompileError if the index isn't constant or is out of range.
+    """
     number = static_value(ctx.evaluate(node))
     if number is None or not isinstance(number, int):
         raise ctx.error(

@@ -51,19 +51,27 @@ def dtype_of(value: object) -> DType | None:
 
 @dataclass(frozen=True, slots=True)
 class _AnnotationSite:
-    """Context of one annotation: a description of its owner (`what`), its location, and the scopes for name lookup."""
+    """Context of one annotation, for messages and name look-up.
+
+    - `what`: a description of its owner, such as "x in saxpy".
+    - `scopes`: the mappings in which names are looked up, in this order.
+    """
 
     what: str
     loc: Loc
     scopes: tuple[Mapping[str, Any], ...]
 
     def error(self, why: str) -> CompileError:
+        """Return the error for an invalid annotation."""
         hint = 'write a dtype (vk.f32), a TypeVar, vk.Const[int], or an array such as vk.In[vk.f32, "M N"]'
         return CompileError(f"annotation of {self.what}: {why}", self.loc, hint=hint)
 
 
 def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, Any] | None = None) -> Annotation:
-    """Parse the annotation of a parameter. Raises CompileError if it isn't valid."""
+    """Parse the annotation of a parameter. Raises CompileError if it isn't valid.
+
+    `scope` holds the local variables at the function's decorator (see `defining_scope`).
+    """
     code = function.__code__
     scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
     site = _AnnotationSite(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
@@ -82,6 +90,7 @@ def defining_scope(function: FunctionType) -> dict[str, Any]:
         isinstance(a, str) for a in function.__annotations__.values()
     ):
         return {}
+    # The code object of a nested function is a constant of the function that defines it.
     frame = sys._getframe(1)
     while frame is not None:
         if function.__code__ in frame.f_code.co_consts:
@@ -91,7 +100,10 @@ def defining_scope(function: FunctionType) -> dict[str, Any]:
 
 
 def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:
-    """Parse the annotation of a class's field. Raises CompileError if it isn't valid."""
+    """Parse the annotation of a class's field. Raises CompileError if it isn't valid.
+
+    `scope` holds the local variables at the class's decorator.
+    """
     module = sys.modules.get(cls.__module__)
     scopes = (vars(cls), scope, vars(module) if module is not None else {}, vars(builtins))
     site = _AnnotationSite(
@@ -101,6 +113,7 @@ def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:
 
 
 def _read(site: _AnnotationSite, annotation: object) -> Annotation:
+    """Convert an annotation (an object or a string) to an `Annotation`, with element types as dtypes."""
     value = _parsed(site, annotation) if isinstance(annotation, str) else annotation
     if value is None or value is Any:
         return None
@@ -118,6 +131,7 @@ def _read(site: _AnnotationSite, annotation: object) -> Annotation:
 
 
 def _parsed(site: _AnnotationSite, text: str) -> object:
+    """Return the object that a string annotation denotes."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
@@ -146,6 +160,7 @@ def _resolved(site: _AnnotationSite, node: ast.expr) -> object:
 
 
 def _name(site: _AnnotationSite, name: str) -> object:
+    """Look up a name in the scopes of the annotation."""
     for scope in site.scopes:
         if name in scope:
             return scope[name]
@@ -170,6 +185,7 @@ def _called(site: _AnnotationSite, node: ast.Call) -> object:
 
 
 def _closure(function: FunctionType) -> dict[str, Any]:
+    """Return the variables of the function's closure, by name."""
     values: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -180,4 +196,5 @@ def _closure(function: FunctionType) -> dict[str, Any]:
 
 
 def _type_parameters(function: FunctionType) -> dict[str, Any]:
+    """Return the type parameters of a generic function (`def f[T](...)`), by name."""
     return {p.__name__: p for p in getattr(function, "__type_params__", ())}

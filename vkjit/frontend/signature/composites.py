@@ -1,8 +1,9 @@
-"""Flattening of struct and vector parameters into plain arrays and scalars.
+"""Flattening of composite parameters (structs, vectors, packed 8-bit floats) into plain arrays and scalars.
 
-`expand_composites` replaces each parameter whose type is a struct or vector. An array of structs becomes one array per field
-(`p.x`, `p.position`, strided views of the same memory); a single struct or vector becomes one scalar per number.
-`KernelSpec.composites` records how the original parameters are put together again.
+`expand_composites` replaces each parameter whose type, or whose elements' type, is composite. An array of structs
+becomes one array per field (`p.x`, `p.position`, strided views of the same memory). A single struct or vector becomes
+one scalar per field or lane. `KernelSpec.composites` records how the original parameters are reassembled, which
+`frontend.kernel` does at the start of the kernel.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ FieldType = DType | TypeVar | StructType | VectorType | PackedFloat | ElementArr
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One contiguous part of a struct or vector in memory.
+    """One part of a composite type in memory: a scalar, a vector or an array, contiguous in each element.
 
-    `path` lists the field names that lead to it, `dtype` is its element type (None: inferred from the argument), and
-    `shape` its own axes.
+    `path` lists the field names that lead to it, and `dtype` is the type of its scalars (None: inferred from the
+    argument). `shape` is () for a scalar, the number of lanes for a vector, or the shape of an array field.
     """
 
     path: tuple[str, ...]
@@ -47,11 +48,12 @@ class Leaf:
 
 @functools.cache
 def fields_of(kind: StructType) -> dict[str, FieldType]:
-    """Return the field types of a struct. Raises CompileError if a field's type isn't allowed."""
+    """Return the field types of a struct, by name. Raises CompileError if a field's type isn't allowed."""
     return {name: _field_type(kind, name, read_field(kind.cls, name, kind.scope)) for name in kind.fields}
 
 
 def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldType:
+    """Return the type of a field from its annotation. Raises CompileError if the type isn't allowed."""
     if not isinstance(annotation, ArrayAnnotation):
         if annotation is None or isinstance(annotation, DType | TypeVar | StructType | VectorType | PackedFloat):
             return annotation
@@ -69,7 +71,7 @@ def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldTyp
 
 
 def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
-    """Return the leaves of an element type in memory order."""
+    """Return the parts of a type (see `Leaf`) in memory order; `path` lists the field names that lead to the type."""
     if isinstance(element, StructType):
         return tuple(leaf for name, kind in fields_of(element).items() for leaf in leaves_of(kind, (*path, name)))
     if isinstance(element, VectorType):
@@ -82,7 +84,7 @@ def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
 
 
 def expand_composites(spec: KernelSpec) -> KernelSpec:
-    """Return the specification with struct and vector parameters replaced by their parts."""
+    """Return the specification with composite parameters replaced by their parts."""
     if all(parameter.element is None for parameter in spec.params):
         return spec
     params: list[ParamSpec] = []
@@ -99,6 +101,7 @@ def expand_composites(spec: KernelSpec) -> KernelSpec:
 
 
 def _parts(parameter: ParamSpec) -> Iterator[ParamSpec]:
+    """Yield the parts of a composite parameter: an array for each leaf, or a scalar for each scalar in the leaves."""
     for leaf in leaves_of(parameter.element):
         name = ".".join((parameter.name, *leaf.path))
         if parameter.kind == "array":

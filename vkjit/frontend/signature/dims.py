@@ -1,6 +1,7 @@
-"""Dimensions of array arguments: match them with shapes, and evaluate them.
+"""Dimensions in the annotations of arrays, such as "M K" or "*batch 2*N": match them with shapes, evaluate them.
 
-Matching binds names to sizes in an environment (a `*name` to a tuple), or describes the mismatch.
+Matching an argument's shape binds names to sizes in an environment (a `*name` to a tuple), or describes the mismatch.
+Evaluation computes a shape from an environment, such as that of an allocated output. `dims_parser` parses the strings.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 __all__ = ["Dim", "Dims", "Env", "constant", "name"]
 
 Env = dict[str, "int | tuple[int, ...]"]
+"""The sizes bound to names: one for a name, a tuple for a `*name`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension.
+    """One dimension: a name, an integer, an expression, `_` (any size), or a variadic one.
 
-    `text` is its source text, `names` are the names its value depends on, and `value` computes it. `_` has neither
-    names nor a value. A `variadic` dimension stands for any number of dimensions.
+    `text` is its source text, `names` are the names that its size depends on, and `value` computes the size from the
+    sizes of the names. `_` has neither names nor a value. A `variadic` dimension (`*name`, `...`, `*_`) stands for any
+    number of dimensions.
     """
 
     text: str
@@ -41,12 +44,12 @@ class Dims:
 
     @property
     def rank(self) -> int | None:
-        """The number of dimensions, or None if there is a `*name`."""
+        """The number of dimensions, or None if one is variadic."""
         return None if any(d.variadic for d in self.dims) else len(self.dims)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names used, without duplicates, `_` and `...`."""
+        """The names that occur in the dimensions, each once; `_` and `...` aren't names."""
         all_names = [n for d in self.dims for n in ((d.text.lstrip("*"),) if d.variadic else d.names)]
         return tuple(n for n in dict.fromkeys(all_names) if n not in ("...", "_"))
 
@@ -56,10 +59,11 @@ class Dims:
     def match(self, shape: tuple[int, ...], env: Env) -> str | None:
         """Match with a shape and bind names in `env`. Returns a description of the mismatch, or None.
 
-        Single names are bound first. Then an expression with one unbound name is solved for it, if it is linear in that
-        name; an expression with several is skipped, to be checked by a later call.
+        Single names are bound first. Then an expression with one unbound name is solved for that name if it is linear
+        in it. An expression with several unbound names is skipped; a later call can check it when other arguments have
+        bound them.
         """
-        star = next((i for i, d in enumerate(self.dims) if d.variadic), None)
+        star = next((i for i, d in enumerate(self.dims) if d.variadic), None)  # at most one dimension is variadic
         fixed = len(self.dims) - (star is not None)
         if len(shape) < fixed or (star is None and len(shape) != fixed):
             plural = "s" if fixed != 1 else ""
@@ -76,7 +80,7 @@ class Dims:
         return next((p for p in problems if p is not None), None)
 
     def _around(self, star: int, shape: tuple[int, ...]) -> list[tuple[Dim, int]]:
-        """Pair the dimensions before and after a `*name` with their sizes."""
+        """Pair the dimensions before and after the variadic one, number `star`, with their sizes."""
         tail = len(self.dims) - star - 1
         before = zip(self.dims[:star], shape[:star], strict=True)
         return [*before, *zip(self.dims[star + 1 :], shape[len(shape) - tail :], strict=True)]
@@ -99,6 +103,7 @@ class Dims:
 
 
 def _bind_batch(dim: Dim, sizes: tuple[int, ...], env: Env) -> str | None:
+    """Bind the name of a variadic dimension. Returns a description of the mismatch if it is bound to other sizes."""
     name = dim.text.lstrip("*")
     if name in ("_", "..."):
         return None
@@ -117,7 +122,7 @@ def _sizes(dim: Dim, env: Mapping[str, int | tuple[int, ...]]) -> dict[str, int]
 
 
 def _settle(dim: Dim, size: int, env: Env) -> str | None:
-    """Compare a dimension with its size, or solve it for its only unbound name."""
+    """Compare a dimension with its size, or solve it for its only unbound name. Returns a description of a mismatch."""
     if dim.value is None:
         return None
     batch = next((n for n in dim.names if isinstance(env.get(n), tuple)), None)
@@ -137,7 +142,11 @@ def _settle(dim: Dim, size: int, env: Env) -> str | None:
 
 
 def _solve(dim: Dim, name: str, size: int, env: Env) -> str | None:
-    """Solve a dimension that is linear in `name` and bind it; other dimensions are skipped."""
+    """Solve a dimension for `name` and bind it if the dimension is linear in it; skip other dimensions.
+
+    Returns a description of the mismatch if no nonnegative integer solves it. Linearity is judged by the values at 0, 1
+    and 2.
+    """
     value = dim.value
     bound = {n: s for n, s in env.items() if isinstance(s, int)}
     if value is None:

@@ -1,6 +1,7 @@
 """Parser for dimension strings such as "M K", "*batch 2*N", "_ N+1".
 
-Strings of names, integers, `_`, `...` and `*name` only are parsed without lark, which is slow to import.
+Strings with expressions are parsed by lark with the grammar in `shape.lark`. Strings of names, integers, `_`, `...` and
+`*name` only are parsed without lark, which is slow to import.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def parse_dims(text: str) -> Dims:
 
 
 def _simple_dim(word: str) -> Dim:
+    """Return the dimension that a word matched by `_SIMPLE` denotes."""
     if word in ("...", "*_") or word.startswith("*"):
         return Dim(word, (), None, True)
     if word == "_":
@@ -46,6 +48,7 @@ def _simple_dim(word: str) -> Dim:
 
 @functools.cache
 def _parser() -> Any:
+    """Return the lark parser of dimension strings."""
     import lark
 
     grammar = Path(__file__).with_name("shape.lark").read_text(encoding="utf-8")
@@ -70,6 +73,7 @@ def _expressions(text: str) -> tuple[Dim, ...]:
 
 
 def _dim(node: Any, text: str) -> Dim:
+    """Return the dimension that a node of lark's parse tree denotes; `text` is the parsed string."""
     if node.data == "batch":
         return Dim(f"*{node.children[0]}", (), None, True)
     if node.data == "dots":
@@ -89,6 +93,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def _expression(node: Any) -> Dim:
+    """Return the dimension of an arithmetic expression; its `text` is set by `_dim`."""
     if node.data == "constant":
         return constant(int(node.children[0]))
     if node.data == "name":

@@ -1,4 +1,7 @@
-"""`ElementArray`, the type of array fields in structs. Imported with the package, so it doesn't depend on the IR."""
+"""`ElementArray`, the type of array fields in structs.
+
+It has a module of its own because `import vkjit` imports it but not the IR.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ __all__ = ["ElementArray"]
 
 @dataclass(frozen=True, slots=True)
 class ElementArray:
-    """The type of a struct's array field, of static shape."""
+    """The type of a struct's array field (`vk.Array[vk.f32, "3 3"]`): element type and static shape."""
 
     dtype: object
     shape: tuple[int, ...]

@@ -1,4 +1,7 @@
-"""Look-up of a function's free names: closure, type parameters, globals, builtins."""
+"""Look-up of a function's free names in closure, type parameters, globals and builtins; frozen dataclasses of users.
+
+Used by `frontend.resolve`, and by the fingerprint of kernels to find what a kernel captures.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from typing import Any
 __all__ = ["MISSING", "find_global", "is_frozen", "is_frozen_type"]
 
 MISSING: Any = object()
-
+"""The result of `find_global` for an undefined name."""
 
 _OURS = ("vkjit.frontend", "vkjit.ir", "vkjit.lang")
 """Packages whose frozen dataclasses are kernel values, not user constants."""
 
 
 def is_frozen(value: object) -> bool:
-    """True if the value is an instance of a user's frozen dataclass."""
+    """True if the value is an instance of a user's frozen dataclass, which kernels may capture as a constant."""
     return is_frozen_type(type(value))
 
 

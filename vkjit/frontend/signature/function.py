@@ -1,4 +1,4 @@
-"""`DeviceFunction`, the result of `@vk.func`. It is lowered in `calls.device_functions`."""
+"""`DeviceFunction`, the result of `@vk.func`. Calls of it are lowered in `calls.device_functions`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ class DeviceFunction:
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
+        """The Python signature of the function."""
         return inspect.signature(self.fn)
 
     @functools.cached_property
     def annotations(self) -> dict[str, Annotation]:
+        """The parsed annotations of all parameters, by name."""
         return {name: read_annotation(self.fn, name, self.scope) for name in self.signature.parameters}

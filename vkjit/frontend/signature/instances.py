@@ -1,4 +1,7 @@
-"""Notes in errors of generic kernels that name the type variables, constants and inferred types of the instance."""
+"""Notes in compile errors of generic kernels: the type variables, constants and inferred types it is compiled for.
+
+An instance is a generic kernel compiled for one `Signature`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`Signature`: what a kernel is specialized for, that is the types of its arguments and properties of the launch.
+"""`Signature`: what a kernel is compiled for, namely the types of its arguments and properties of the launch.
 
-Signatures are hashable; equal signatures share one compiled kernel.
+Signatures are hashable; equal signatures share one compiled kernel. The launcher builds them from the arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "consta
 
 
 def constant_key(value: Any) -> Any:
-    """Return a key that is equal only for constants of equal meaning: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    """Return a hashable key of a constant; keys are equal only for constants that mean the same to a kernel.
+
+    The keys of 1, 1.0 and True differ, as do those of 0.0 and -0.0.
+    """
     kind: Any = type(value)
     if kind is int or kind is str:
         return value
@@ -35,7 +38,7 @@ def constant_key(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def is_own_key(kind: Any) -> bool:
-    """True if equal values of this one type always mean the same to a kernel, so that they can be their own key."""
+    """True if values of this type that compare equal always mean the same to a kernel, so that each is its own key."""
     return not issubclass(kind, tuple | float | np.floating) and not is_frozen_type(kind)
 
 
@@ -79,11 +82,15 @@ Argument = ArrayArg | ScalarArg | ConstArg
 class Signature:
     """The arguments in the order of the kernel's parameters, and the launch properties fixed at compile time.
 
+    - `local_size`: the size of a workgroup along x, y and z.
     - `narrow`: every array spans fewer than 2**31 elements.
     - `aligned`: every array, and each of its rows, begins at a multiple of 16 bytes (`SpecClass.aligned` of
       `vkjit.runtime.array`).
     - `backward`: some array has a negative stride.
     - `cut`: the grid may be split over several dispatches.
+    - `strict`, `fast_math`: the options of `@vk.kernel` for floating-point arithmetic.
+    - `debug`: integer divisions by zero and violated assumptions are reported, and shared memory starts as NaN.
+    - `bounds`: indices outside an array are reported.
     - `typevars`: bindings of the kernel's type variables; those bound by array and scalar arguments may be left out.
     - `sanitize`: the checks that the sanitizer instruments.
     - `overlaps`: for the sanitizer, the pairs of arguments that share memory, each with True if they are the same view.

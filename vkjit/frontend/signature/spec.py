@@ -1,4 +1,7 @@
-"""`KernelSpec`: description of a kernel from its Python signature, without reading its source."""
+"""`KernelSpec`: the description of a kernel by its Python signature.
+
+`@vk.kernel` makes it without reading the source.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,14 @@ REQUIRED: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """One parameter.
+    """One parameter of a kernel.
 
     - `kind`: "array", "scalar", "const", or "any" for an unannotated parameter, which may be an array or a scalar.
     - `mode`: "in", "out" or "inout" for an array; None if it isn't annotated.
-    - `dtype`: None if it is inferred.
+    - `dtype`: the dtype of the scalar or of the array's elements; None if it is inferred from the argument.
+    - `dims`: the dimensions in the annotation of an array.
     - `default`: REQUIRED if there is none.
-    - `element`: the struct or vector type of the argument or of its elements; see `composites`.
+    - `element`: the struct, vector or packed type of the argument or of its elements, if it has one; see `composites`.
     """
 
     name: str
@@ -49,23 +53,24 @@ class ParamSpec:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A parameter passed as `count` parts, which are the parameters from index `first` on.
+    """A struct or vector parameter that `expand_composites` has replaced by its parts.
 
-    For an array, `axes` is the number of axes that its first part has besides those of the array.
+    The parts are `count` parameters of the expanded specification, from index `first` on. For an array, `part_axes` is the
+    number of axes that its first part has besides those of the array, such as 1 for the lanes of a vector.
     """
 
     parameter: ParamSpec
     first: int
     count: int
-    axes: int
+    part_axes: int
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """A kernel's name, function and parameters.
+    """A kernel's name, Python function and parameters.
 
-    `over` is the array whose elements the kernel runs over; None for a kernel with explicit workgroups. `composites`
-    lists the parameters that `expand_composites` has split into parts.
+    `over` is the array parameter for each of whose elements the kernel runs; None for a kernel with explicit
+    workgroups. `composites` lists the parameters that `expand_composites` has split into parts.
     """
 
     name: str
@@ -80,7 +85,7 @@ class KernelSpec:
 
 
 def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
-    """Return the specification of a kernel.
+    """Return the specification of the kernel that `fn` defines; `over` is the option of `@vk.kernel`.
 
     `scope` holds the local variables at the decorator, for string annotations. Raises CompileError for invalid
     annotations and parameters.
@@ -107,6 +112,7 @@ def place_of(fn: FunctionType) -> Loc:
 
 
 def _check_over(spec: KernelSpec, over: str) -> None:
+    """Raise CompileError unless `over` names an array parameter."""
     arrays = [p.name for p in spec.params if p.kind in ("array", "any")]
     if over not in arrays:
         raise CompileError(
@@ -117,6 +123,7 @@ def _check_over(spec: KernelSpec, over: str) -> None:
 
 
 def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[str, Any] | None) -> ParamSpec:
+    """Return the description of one parameter. Raises CompileError if its annotation or kind isn't allowed."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise CompileError(
             f"{fn.__name__} takes *{parameter.name}: a kernel has a fixed list of parameters",
@@ -143,6 +150,7 @@ def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[st
 
 
 def _dims(fn: FunctionType, name: str, text: str | None) -> Dims | None:
+    """Parse the dimension string of parameter `name`."""
     if text is None:
         return None
     try:

@@ -1,7 +1,9 @@
 """Assignment targets: names, memory elements, struct fields, vector lanes.
 
-A `Target` evaluates its indices once and can be loaded and stored. A store to a field or lane of a register value
-rebinds its owner to a new value; a store to one in memory writes memory.
+A `Target` is created by `target_of`, which evaluates its indices once; it can then be loaded and stored, so that
+`x[f(i)] += 1` calls f once. Values in registers are immutable: a store to a field or lane of a struct or vector in
+registers stores a new struct or vector to the owner, the target that the field or lane belongs to. A store to a field
+or lane in memory writes memory.
 """
 
 from __future__ import annotations
@@ -37,29 +39,31 @@ __all__ = ["Target", "target_of"]
 
 @dataclass(frozen=True, slots=True)
 class Target(ABC):
-    """An assignment target at `node`."""
+    """An assignment target; `node` is its syntax node."""
 
     ctx: Context
     node: ast.expr
 
     @abstractmethod
-    def base(self) -> KernelValue:
-        """Return the current value, for nested targets; elements of struct arrays aren't loaded."""
+    def current(self) -> KernelValue:
+        """Return the current value as the owner of a field or lane; elements of struct arrays stay unloaded."""
 
     @abstractmethod
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
-        """Store a value from the node `origin`."""
+        """Store a value; `origin` is the node of the value, for errors."""
 
     def load(self) -> KernelValue:
         """Return the current value."""
-        return load_element(self.ctx, self.base())
+        return load_element(self.ctx, self.current())
 
 
 @dataclass(frozen=True, slots=True)
 class _Name(Target):
+    """A local name: `x`."""
+
     name: str
 
-    def base(self) -> KernelValue:
+    def current(self) -> KernelValue:
         return self.ctx.evaluate(ast.copy_location(ast.Name(self.name, ast.Load()), self.node))
 
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
@@ -68,10 +72,12 @@ class _Name(Target):
 
 @dataclass(frozen=True, slots=True)
 class _Memory(Target):
+    """One element of an array of scalars or vectors: `x[i]`, or a scalar field or lane of an array of structs."""
+
     array: Value
     at: tuple[Value, ...]
 
-    def base(self) -> KernelValue:
+    def current(self) -> KernelValue:
         return load(self.ctx, self.array, list(self.at))
 
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
@@ -80,9 +86,11 @@ class _Memory(Target):
 
 @dataclass(frozen=True, slots=True)
 class _Element(Target):
+    """An element of an array of structs or vectors: `p[i]`, or a struct, vector or array in such an element."""
+
     element: Element
 
-    def base(self) -> KernelValue:
+    def current(self) -> KernelValue:
         return self.element
 
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
@@ -91,13 +99,13 @@ class _Element(Target):
 
 @dataclass(frozen=True, slots=True)
 class _Field(Target):
-    """A field of a struct held in registers."""
+    """A field of a struct in registers; `owner` is the target that holds the struct."""
 
     owner: Target
     struct: Aggregate
     name: str
 
-    def base(self) -> KernelValue:
+    def current(self) -> KernelValue:
         kind = self.struct.kind
         assert isinstance(kind, StructType)
         return self.struct.items[kind.fields.index(self.name)]
@@ -108,13 +116,13 @@ class _Field(Target):
 
 @dataclass(frozen=True, slots=True)
 class _Lanes(Target):
-    """Lanes of a vector that is held in registers or stored in memory as a whole."""
+    """Lanes of a vector in registers, or of one that memory holds as a single element; `owner` is its target."""
 
     owner: Target
     vector: Value
     lanes: tuple[int, ...]
 
-    def base(self) -> KernelValue:
+    def current(self) -> KernelValue:
         return _gathered(self.ctx, [lane(self.ctx, self.vector, number) for number in self.lanes])
 
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
@@ -127,7 +135,7 @@ class _Lanes(Target):
 
 @dataclass(frozen=True, slots=True)
 class _MemoryLanes(Target):
-    """Several lanes of a vector in an array of vectors; each is a number in memory."""
+    """Several lanes (`p[i].xy`) of an element of an array of vectors whose lanes are separate scalars in memory."""
 
     array: Value
     at: tuple[Value, ...]
@@ -136,7 +144,7 @@ class _MemoryLanes(Target):
     def _place(self, number: int) -> list[Value]:
         return [*self.at, self.ctx.builder.index(number)]
 
-    def base(self) -> KernelValue:
+    def current(self) -> KernelValue:
         return _gathered(self.ctx, [load(self.ctx, self.array, self._place(number)) for number in self.lanes])
 
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
@@ -145,6 +153,7 @@ class _MemoryLanes(Target):
 
 
 def _gathered(ctx: Context, lanes: list[Value]) -> Value:
+    """Return the lanes as a vector, or a single lane as a scalar."""
     if len(lanes) == 1:
         return lanes[0]
     return ctx.builder.emit("vec_make", *lanes, type=Vector(dtype_of_value(lanes[0]), len(lanes)))
@@ -165,7 +174,7 @@ def _spread(ctx: Context, node: ast.expr, value: KernelValue, count: int) -> lis
 
 
 def target_of(ctx: Context, node: ast.expr) -> Target:
-    """Return the target that a node denotes. Raises CompileError if it can't be assigned to."""
+    """Return the target that a node denotes. Raises CompileError if the node can't be assigned to."""
     if isinstance(node, ast.Name):
         return _Name(ctx, node, node.id)
     if not isinstance(node, ast.Attribute | ast.Subscript):
@@ -173,7 +182,7 @@ def target_of(ctx: Context, node: ast.expr) -> Target:
     if not isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript):
         raise ctx.error(node, f"{ast.unparse(node)} can't be assigned to", "bind the value to a name first")
     owner = target_of(ctx, node.value)
-    base = owner.base()
+    base = owner.current()
     ctx.builder.loc = ctx.loc(node)
     if isinstance(base, Element):
         return _part(ctx, node, base)
@@ -181,6 +190,7 @@ def target_of(ctx: Context, node: ast.expr) -> Target:
 
 
 def _part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> Target:
+    """Return the target for a field, lane or item of an element of a struct array: `p[i].x`, `p[i].xy`, `p[i].m[0]`."""
     location = locate_part(ctx, node, element)
     if isinstance(location, Element):
         return _Element(ctx, node, location)
@@ -194,12 +204,17 @@ def _part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -
 
 
 def _unknown(ctx: Context, node: ast.Attribute | ast.Subscript, kind: object) -> Exception:
+    """Return the error for a field or item that a value of type `kind` doesn't have."""
     if isinstance(kind, StructType) and isinstance(node, ast.Attribute):
         return ctx.error(node, f"{kind.name} has no {node.attr}", f"its fields are {', '.join(kind.fields)}")
     return ctx.error(node, f"{ast.unparse(node)} can't be assigned to")
 
 
 def _distinct(ctx: Context, node: ast.Attribute, what: str, size: int) -> tuple[int, ...]:
+    """Return the lanes that a swizzle such as `.xy` names. Raises CompileError if it names a lane twice.
+
+    `what` describes the vector in messages, `size` is its number of lanes.
+    """
     lanes = tuple(lanes_named(ctx, node, what, node.attr, size))
     if len(set(lanes)) != len(lanes):
         raise ctx.error(node, f".{node.attr} names a lane twice: it can't be assigned to")
@@ -207,6 +222,7 @@ def _distinct(ctx: Context, node: ast.Attribute, what: str, size: int) -> tuple[
 
 
 def _subscript(ctx: Context, node: ast.Subscript, owner: Target, base: KernelValue) -> Target:
+    """Return the target `owner[...]`; `current` is the owner's current value."""
     if is_array(base):
         if has_slice(node):
             hint = "write wg.store(y[r, :], value), with wg = vk.workgroup()"
@@ -222,6 +238,7 @@ def _subscript(ctx: Context, node: ast.Subscript, owner: Target, base: KernelVal
 
 
 def _attribute(ctx: Context, node: ast.Attribute, owner: Target, base: KernelValue) -> Target:
+    """Return the target `owner.name`; `current` is the owner's current value."""
     if isinstance(base, Aggregate) and isinstance(base.kind, StructType):
         if node.attr not in base.kind.fields:
             raise _unknown(ctx, node, base.kind)
@@ -233,8 +250,9 @@ def _attribute(ctx: Context, node: ast.Attribute, owner: Target, base: KernelVal
 
 
 def _reject_shared_lane(ctx: Context, node: ast.expr, owner: Target) -> None:
-    """Reject stores to a lane of a vector in shared memory: rewriting the whole vector would race with other lanes'
-    writers.
+    """Raise CompileError for a store to one lane of a vector in shared memory.
+
+    The store would rewrite the whole vector, and so overwrite lanes that other invocations store at the same time.
     """
     if isinstance(owner, _Memory) and array_type(owner.array).space == "shared":
         raise ctx.error(

@@ -1,8 +1,9 @@
 """Loop-carried variables: their structure and types, their initial values, and their values at each exit of a loop.
 
-`enter` builds the initial values from the names bound before the loop; `leave` builds the operands of `continue` and
-`break`. `LoopFacts` accumulates the type facts from repeated lowering of the body; facts are only added, so the
-iteration reaches a fixed point.
+Used by `loop_frames`, which lowers the body of a loop repeatedly until its types settle. `enter` builds the initial
+values from the names bound before the loop; `leave` builds the operands of `continue` and `break`. `LoopFacts`
+accumulates the type facts from all attempts; facts are only added, so the iteration reaches a fixed point. See
+`values.joins` for structures and slots, and `values.conversions` for weak and strong values.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ Entry = Binding | Unbound | Conflict
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One exit of a loop: the bindings there, and the explanation (`reason`) for names that are unbound at it."""
+    """One exit of a loop: its location `loc`, and the names as they are there.
+
+    `reason` is the message for names that are unbound there.
+    """
 
     names: dict[str, Entry]
     reason: str
@@ -64,10 +68,12 @@ class Carried:
     - `types`: the types of the slots.
     - `origins`: for each slot, the Origin if the variable was initialized from a literal and hasn't taken a strong type
       yet.
-    - `initial`: the initial values.
+    - `initial`: the initial values of the slots.
+    - `entry`: the name's entry in `Context.env` before the loop.
     - `bound`: True if the name has a value before the loop. Otherwise it enters as poison, and the body binds it.
-    - `outer`: for each slot, the origins in enclosing loops.
+    - `outer`: for each slot, the origins that its initial value has from enclosing loops, if it is weak.
     - `unbound_at`: the kinds of exits at which the variable has no value.
+    - `first`: for a name that only the body binds, its binding at the first exit.
     """
 
     name: str
@@ -82,7 +88,7 @@ class Carried:
     first: Binding | None = None
 
     def start(self, ctx: Context, values: list[Value]) -> None:
-        """Bind the name at the start of the body."""
+        """Bind the name at the start of the body; `values` are the region's arguments for its slots."""
         if not self.bound:
             if isinstance(self.entry, Unbound | Conflict):
                 ctx.env[self.name] = self.entry
@@ -94,7 +100,7 @@ class Carried:
         ctx.env[self.name] = Binding(rebuild(self.structure, values), self.entry.loc)
 
     def finish(self, ctx: Context, values: list[Value]) -> None:
-        """Bind the name after the loop."""
+        """Bind the name after the loop; `values` are the loop's results for its slots."""
         bound_at = self.entry.loc if isinstance(self.entry, Binding) else self.first.loc if self.first else None
         for value, origin, outer in zip(values, self.origins, self.outer, strict=False):
             if origin is not None:
@@ -108,9 +114,10 @@ class LoopFacts:
 
     - `strong`: the strong types that variables initialized from literals must have, by name and slot.
     - `conflicts`: names whose values have incompatible types.
-    - `exported`: structures of names that only the body binds and that are read after the loop.
-    - `changed`: True if the last attempt added a fact.
-    - `region`: the region of an unrolled iteration.
+    - `exported`: names that only the body binds and that are read after the loop: their structure, the types of its
+      slots, and the binding at the first exit.
+    - `changed`: True if the current attempt has added a fact.
+    - `region`: for an iteration of an unrolled loop, the region that it is lowered into.
     """
 
     strong: dict[str, list[Type | None]] = field(default_factory=dict)
@@ -120,12 +127,16 @@ class LoopFacts:
     region: Region | None = None
 
     def conflict(self, name: str, conflict: Conflict) -> None:
+        """Record that a name's values have incompatible types."""
         if name not in self.conflicts:
             self.conflicts[name] = conflict
             self.changed = True
 
     def strengthen(self, name: str, slots: int, number: int, type_: Type) -> None:
-        """Record that slot `number` of a variable initialized from a literal must have the strong type `type_`."""
+        """Record that slot `number` of a variable initialized from a literal must have the strong type `type_`.
+
+        `slots` is the number of slots that the variable has.
+        """
         types = self.strong.setdefault(name, [None] * slots)
         if types[number] is None:
             types[number] = type_
@@ -134,8 +145,8 @@ class LoopFacts:
     def settle(self, ctx: Context, carried: list[Carried], exits: list[Exit]) -> None:
         """Update the facts after the body was lowered.
 
-        Weak variables that were never assigned a strong value take the type of the operands they were combined with.
-        Names bound at all exits are exported.
+        A weak variable that the body combined with strong values, but never assigned one, takes a type from
+        `_resolved_type`. A name that isn't loop-carried but is bound at all exits is exported.
         """
         for carried_one in carried if not self.changed else ():
             for number, origin in enumerate(carried_one.origins):
@@ -149,6 +160,7 @@ class LoopFacts:
             self._export(ctx, name, exits)
 
     def _export(self, ctx: Context, name: str, exits: list[Exit]) -> None:
+        """Add a name to `exported`, unless its values at the exits disagree or are the same compile-time value."""
         bindings = [e for e in (exit_.names[name] for exit_ in exits) if isinstance(e, Binding)]
         if all(same_constant(b.value, bindings[0].value) for b in bindings) and not has_runtime(bindings[0].value):
             return
@@ -161,7 +173,10 @@ class LoopFacts:
         self.changed = True
 
     def after(self, ctx: Context, name: str, exits: list[Exit], node: ast.For | ast.While) -> Entry:
-        """Return the binding after the loop of a name that isn't loop-carried."""
+        """Return what a name that isn't loop-carried is after the loop: a Binding, Unbound or Conflict.
+
+        `exits` are the exits that lead there.
+        """
         if name in self.conflicts:
             return self.conflicts[name]
         entries = [(exit_, exit_.names.get(name)) for exit_ in exits]
@@ -184,8 +199,9 @@ class LoopFacts:
 def _resolved_type(type_: Type, met: list[DType]) -> Type | None:
     """Return the type for a weak variable of default type `type_` that was combined with the strong types `met`.
 
-    This is the first of `met` that the default type can't represent. If there is none, but the variable adapted to a
-    narrower type, it is the default type. None means that the variable stays weak.
+    Only types of the same kind (float or integer) count. The result is the first of them that doesn't convert to the
+    default type, such as i64 for an i32. If there is none, but one of them differs from the default type, such as i16,
+    it is the default type. None means that the variable stays weak.
     """
     assert isinstance(type_, Scalar)
     alike = [t for t in met if t.is_float == type_.dtype.is_float and t.kind != "bool"]
@@ -196,13 +212,14 @@ def _resolved_type(type_: Type, met: list[DType]) -> Type | None:
 
 
 def _names_bound_everywhere(exits: list[Exit]) -> set[str]:
+    """Return the names that have a value at each exit."""
     if not exits:
         return set()
     return set.intersection(*({n for n, e in exit_.names.items() if isinstance(e, Binding)} for exit_ in exits))
 
 
 def enter(ctx: Context, name: str, knowledge: LoopFacts, node: ast.AST) -> Carried | None:
-    """Return the loop-carried variable for a name, or None if the name isn't carried."""
+    """Return the loop-carried variable for a name, with its initial values, or None if the name isn't carried."""
     entry: Entry = ctx.env.get(name) or Unbound("it isn't bound before the loop", ctx.loc(node))
     if name in knowledge.exported and (not isinstance(entry, Binding) or name in knowledge.conflicts):
         structure, types, first = knowledge.exported[name]
@@ -217,7 +234,10 @@ def enter(ctx: Context, name: str, knowledge: LoopFacts, node: ast.AST) -> Carri
 
 
 def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, strong: list[Type | None]) -> KernelValue:
-    """Return the structure of a value before the loop, with slots for numbers, and append these to `carried`."""
+    """Return the structure of a value before the loop, and add its slots to `carried`.
+
+    Literals get slots, too, since the body may change them. `strong` has the types that the facts prescribe, by slot.
+    """
     types = carried.types
     parts = parts_of(value)
     if parts is not None:
@@ -241,7 +261,8 @@ def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, stro
 def leave(ctx: Context, carried: Carried, knowledge: LoopFacts, exit_kind: str | None) -> list[Value]:
     """Return the operands of an exit for one loop-carried variable.
 
-    Where the current value doesn't fit, the reason is recorded in `knowledge` and the operand is poison.
+    `exit_kind` is the kind of the exit (see `loop_frames.BROKEN`), or None for a `continue` that doesn't count as one.
+    If the current value doesn't fit, the reason is recorded in `knowledge` and the operand is poison.
     """
     entry = ctx.env.get(carried.name)
     if not isinstance(entry, Binding):
@@ -260,6 +281,7 @@ def leave(ctx: Context, carried: Carried, knowledge: LoopFacts, exit_kind: str |
 
 
 def _described(carried: Carried, before: Binding) -> str:
+    """Describe the value before the loop for messages: by its type, but a literal without a strong type as itself."""
     if len(carried.types) == 1 and isinstance(carried.structure, Slot) and carried.origins[0] is None:
         return describe_type(carried.types[0])
     return describe_value(before.value)
@@ -268,7 +290,11 @@ def _described(carried: Carried, before: Binding) -> str:
 def _fill(
     ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: LoopFacts, out: list[Value]
 ) -> bool:
-    """Append the operands for a structure to `out`. Returns False if the value doesn't have this structure."""
+    """Append the operands that `value` has for the slots of `structure` to `out`.
+
+    Returns False if the value doesn't have this structure. A value that changes the type of a weak variable adds a
+    fact, and its operand is poison, since the body will be lowered again.
+    """
     parts = parts_of(structure)
     if parts is not None:
         if not same_structure(structure, value):
@@ -291,6 +317,7 @@ def _fill(
 
 
 def _number_type(value: KernelValue) -> Type | None:
+    """Return the IR type of a literal or run-time value; None for arrays and other compile-time values."""
     if is_literal(value):
         return Scalar(default_dtype(value))
     return value.type if isinstance(value, Value) and not isinstance(value.type, Array) else None
@@ -306,5 +333,6 @@ def _changes(ctx: Context, value: KernelValue, value_type: Type, type_: Type) ->
 
 
 def _adapts(ctx: Context, value: KernelValue, value_type: Type, type_: Type) -> bool:
+    """True if the value is weak and may take the type `type_`."""
     weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
     return weak and isinstance(value_type, Scalar) and isinstance(type_, Scalar) and adapts(value, value_type, type_)

@@ -1,4 +1,9 @@
-"""Lowering of `for`, `while`, `break` and `continue` to `for` and `loop` operations."""
+"""Lowering of `for`, `while`, `break` and `continue` to `for` and `loop` operations.
+
+A `for` over a range becomes a `for` operation with an induction variable. A `while` becomes a `loop` operation, which
+repeats its region until a `break`. Both pass the loop-carried values as operands of `continue` and `break`;
+`loop_frames` finds out which values these are.
+"""
 
 from __future__ import annotations
 
@@ -29,32 +34,34 @@ def _continue(ctx: Context, _node: ast.Continue) -> bool:
 
 
 def _exit(ctx: Context, kind: OpName) -> bool:
+    """Lower `break` or `continue` of the innermost loop."""
     frame = ctx.loops[-1]
     if frame.unrolled:
-        if ctx.builder.region is not frame.knowledge.region:
+        if ctx.builder.region is not frame.facts.region:  # inside the `if` of a run-time condition
             raise DynamicExit
         frame.exit_kind = kind
     else:
-        emit_exit(ctx, frame, "break" if frame.single_iteration else kind, broke=kind == "break")
+        emit_exit(ctx, frame, "break" if frame.single_iteration else kind, by_break=kind == "break")
     return True
 
 
 # -- while
 @statement(ast.While)
 def _while(ctx: Context, node: ast.While) -> bool:
+    """Lower a `while` to a `loop` operation; the test is at the start of its region."""
     loop_loc = ctx.loc(node)
 
     def body(frame: LoopFrame, _arguments: list[Value]) -> None:
         test = condition(ctx, node.test)
         ctx.builder.loc = loop_loc
         if test is False:
-            emit_exit(ctx, frame, "break", broke=False)
+            emit_exit(ctx, frame, "break", by_break=False)
             return
         if isinstance(test, Value):
             _leave_unless(ctx, frame, test)
         if not ctx.block(node.body):
             ctx.builder.loc = loop_loc
-            emit_exit(ctx, frame, "continue", broke=False)
+            emit_exit(ctx, frame, "continue", by_break=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
         ctx.builder.loc = loop_loc
@@ -68,19 +75,20 @@ def _while(ctx: Context, node: ast.While) -> bool:
 
 
 def _leave_unless(ctx: Context, frame: LoopFrame, test: Value) -> None:
-    stay, go = Region(), Region()
+    """Emit the exit of a `while` loop for the case that its test is false."""
+    stay, leave = Region(), Region()
     with ctx.builder.at(stay):
         ctx.builder.op("yield")
-    with ctx.builder.at(go):
-        emit_exit(ctx, frame, "break", broke=False)
-    ctx.builder.op("if", test, types=[], regions=[stay, go])
+    with ctx.builder.at(leave):
+        emit_exit(ctx, frame, "break", by_break=False)
+    ctx.builder.op("if", test, types=[], regions=[stay, leave])
 
 
 def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> bool:
     """Lower the `else` block of a loop, which runs unless a `break` was taken."""
     if not node.orelse:
         return False
-    if not frame.flag:
+    if not frame.has_break_flag:
         return ctx.block(node.orelse)
     return unless_broken(ctx, node, frame, op, lambda: ctx.block(node.orelse))
 
@@ -88,6 +96,7 @@ def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> 
 # -- for
 @statement(ast.For)
 def _for(ctx: Context, node: ast.For) -> bool:
+    """Lower a `for`: over `vk.unroll` or a tuple item by item, over a range to a `for` operation."""
     iterable = iterable_of(ctx, node.iter, ctx.evaluate(node.iter))
     ctx.builder.loc = ctx.loc(node)
     if isinstance(iterable, Unrolled):
@@ -96,6 +105,7 @@ def _for(ctx: Context, node: ast.For) -> bool:
 
 
 def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
+    """Lower a `for` over a range to a `for` operation."""
     loop_loc = ctx.loc(node)
     low, high, step = range_bounds(ctx, node.iter, bounds)
 
@@ -103,7 +113,7 @@ def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
         assign(ctx, node.target, arguments[0])
         if not ctx.block(node.body):
             ctx.builder.loc = loop_loc
-            emit_exit(ctx, frame, "continue", broke=False)
+            emit_exit(ctx, frame, "continue", by_break=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
         ctx.builder.loc = loop_loc

@@ -1,6 +1,6 @@
-"""Iterables of `for` loops (ranges, unrolled ranges, tuples, grid strides), and the counted loop operation.
+"""Iterables of `for` loops: ranges, unrolled ranges, tuples, grid strides; and the builtins that make them.
 
-Bounds are evaluated once and converted to their common type; literals alone are `i32`.
+The bounds of a range are evaluated once and converted to their common type, `i32` if all are literals.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def _range(ctx: Context, call: Call) -> KernelValue:
 
 
 def _make_range(ctx: Context, call: Call) -> Range:
+    """Return the Range for the arguments of `range` or `vk.unroll`: stop; start and stop; or start, stop and step."""
     if call.keywords or not 1 <= len(call.args) <= 3:
         raise ctx.error(call.node, f"range takes 1 to 3 values, found {len(call.args) + len(call.keywords)}")
     for value in call.args:
@@ -47,6 +48,7 @@ def _make_range(ctx: Context, call: Call) -> Range:
 
 @intrinsic(lang.unroll)
 def _unroll(ctx: Context, call: Call) -> KernelValue:
+    """Lower `vk.unroll` of a tuple, of a range, or with the arguments of a range."""
     if len(call.args) == 1 and isinstance(call.args[0], tuple):
         return Unrolled(call.args[0])
     bounds = call.args[0] if len(call.args) == 1 and isinstance(call.args[0], Range) else _make_range(ctx, call)
@@ -96,7 +98,7 @@ def _reversed(ctx: Context, call: Call) -> KernelValue:
 
 
 def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unrolled:
-    """Convert the value after `in` to a Range or an Unrolled."""
+    """Convert the iterable of a `for` loop to a Range (lowered to a loop) or an Unrolled (lowered item by item)."""
     if isinstance(value, Range | Unrolled):
         return value
     if isinstance(value, tuple):
@@ -145,5 +147,8 @@ def static_trip_count(bounds: Range) -> int | None:
 def emit_for(
     ctx: Context, low: Value, high: Value, step: Value, initial: list[Value], carried: list[Type], region: Region
 ) -> Op:
-    """Emit a counted `for` loop."""
+    """Emit a `for` operation over the range from `low` to `high` (exclusive) with body `region`.
+
+    `initial` are the initial values of the loop-carried variables, `carried` their types.
+    """
     return ctx.builder.op("for", low, high, step, *initial, types=carried, regions=[region])

@@ -1,6 +1,7 @@
 """Lowering of statements other than loops: assignments, `if`, `return`, `assert`, expressions.
 
-A statement's lowering returns True if control never reaches its end.
+Each lowering is registered for its syntax node by `@statement` and returns True if control never reaches the
+statement's end. The kinds of assignment targets other than names and tuples are in `assignment`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .assignment import target_of
 __all__ = ["assign"]
 
 VALUE_LIMIT = 30
-"""The maximum number of run-time values in an assert's message, limited by the size of a report."""
+"""The maximum number of run-time values in an assert's message: all must fit into the report that the device writes."""
 
 
 @statement(ast.Pass)
@@ -34,6 +35,7 @@ def _pass(_ctx: Context, _node: ast.Pass) -> bool:
 
 @statement(ast.Expr)
 def _expression(ctx: Context, node: ast.Expr) -> bool:
+    """Lower an expression statement; docstrings and `...` emit nothing."""
     if isinstance(node.value, ast.Constant) and (isinstance(node.value.value, str) or node.value.value is ...):
         return False
     ctx.evaluate(node.value)
@@ -50,6 +52,7 @@ def _assign(ctx: Context, node: ast.Assign) -> bool:
 
 @statement(ast.AnnAssign)
 def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
+    """Lower `total: vk.f32 = 0`: the value gets the annotated dtype, so that a literal is strong."""
     dtype = dtype_of(ctx.evaluate(node.annotation))
     if dtype is None:
         raise ctx.error(node.annotation, "a variable's annotation is a dtype", "write e.g. `total: vk.f32 = 0`")
@@ -61,7 +64,10 @@ def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
 
 
 def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr | None = None) -> None:
-    """Bind a name, store into memory, or unpack a tuple; `place` is the node of the value."""
+    """Assign a value to a target: bind a name, store into memory, or unpack a tuple.
+
+    `place` is the node of the value, for errors; None if there is none.
+    """
     ctx.builder.loc = ctx.loc(target)
     if isinstance(target, ast.Name):
         ctx.bind(target.id, value)
@@ -72,7 +78,7 @@ def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr |
 
 
 def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
-    """Assign the items of a tuple; a starred target takes the remaining ones as a tuple."""
+    """Assign the items of a tuple or the lanes of a vector to several targets."""
     items = _items(ctx, value)
     if items is None:
         raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
@@ -87,6 +93,7 @@ def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, plac
 
 
 def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[KernelValue, ...]) -> None:
+    """Assign items to targets of which one is starred: it takes those that the others leave, as a tuple."""
     before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
     after = len(target.elts) - before - 1
     if len(items) < before + after:
@@ -98,6 +105,7 @@ def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[Ker
 
 
 def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
+    """Return the items of a tuple or the lanes of a vector; None for other values."""
     if isinstance(value, tuple):
         return value
     if isinstance(value, Value) and isinstance(value.type, Vector):
@@ -111,6 +119,7 @@ _UNPACK_HINT = "write one name for each value; `_` for those that you don't need
 
 @statement(ast.AugAssign)
 def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
+    """Lower `target op= value`; the target's indices are evaluated once."""
     name = binary_name(ctx, node)
     target = target_of(ctx, node.target)
     before = target.load()
@@ -122,8 +131,9 @@ def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
 
 @statement(ast.If)
 def _if(ctx: Context, node: ast.If) -> bool:
+    """Lower an `if`: each branch into a region of its own, with its own copy of the names; then join them."""
     test = condition(ctx, node.test)
-    if isinstance(test, bool):
+    if isinstance(test, bool):  # known at compile time: only one branch is lowered
         return ctx.block(node.body if test else node.orelse)
     regions, names, exited = [Region(), Region()], [], []
     before, loc = ctx.env, ctx.loc(node)
@@ -138,6 +148,7 @@ def _if(ctx: Context, node: ast.If) -> bool:
 
 @statement(ast.Return)
 def _return(ctx: Context, node: ast.Return) -> bool:
+    """Lower a `return`. In a device function, its operands are filled in when all returns are known."""
     value = ctx.evaluate(node.value) if node.value is not None else None
     ctx.builder.loc = ctx.loc(node)
     if ctx.is_kernel:
@@ -153,6 +164,7 @@ def _return(ctx: Context, node: ast.Return) -> bool:
 
 
 def _holds_array(value: KernelValue) -> bool:
+    """True if the value is or contains an array."""
     parts = parts_of(value)
     if parts is not None:
         return any(map(_holds_array, parts))
@@ -177,4 +189,5 @@ def _assert(ctx: Context, node: ast.Assert) -> bool:
 
 
 def _quoted(node: ast.expr) -> str:
+    """Return an expression's text as a `str.format` template."""
     return ast.unparse(node).replace("{", "{{").replace("}", "}}")

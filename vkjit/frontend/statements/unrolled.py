@@ -1,8 +1,9 @@
-"""Lowering of unrolled loops: the body is emitted once per item.
+"""Lowering of unrolled loops (`vk.unroll`, or a `for` over a tuple): the body is emitted once per item.
 
-A `break` or `continue` that is unconditional or has a compile-time condition emits no operation. An iteration whose
-exit depends on a run-time condition becomes a loop of one iteration, and the iterations after it run unless it was left
-by `break`.
+A `break` or `continue` that is unconditional or has a compile-time condition emits no operation: the rest of the
+iteration just isn't lowered. If a `break` or `continue` depends on a run-time condition (a dynamic exit), its iteration
+is emitted as a `loop` operation that runs once, and both statements leave this loop. The remaining iterations follow in
+an `if` that tests a flag: they run unless the loop was left by `break`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = ["lower_unrolled"]
 
 
 def lower_unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
-    """Lower the body once per item. Returns True if control never reaches the end."""
+    """Lower the loop `node` with its body once per item. Returns True if control never reaches the loop's end."""
     for number, item in enumerate(items):
         try:
             exited, kind = _iteration(ctx, node, item)
         except DynamicExit:
             return _dynamic(ctx, node, items[number:])
-        if exited and not kind:
+        if exited and not kind:  # by `return`
             return True
         if kind == "break":
             return False
@@ -35,8 +36,10 @@ def lower_unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) 
 
 
 def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, str]:
-    """Lower one iteration in its own region, kept if its exits are static; return (control never reaches the end, exit
-    kind).
+    """Lower one iteration and append it to the current region.
+
+    Returns True if control never reaches the body's end, and "break" or "continue" if that is because of such a
+    statement (else ""). Raises DynamicExit, with nothing emitted, if the iteration has a dynamic exit.
     """
     region, before, place, mark = Region(), dict(ctx.env), ctx.builder.loc, ctx.checkpoint()
     frame = LoopFrame(node, [], LoopFacts(region=region), unrolled=True)
@@ -56,7 +59,7 @@ def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, st
 
 
 def _append_region(ctx: Context, region: Region) -> None:
-    """Append a region's operations to the current one, and update pending returns in it."""
+    """Move a region's operations to the end of the current region; the records of `return` statements are updated."""
     ctx.builder.region.ops += region.ops
     for return_ in ctx.returns:
         if return_.region is region:
@@ -64,20 +67,23 @@ def _append_region(ctx: Context, region: Region) -> None:
 
 
 def _dynamic(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
-    """Lower the first item as a loop of one iteration, and the remaining items unless it was left by `break`."""
+    """Lower the first item, which has a dynamic exit, as a loop that runs once, and the remaining items after it.
+
+    Returns True if control never reaches the end of the whole loop.
+    """
     place = ctx.loc(node)
 
     def body(frame: LoopFrame, _arguments: list[Value]) -> None:
         assign(ctx, node.target, items[0])
         if not ctx.block(node.body):
             ctx.builder.loc = place
-            emit_exit(ctx, frame, "break", broke=False)
+            emit_exit(ctx, frame, "break", by_break=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
         ctx.builder.loc = place
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
-    frame, op = run_loop(ctx, node, [], body, finish, runs_at_least_once=True, single=True)
+    frame, op = run_loop(ctx, node, [], body, finish, runs_at_least_once=True, single_iteration=True)
     if not frame.exits():
         ctx.builder.op("unreachable")
         return True

@@ -1,1 +1,1 @@
-"""Lowering of tiles and cooperative matrices."""
+"""Lowering of tiles (blocks of elements held by a workgroup or subgroup) and of cooperative matrices to the IR."""

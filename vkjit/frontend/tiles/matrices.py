@@ -1,8 +1,10 @@
-"""Cooperative matrices of a subgroup: `sg.matrix`, `sg.load`, `sg.store`, `sg.mma`, arithmetic and conversion.
+"""Cooperative matrices of a subgroup: construction, loads and stores, products, arithmetic and conversion.
 
-They lower to `mat_*` operations. A matrix is a single run-time value that loops can carry and tuples can hold; its
-elements can't be accessed individually. Shapes are those of slices, known at compile time. Whether the device supports
-the shapes and types of a product is checked later (`passes.check_matrices`).
+With sg = `vk.subgroup()`, these are `sg.matrix`, `sg.load`, `sg.store`, `sg.mma`, operators and calls of dtypes. They
+lower to `mat_*` operations. A matrix is a single run-time value that loops can carry and tuples can hold; its elements
+can't be accessed individually. A matrix is loaded from a slice whose sizes are known at compile time, and has the
+slice's shape. Its use, "a", "b" or "acc", says which operand of a product it can be. The pass
+`passes.analysis.check_matrices` checks later that the device supports the shapes and types.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ def _matrix(
     value: KernelValue,
     use: KernelValue,
 ) -> KernelValue:
+    """Lower `sg.matrix(shape, dtype, value, use)`: a matrix with all elements equal to `value`."""
     sizes = [static_value(size) for size in shape] if isinstance(shape, tuple) else []
     if len(sizes) != 2 or any(size is None or isinstance(size, bool | float) or size < 1 for size in sizes):
         raise ctx.error(
@@ -50,6 +53,7 @@ def _matrix(
 
 
 def _element(ctx: Context, node: Place, dtype: KernelValue) -> DType:
+    """Return the element type for a `dtype` argument. Raises CompileError unless it is a type of numbers."""
     element_type = dtype_of(dtype)
     if element_type is None or element_type.kind not in ("float", "int", "uint"):
         raise ctx.error(node, f"the elements of a matrix are numbers, found {describe_value(dtype)}", "write vk.f16")
@@ -67,6 +71,10 @@ def _load(
     dtype: KernelValue,
     pad: KernelValue,
 ) -> KernelValue:
+    """Lower `sg.load(slice, use, ...)` to a matrix; without `use`, to a tile.
+
+    `layout="column"` reads the transposed slice. With `dtype`, the memory's bytes are read as elements of that type.
+    """
     if use == "":
         return load_tile(ctx, call, scope, source, pad)
     slice_ = _slice(ctx, call, source, 'sg.load(a[i:i+16, k:k+16], "a")')
@@ -86,13 +94,17 @@ def _load(
 
 
 def _array(slice_: SliceTarget) -> Array:
+    """Return the type of the array that a slice belongs to."""
     kind = slice_.array.type
     assert isinstance(kind, Array)
     return kind
 
 
 def _slice(ctx: Context, call: Call, value: KernelValue, example: str) -> SliceTarget:
-    """Check that the value is a slice that a matrix can be read from or written to, and return its location."""
+    """Return the location of a slice that a matrix is read from or written to.
+
+    Raises CompileError, with the hint `example`, if the value isn't such a slice.
+    """
     if not isinstance(value, Lazy) or not isinstance(value.target, SliceTarget):
         raise ctx.error(call.node, f"expected a slice of an array, found {describe_value(value)}", example)
     slice_ = value.target
@@ -112,7 +124,10 @@ def _slice(ctx: Context, call: Call, value: KernelValue, example: str) -> SliceT
 
 
 def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType) -> tuple[int, int]:
-    """Return the rows and columns of a slice, in elements of the matrix."""
+    """Return the number of rows and columns of a slice, in elements of type `element`.
+
+    The array's elements may have another type or be vectors: a row has as many elements as fit into its bytes.
+    """
     if None in lazy.sizes or len(lazy.sizes) != 2:
         raise ctx.error(
             node,
@@ -131,14 +146,15 @@ def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType
     return rows, size // element.itemsize
 
 
-def _check_pitch(ctx: Context, node: Place, array: Array, line: int) -> None:
-    """Check the row pitch of a shared array: a multiple of min(16, `line`) bytes, where `line` is the size of a matrix
-    row.
+def _check_pitch(ctx: Context, node: Place, array: Array, row_bytes: int) -> None:
+    """Raise CompileError unless the rows of a shared array are a multiple of min(16, `row_bytes`) bytes apart.
+
+    `row_bytes` is the size of a row of the matrix in memory. Devices read matrices at multiples of this distance.
     """
     if array.shape is None:
         return
     lanes = array.element.size if isinstance(array.element, Vector) else 1
-    size, unit = array.shape[-1] * lanes * array.dtype.itemsize, min(16, line)
+    size, unit = array.shape[-1] * lanes * array.dtype.itemsize, min(16, row_bytes)
     if size % unit:
         raise ctx.error(
             node,
@@ -148,7 +164,7 @@ def _check_pitch(ctx: Context, node: Place, array: Array, line: int) -> None:
 
 
 def _first_and_pitch(ctx: Context, slice_: SliceTarget) -> tuple[list[Value], Value]:
-    """Return the indices of a slice's first element and the stride between its rows."""
+    """Return the indices of a slice's first element, and the stride between its rows in elements of the array."""
     array, rank = _array(slice_), len(slice_.starts)
     if array.shape is not None:
         return list(slice_.starts), ctx.builder.index(math.prod(array.shape[rank - 1 :]))
@@ -184,7 +200,7 @@ def store_matrix(ctx: Context, call: Call, target: KernelValue, matrix: Value, l
 
 
 def emit_store(ctx: Context, array: Value, at: list[Value], pitch: Value, matrix: Value, layout: str) -> None:
-    """Emit a `mat_store`."""
+    """Emit a `mat_store` at the indices `at`; `pitch` is the stride between rows, `layout` is "row" or "column"."""
     uses_lanes(ctx)
     ctx.builder.op("mat_store", array, *at, pitch, matrix, layout=layout)
 
@@ -197,6 +213,7 @@ def describe(kind: Matrix) -> str:
 # -- products and arithmetic
 @method("mma", "subgroup")
 def _mma(ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelValue, acc: KernelValue) -> KernelValue:
+    """Lower `sg.mma(a, b, acc)`, acc + a @ b, of matrices or tiles."""
     if is_tile(acc):
         return emit_mma(ctx, call, scope, a, b, acc)
     kinds: list[Matrix] = []
@@ -219,7 +236,10 @@ def _mma(ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelV
 
 
 def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> Value:
-    """Lower `a + b`, `a - b`, `a * b` of two matrices of the same type, or of a matrix and a scalar."""
+    """Lower elementwise `a + b`, `a - b`, `a * b` of two matrices of the same type, or of a matrix and a scalar.
+
+    `name` is the operation: "add", "sub" or "mul". Raises CompileError for any other.
+    """
     kind = next(value.type for value in (a, b) if is_matrix(value))
     assert isinstance(kind, Matrix)
     if name not in _SIGNS:
@@ -238,7 +258,7 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
 
 
 def negative(ctx: Context, node: Place, name: str, value: Value) -> Value:
-    """Lower unary `-a` and `+a`."""
+    """Lower unary `-a` (`name` is "neg") or `+a` ("pos") of a matrix. Raises CompileError for any other operator."""
     if name == "pos":
         return value
     if name != "neg":

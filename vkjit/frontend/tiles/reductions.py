@@ -1,8 +1,8 @@
-"""Reductions and scans of tiles along an axis or over all elements: `wg.sum(t, axis=1)`, `wg.argmax(t)`,
-`wg.cumsum(t)`.
+"""Reductions and scans of tiles along an axis or over all elements.
 
-They lower to `tile_reduce`, `arg_reduce_tile` and `tile_scan`. A reduction over all elements yields a scalar that every
-invocation has.
+Examples, with wg = `vk.workgroup()` and a tile t: `wg.sum(t, axis=1)`, `wg.argmax(t)`, `wg.cumsum(t)`. They lower to
+the operations `tile_reduce`, `tile_argument` (argmin and argmax) and `tile_scan`. A reduction over all elements yields
+a scalar that every invocation has. The callers are in `calls.collectives` and `calls.scans`; `tiles` describes tiles.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def axis_of(ctx: Context, call: Call, axis: KernelValue, rank: int) -> int:
 
 
 def _prepared(ctx: Context, call: Call, op: OpName, tile: Value) -> Value:
-    """Convert the tile to a type that supports the reduction."""
+    """Convert the tile to a type that supports the operator `op`: truth values for `any` and `all`, i32 for bools."""
     kind = tile_kind(tile)
     if op in ("and", "or") and kind.dtype.kind != "bool" and call_is_vote(call):
         return build_tile(ctx, [tile], kind.shape, kind.scope, lambda _at, items: _element_truth(ctx, call, items[0]))
@@ -54,6 +54,7 @@ def call_is_vote(call: Call) -> bool:
 
 
 def _element_truth(ctx: Context, call: Call, element: Value) -> Value:
+    """Return the truth value of a tile's element."""
     test = truth(ctx, call.node, element)
     assert isinstance(test, Value)
     return test
@@ -62,7 +63,7 @@ def _element_truth(ctx: Context, call: Call, element: Value) -> Value:
 def reduce_tile(
     ctx: Context, call: Call, scope: ScopeValue, op: OpName, tile: Value, axis: KernelValue, keepdims: KernelValue
 ) -> KernelValue:
-    """Reduce along an axis or over all elements."""
+    """Reduce a tile with the operator `op` along an axis, or over all elements if `axis` is None."""
     reduced = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
     rank = len(tile_kind(reduced).shape)
     if axis is not None:
@@ -77,6 +78,7 @@ def reduce_tile(
 
 
 def _reduce_axis(ctx: Context, op: OpName, tile: Value, axis: int) -> Value:
+    """Emit the reduction along one axis, to a tile without it (of shape (1,) if no axis remains)."""
     kind = tile_kind(tile)
     target = Tile(kind.dtype, reduced_shape(kind.shape, axis), kind.scope)
     return ctx.builder.emit("tile_reduce", tile, op=op, axis=axis, type=target)
@@ -85,7 +87,10 @@ def _reduce_axis(ctx: Context, op: OpName, tile: Value, axis: int) -> Value:
 def _apply_keepdims(
     ctx: Context, call: Call, tile: Value, axis: KernelValue, rank: int, keepdims: KernelValue
 ) -> KernelValue:
-    """Apply `keepdims` to the result: keep the reduced axis with size 1, or return a scalar if no axis remains."""
+    """Apply `keepdims` to the result of a reduction along `axis` of a tile with `rank` axes.
+
+    The reduced axis is kept with size 1 if `keepdims` is True. If no axis remains, the result is a scalar.
+    """
     if not isinstance(keepdims, bool):
         raise ctx.error(call.node, "keepdims is True or False, known at compile time")
     kind = tile_kind(tile)
@@ -100,6 +105,7 @@ def _apply_keepdims(
 
 
 def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
+    """Return the tile with another shape of the same size."""
     kind = tile_kind(tile)
     if kind.shape == shape:
         return tile
@@ -109,7 +115,7 @@ def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
 def arg_reduce_tile(
     ctx: Context, call: Call, scope: ScopeValue, op: OpName, tile: Value, axis: KernelValue, keepdims: KernelValue
 ) -> KernelValue:
-    """Return the index of the first min/max along an axis, or the C-order index over all elements."""
+    """Return the index of the first min (`op` is "min") or max along an axis; the C-order index if `axis` is None."""
     operand = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
     kind = tile_kind(operand)
     if axis is None:
@@ -122,7 +128,7 @@ def arg_reduce_tile(
 
 
 def scan_tile(ctx: Context, call: Call, scope: ScopeValue, op: OpName, tile: Value, axis: KernelValue) -> KernelValue:
-    """Emit an inclusive scan along an axis."""
+    """Emit an inclusive scan of a tile with the operator `op` along an axis, by default the last one."""
     operand = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
     kind = tile_kind(operand)
     axis_number = axis_of(ctx, call, -1 if axis is None else axis, len(kind.shape))

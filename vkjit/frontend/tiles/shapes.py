@@ -1,6 +1,7 @@
 """Tile attributes, subscripts, transposition and reshaping; gather and scatter with tiles of indices.
 
-Lowers `t.T`, `t[:, None]`, `wg.reshape(t, (8, 4))`, `wg.gather(x, index)` and the like to `tile_*` operations.
+Lowers `t.T`, `t[:, None]`, `wg.reshape(t, (8, 4))`, `wg.gather(x, index)` and the like (with wg = `vk.workgroup()`) to
+`tile_*` operations. `.T` and `transpose` also work on lazy slices, which stay lazy.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = ["subscript_tile"]
 
 @attributes(is_tile)
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower an attribute of a tile: `t.T`, `t.shape` and so on."""
     assert isinstance(base, Value)
     kind = tile_kind(base)
     if node.attr == "T":
@@ -42,6 +44,7 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
 
 @attributes(lambda value: isinstance(value, Lazy))
 def _lazy_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower an attribute of a lazy slice: `x[i:j].T`, `x[i:j].shape`."""
     assert isinstance(base, Lazy)
     if node.attr == "T":
         return _lazy_transposed(base, tuple(reversed(range(len(base.shape)))))
@@ -52,6 +55,7 @@ def _lazy_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> Ker
 
 # -- shapes
 def _transposed(ctx: Context, tile: Value, axes: tuple[int, ...]) -> Value:
+    """Return the tile whose axis n is axis axes[n] of `tile`."""
     kind = tile_kind(tile)
     if axes == tuple(range(len(axes))):
         return tile
@@ -61,7 +65,7 @@ def _transposed(ctx: Context, tile: Value, axes: tuple[int, ...]) -> Value:
 
 def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
     """Return the lazy value whose axis n is axis axes[n] of `lazy`."""
-    inverse = [axes.index(a) for a in range(len(axes))]
+    inverse = [axes.index(a) for a in range(len(axes))]  # axis n of `lazy` is axis inverse[n] of the result
 
     def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
         return lazy.element(inner, tuple(position[p] for p in inverse))
@@ -75,6 +79,7 @@ def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
 
 @method("transpose")
 def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axes: KernelValue) -> KernelValue:
+    """Lower `wg.transpose(t, axes)` of a tile or a lazy slice; without `axes`, they are reversed."""
     if not (isinstance(value, Lazy) or is_tile(value)):
         raise ctx.error(call.node, f"transpose takes a tile or a slice, found {describe_value(value)}", "t.T")
     rank = len(value.shape) if isinstance(value, Lazy) else len(tile_kind(value).shape)
@@ -90,6 +95,7 @@ def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
 
 @method("reshape")
 def _reshape(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, shape: KernelValue) -> KernelValue:
+    """Lower `wg.reshape(t, shape)`; one size may be -1, to be found from the others."""
     if not (isinstance(value, Lazy) or is_tile(value)):
         raise ctx.error(call.node, f"reshape takes a tile or a slice, found {describe_value(value)}")
     tile = tile_operand(ctx, call.node, scope.kind, value)
@@ -105,6 +111,7 @@ def _reshape(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, sh
 
 
 def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
+    """Return the tile with another shape of the same size."""
     kind = tile_kind(tile)
     if kind.shape == shape:
         return tile
@@ -143,6 +150,7 @@ def _is_none(item: ast.expr) -> bool:
 
 
 def _element(ctx: Context, node: ast.Subscript, tile: Value, items: list[ast.expr]) -> Value:
+    """Lower `t[i, j]` to a scalar; constant indices may be negative and are bounds-checked."""
     kind = tile_kind(tile)
     if len(items) != len(kind.shape):
         raise ctx.error(node, f"expected {len(kind.shape)} indices, found {len(items)}", "write `:` for a whole axis")
@@ -160,7 +168,11 @@ def _element(ctx: Context, node: ast.Subscript, tile: Value, items: list[ast.exp
 def _index_operands(
     ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue
 ) -> tuple[Value, list[KernelValue], list[Value]]:
-    """Check the operands of a gather or scatter; return the array, the index per axis, and the tiles among these."""
+    """Check the operands of a gather or scatter.
+
+    Returns the array, the index along each axis (a tile, a lazy slice or a scalar), and the tiles among the indices,
+    with slices loaded.
+    """
     if not is_array(array):
         raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "wg.gather(x, index)")
     items = list(index) if isinstance(index, tuple) else [index]
@@ -183,13 +195,17 @@ def _index_operands(
 
 
 def _element_indices(ctx: Context, node: Place, items: list[KernelValue], elements: list[Value]) -> list[Value]:
-    """Return the indices along each axis for one element."""
+    """Return the array index along each axis for one element of a gather or scatter.
+
+    `items` are the indices as given, and `elements` the elements of the tiles among them, in order.
+    """
     remaining = iter(elements)
-    spread = [next(remaining) if isinstance(item, Lazy) or is_tile(item) else item for item in items]
-    return [as_index(ctx, node, value) for value in spread]
+    per_axis = [next(remaining) if isinstance(item, Lazy) or is_tile(item) else item for item in items]
+    return [as_index(ctx, node, value) for value in per_axis]
 
 
 def _inside_array(ctx: Context, array: Value, at: list[Value]) -> Value:
+    """Emit the condition that all indices lie inside the array."""
     b = ctx.builder
     inside: Value | None = None
     for axis, index in enumerate(at):
@@ -205,6 +221,7 @@ def _inside_array(ctx: Context, array: Value, at: list[Value]) -> Value:
 def _gather(
     ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue, pad: KernelValue
 ) -> KernelValue:
+    """Lower `wg.gather(x, index, pad=0)` to a tile of the elements at the indices, with `pad` outside the array."""
     memory, items, tiles = _index_operands(ctx, call, scope, array, index)
     shape = _common(ctx, call, tiles)
     kind = array_type(memory)
@@ -226,6 +243,7 @@ def _gather(
 
 
 def _common(ctx: Context, call: Call, tiles: list[Value]) -> tuple[int, ...]:
+    """Return the shape to which the tiles broadcast. Raises CompileError if there is none."""
     shape = broadcast_shape([tile_kind(t).shape for t in tiles])
     if shape is None:
         texts = " and ".join(shape_text(tile_kind(t).shape) for t in tiles)
@@ -243,13 +261,17 @@ def _scatter(
     value: KernelValue,
     atomic: KernelValue,
 ) -> KernelValue:
+    """Lower `wg.scatter(x, index, value)`: store `value` to the elements of x at the indices that lie inside it.
+
+    With `atomic`, the value is combined with the element by that operation instead.
+    """
     memory, items, tiles = _index_operands(ctx, call, scope, array, index)
     kind = array_type(memory)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
     atomic_op = atomic_of(ctx, call, atomic, kind, (*ATOMICS, "exchange"))
-    spread = isinstance(value, Lazy) or is_tile(value)
-    values = [tile_operand(ctx, call.node, scope.kind, value)] if spread else []
+    has_elements = isinstance(value, Lazy) or is_tile(value)
+    values = [tile_operand(ctx, call.node, scope.kind, value)] if has_elements else []
     shape = _common(ctx, call, [*tiles, *values])
     if tile_kind(tiles[0]).shape != shape:  # `tile_each` runs over the shape of its first operand
         tiles[0] = build_tile(ctx, [tiles[0]], shape, scope.kind, lambda _element_indices, elements: elements[0])
@@ -257,7 +279,7 @@ def _scatter(
     def write(_position: tuple[Value, ...], elements: list[Value]) -> None:
         at = _element_indices(ctx, call.node, items, elements[: len(tiles)])
         with ctx.builder.when(_inside_array(ctx, memory, at)):
-            stored = as_stored(ctx, call.node, elements[-1] if spread else value, kind.element)
+            stored = as_stored(ctx, call.node, elements[-1] if has_elements else value, kind.element)
             write_element(ctx, memory, at, stored, atomic_op)
 
     for_each_element(ctx, [*tiles, *values], write)
@@ -266,7 +288,10 @@ def _scatter(
 
 
 def atomic_of(ctx: Context, call: Call, atomic: KernelValue, kind: Array, allowed: tuple[str, ...]) -> str:
-    """Return the atomic operation named in a call, or "" for a plain store."""
+    """Return the atomic operation that the argument `atomic` names, or "" for a plain store.
+
+    `kind` is the array's type, `allowed` the names that the call accepts.
+    """
     if atomic == "":
         return ""
     name = one_of(ctx, call, "atomic", atomic, allowed)

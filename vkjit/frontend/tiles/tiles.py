@@ -1,8 +1,9 @@
 """Tiles: blocks of elements held collectively by a workgroup or subgroup.
 
-`wg.zeros((BM, BN), dtype)`, `wg.load(a[i:i+BM, k:k+BK])`, `wg.mma(a, b, acc)`, elementwise expressions of tiles and
-`wg.store(c[i:i+BM, j:j+BN], acc)` lower to `tile_*` operations. A tile is a single run-time value that loops can carry
-and branches can select. The passes in `passes.tiles` decide later which invocation holds which element.
+With wg = `vk.workgroup()`, `wg.zeros((BM, BN), dtype)`, `wg.load(a[i:i+BM, k:k+BK])`, `wg.mma(a, b, acc)`, elementwise
+expressions of tiles and `wg.store(c[i:i+BM, j:j+BN], acc)` lower to `tile_*` operations. A tile is a single run-time
+value that loops can carry and branches can select. The passes in `passes.tiles` decide later which invocation holds
+which element.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def shape_of(ctx: Context, node: Place, shape: KernelValue, example: str) -> tuple[int, ...]:
-    """Return the compile-time shape given for a tile. Raises CompileError if it isn't valid."""
+    """Return the compile-time shape given for a tile.
+
+    Raises CompileError, with the hint `example`, if it isn't valid.
+    """
     sizes = [static_value(s) for s in shape] if isinstance(shape, tuple) else [static_value(shape)]
     if not sizes or any(s is None or isinstance(s, bool | float) or s < 1 for s in sizes):
         raise ctx.error(node, "the shape of a tile is sizes known at compile time, from 1 on", example)
@@ -72,7 +76,11 @@ def build_tile(
     scope: str,
     element: Callable[[tuple[Value, ...], list[Value]], Value],
 ) -> Value:
-    """Emit a `tile_map` over the operands; `element(index, operand elements)` computes each element of the result."""
+    """Emit a tile of the given shape for a scope ("workgroup" or "subgroup"), computed element by element.
+
+    `element(index, elements)` emits each element from its index and from those of the operands, tiles that broadcast to
+    the shape. The operation is `tile_map`.
+    """
     kinds = [tile_kind(v) for v in operands]
     region = Region([*[types.INDEX] * len(shape), *[Scalar(k.dtype) for k in kinds]])
     with ctx.builder.at(region):
@@ -92,6 +100,7 @@ def _zeros(ctx: Context, call: Call, scope: ScopeValue, shape: KernelValue, dtyp
 def _full(
     ctx: Context, call: Call, scope: ScopeValue, shape: KernelValue, value: KernelValue, dtype: KernelValue
 ) -> KernelValue:
+    """Lower `wg.full(shape, value, dtype)`: a tile with all elements equal to `value`."""
     element_type = dtype_of(dtype)
     if element_type is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.f32")
@@ -104,6 +113,7 @@ def _full(
 
 @method("arange")
 def _arange(ctx: Context, call: Call, scope: ScopeValue, size: KernelValue, dtype: KernelValue) -> KernelValue:
+    """Lower `wg.arange(size, dtype)`: the tile 0, 1, ..., size - 1; i32 by default."""
     element_type = dtypes.i32 if dtype is None else dtype_of(dtype)
     if element_type is None or not (element_type.is_integer or element_type.is_float):
         raise ctx.error(call.node, f"expected a dtype of numbers, found {describe_value(dtype)}", "write e.g. vk.i32")
@@ -119,7 +129,7 @@ def _load(ctx: Context, call: Call, scope: ScopeValue, source: KernelValue, pad:
 
 
 def load_tile(ctx: Context, call: Call, scope: ScopeValue, source: KernelValue, pad: KernelValue) -> KernelValue:
-    """Load a slice of static size into a tile."""
+    """Load a slice of static size into a tile, with `pad` for elements outside the array."""
     if isinstance(source, Value) and is_tile(source):
         raise ctx.error(call.node, "this is a tile already", "load takes a slice of an array")
     if not isinstance(source, Lazy):
@@ -128,7 +138,7 @@ def load_tile(ctx: Context, call: Call, scope: ScopeValue, source: KernelValue, 
 
 
 def _sizes(ctx: Context, node: Place, lazy: Lazy) -> tuple[int, ...]:
-    """Return the sizes of a slice before it is clipped to its array."""
+    """Return the sizes of a slice before it is clipped to its array. Raises CompileError if they aren't static."""
     if not lazy.sizes or None in lazy.sizes:
         raise ctx.error(
             node,
@@ -139,7 +149,10 @@ def _sizes(ctx: Context, node: Place, lazy: Lazy) -> tuple[int, ...]:
 
 
 def _tile_of_slice(ctx: Context, node: Place, scope: str, lazy: Lazy, pad: KernelValue = 0) -> Value:
-    """Emit a tile of the elements of a slice or lazy expression, with `pad` outside the array."""
+    """Emit a tile of the elements of a slice or lazy expression, with `pad` outside the array.
+
+    A plain slice of scalars is a `tile_load`, anything else a `tile_map` that computes each element.
+    """
     shape = _sizes(ctx, node, lazy)
     check_sources(ctx, node, lazy)
     slice_ = lazy.target
@@ -153,6 +166,7 @@ def _tile_of_slice(ctx: Context, node: Place, scope: str, lazy: Lazy, pad: Kerne
 
 
 def _filler(ctx: Context, node: Place, pad: KernelValue, dtype: DType) -> Value:
+    """Return the pad as a value of `dtype`; 0 also means False."""
     if dtype.kind == "bool" and pad == 0 and not isinstance(pad, Value):
         pad = False
     return as_exactly(ctx, node, pad, dtype, "the pad")
@@ -171,6 +185,7 @@ def _padded(ctx: Context, node: Place, lazy: Lazy, at: tuple[Value, ...], pad: K
 
 
 def _inside_shape(ctx: Context, at: tuple[Value, ...], shape: tuple[Value, ...]) -> Value:
+    """Emit the condition that a nonnegative index lies inside a shape."""
     b = ctx.builder
     tests = [b.emit("lt", i, size) for i, size in zip(at, shape, strict=True)]
     inside = tests[0]
@@ -180,7 +195,7 @@ def _inside_shape(ctx: Context, at: tuple[Value, ...], shape: tuple[Value, ...])
 
 
 def tile_operand(ctx: Context, node: Place, scope: str, value: KernelValue) -> Value:
-    """Return a tile operand of the scope; a lazy slice is loaded."""
+    """Return a tile, or a lazy slice loaded as a tile. Raises CompileError if the tile belongs to another scope."""
     if isinstance(value, Lazy):
         return _tile_of_slice(ctx, node, scope, value)
     assert isinstance(value, Value)
@@ -196,8 +211,8 @@ def map_tiles(
     """Map `function(context, *elements)` over tiles, lazy slices and scalars with NumPy broadcasting."""
     first_tile = next(v for v in values if isinstance(v, Value) and is_tile(v))
     scope = tile_kind(first_tile).scope
-    spread = [isinstance(v, Lazy) or is_tile(v) for v in values]
-    tiles = [tile_operand(ctx, node, scope, v) for v, is_mapped in zip(values, spread, strict=True) if is_mapped]
+    mapped_mask = [isinstance(v, Lazy) or is_tile(v) for v in values]
+    tiles = [tile_operand(ctx, node, scope, v) for v, is_mapped in zip(values, mapped_mask, strict=True) if is_mapped]
     shapes = [tile_kind(t).shape for t in tiles]
     shape = broadcast_shape(shapes)
     if shape is None:
@@ -207,7 +222,7 @@ def map_tiles(
     def call(elements: list[Value]) -> KernelValue:
         remaining = iter(elements)
         return function(
-            ctx, *(next(remaining) if is_mapped else v for v, is_mapped in zip(values, spread, strict=True))
+            ctx, *(next(remaining) if is_mapped else v for v, is_mapped in zip(values, mapped_mask, strict=True))
         )
 
     with ctx.builder.at(Region()):  # lowered once and discarded, to find the structure of the result
@@ -225,7 +240,11 @@ def _mapped(
     structure: KernelValue,
     call: Callable[[list[Value]], KernelValue],
 ) -> KernelValue:
-    """Emit one tile per scalar in the function's result, which may be a tuple or a struct."""
+    """Emit one tile for each scalar in the result of a mapped function, which may be a tuple or a struct.
+
+    `structure` is the result for placeholder elements, of which only the structure counts. `call(elements)` emits the
+    result for one element of each tile.
+    """
     parts = parts_of(structure)
     if parts is None:
         return build_tile(ctx, tiles, shape, scope, lambda _at, elements: materialize(ctx, node, call(elements)))
@@ -239,10 +258,14 @@ def _mapped(
 
 # -- stores
 ATOMICS = ("add", "min", "max", "and", "or", "xor")
+"""The atomic operations by which `wg.store` may combine a tile with memory (`atomic="add"`)."""
 
 
 def store_tile(ctx: Context, call: Call, scope: ScopeValue, target: Lazy, tile: Value, atomic: str) -> None:
-    """Store the elements of a tile that lie inside the array."""
+    """Store a tile to the slice `target`, except for elements outside the array.
+
+    `atomic` is the operation that combines each element with memory, or "" for a plain store.
+    """
     slice_, kind = target.target, tile_kind(tile_operand(ctx, call.node, scope.kind, tile))
     assert isinstance(slice_, SliceTarget)
     array = slice_.array.type
@@ -287,7 +310,11 @@ def _store_each(ctx: Context, call: Call, target: Lazy, tile: Value, atomic: str
 def for_each_element(
     ctx: Context, operands: list[Value], body: Callable[[tuple[Value, ...], list[Value]], None]
 ) -> None:
-    """Emit `body(index, elements)` for each element of the first operand; the other operands broadcast to it."""
+    """Emit a `tile_each`, which runs `body(index, elements)` for each element of the first operand.
+
+    `index` is the element's index, and `elements` are the elements of all operands there; the others broadcast to the
+    first.
+    """
     kinds = [tile_kind(v) for v in operands]
     rank = len(kinds[0].shape)
     region = Region([*[types.INDEX] * rank, *[Scalar(k.dtype) for k in kinds]])
@@ -298,7 +325,7 @@ def for_each_element(
 
 
 def write_element(ctx: Context, array: Value, at: list[Value], value: Value, atomic: str) -> None:
-    """Emit a store or an atomic operation."""
+    """Emit a store of one element, or the atomic operation `atomic` if it isn't ""."""
     if atomic:
         ctx.builder.op("atomic", array, *at, value, op=atomic, order="relaxed", scope="device")
     else:
@@ -307,7 +334,7 @@ def write_element(ctx: Context, array: Value, at: list[Value], value: Value, ato
 
 # -- products
 PREFETCHES = ("", "early", "late", "overlap", "overlap late")
-"""Values of the `prefetch` argument of `mma`: what to load ahead, and when (see `passes.tiles`)."""
+"""Values of the `prefetch` argument of `mma`, described at `lang.tiles`: how loads are overlapped with the product."""
 
 
 @method("mma", "workgroup")
@@ -320,6 +347,7 @@ def _mma(
     acc: KernelValue,
     prefetch: KernelValue,
 ) -> KernelValue:
+    """Lower `wg.mma(a, b, acc)`, acc + a @ b of tiles or slices; `prefetch` must be one of PREFETCHES."""
     if prefetch not in PREFETCHES:
         allowed = ", ".join(PREFETCHES[1:])
         raise ctx.error(
@@ -337,7 +365,7 @@ def emit_mma(
     acc: KernelValue,
     prefetch: str = "",
 ) -> KernelValue:
-    """Emit acc + a @ b, computed in the type of `acc`."""
+    """Emit acc + a @ b for tiles, or for slices a and b, computed in the type of `acc`."""
     if not (isinstance(acc, Value) and is_tile(acc)):
         raise ctx.error(
             call.node, f"acc is a tile, found {describe_value(acc)}", "start from wg.zeros((BM, BN), vk.f32)"

@@ -1,1 +1,1 @@
-"""Values during lowering: scalars, vectors, structs, arrays, and the operations on them."""
+"""Values during lowering: scalars, vectors, structs, arrays and lazy slices; their typing, joins and attributes."""

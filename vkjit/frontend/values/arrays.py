@@ -1,7 +1,8 @@
-"""Arrays: indexing, `get` and `put`, shape and strides.
+"""Arrays in kernels: indexing, the methods `get` and `put`, shape and strides.
 
-Loads and stores take one `index` per dimension. A constant negative index counts from the end; a constant index outside
-a static shape is an error. `get` and `put` are bounds-checked.
+Loads and stores take one value of type `index` per dimension. A constant negative index counts from the end; a constant
+index outside a static shape is an error. Of run-time indices, the frontend checks those of `get` and `put` only; the
+pass `passes.transforms.bounds_checks` adds checks to all accesses if they are asked for.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def _shape(ctx: Context, array: Value) -> tuple[KernelValue, ...]:
 
 
 def _strides(ctx: Context, array: Value) -> tuple[KernelValue, ...]:
+    """Return the strides in elements."""
     shape = array_type(array).shape
     if shape is None:
         return tuple(ctx.builder.emit("stride", array, axis=axis) for axis in range(array_type(array).rank))
@@ -63,6 +65,7 @@ def _strides(ctx: Context, array: Value) -> tuple[KernelValue, ...]:
 
 @attributes(is_array)
 def _array_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower an attribute of an array: `x.shape`, `x.dtype`, the methods `x.get` and `x.put`."""
     assert isinstance(base, Value)
     kind = array_type(base)
     if node.attr == "shape":
@@ -127,6 +130,7 @@ def _index_places(node: ast.AST, count: int) -> list[ast.AST]:
 
 
 def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: KernelValue) -> Value:
+    """Convert the index along one axis; constants are checked as in `indices`."""
     number = static_value(value)
     if number is None or isinstance(number, bool | float):
         return as_index(ctx, node, value)
@@ -171,8 +175,10 @@ def load(ctx: Context, array: Value, at: list[Value]) -> Value:
 def store(
     ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue, place: ast.AST | None = None
 ) -> None:
-    """Emit a store of a value (from the node `place`), converted under the rules for stores. Raises CompileError for an
-    input array.
+    """Emit a store of a value, converted by the rules for stores (see `conversions`).
+
+    `node` is the node of the store, and `place` that of the value, for errors of the conversion. Raises CompileError
+    for an input array.
     """
     kind = array_type(array)
     if kind.access == "in" and kind.space == "global":
@@ -210,7 +216,7 @@ def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
 
 
 def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
-    """Return the pad of a `get` as an element; for bool arrays 0 and 1 mean False and True."""
+    """Return the `pad` argument of a `get`, by default 0, as an element; for bool arrays 0 and 1 are False and True."""
     pad = call.keywords.get("pad", 0)
     if element.dtype.kind == "bool" and isinstance(pad, int) and pad in (0, 1):
         pad = bool(pad)
@@ -230,6 +236,7 @@ def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
 
 
 def _check_keywords(ctx: Context, call: Call, allowed: set[str]) -> None:
+    """Raise CompileError for keyword arguments that aren't allowed."""
     for name in call.keywords:
         if name not in allowed:
             raise ctx.error(call.node, f"unknown keyword {name}", f"it takes {', '.join(sorted(allowed))}")

@@ -21,7 +21,7 @@ _ATTRIBUTES: list[tuple[Callable[[KernelValue], bool], AttributeLowering]] = []
 
 
 def attributes(owner: Callable[[KernelValue], bool]) -> Callable[[AttributeLowering], AttributeLowering]:
-    """Register the lowering of attributes for values that satisfy the predicate `owner`."""
+    """Register the lowering `(context, node, value)` of attributes of values that satisfy the predicate `owner`."""
 
     def register(function: AttributeLowering) -> AttributeLowering:
         _ATTRIBUTES.append((owner, function))

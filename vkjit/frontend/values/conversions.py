@@ -1,11 +1,14 @@
-"""Typing rules: weak literals, type promotion, implicit conversions, truth values.
+"""Typing rules: weak and strong values, type promotion, implicit conversions, truth values.
 
 Literals, loop-carried variables initialized from literals, and results computed from these alone are weak: in an
 operation they adapt to the type of the other operand. All other values are strong.
 
-Implicit conversions are limited to these: a literal converts to any type it fits, the operands of an operation to their
-common type, and integers to `index`. Stores also convert to a wider type, `index` to the array's integer type, and a
-float to a narrower float. Everything else raises a CompileError that suggests the cast.
+These conversions are implicit: a literal to any type that it fits, the operands of an operation to their common type,
+and an integer to `index` (the 64-bit type of indices). A store also converts to a wider type, from `index` to the
+array's integer type, and from a float to a narrower float. Everything else raises a CompileError that suggests the
+cast.
+
+In all functions, `node` is the syntax node that errors point to.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ def dtype_of_value(value: Value) -> DType:
 
 
 def default_dtype(literal: float) -> DType:
-    """Return the type of a literal without context."""
+    """Return the type that a literal has if nothing else determines it: bool, i32 or f32."""
     if isinstance(literal, bool):
         return dtypes.boolean
     return dtypes.i32 if isinstance(literal, int) else dtypes.f32
@@ -97,15 +100,18 @@ def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int |
 
 
 def _range(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type."""
     if dtype.kind == "uint":
         return 0, 2**dtype.bits - 1
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
 _MAX_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
+"""The largest finite number of each float type that is narrower than a Python float."""
 
 
 def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float:
+    """Return the literal as a float. Raises CompileError if a finite literal would become infinite in `dtype`."""
     try:
         value = float(literal)
     except OverflowError:
@@ -117,13 +123,17 @@ def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float
 
 
 def numeric(ctx: Context, node: Place, value: KernelValue, what: str = "a number") -> KernelValue:
-    """Return the value unchanged. Raises CompileError unless it is a literal, a scalar or a vector."""
+    """Return the value unchanged. Raises CompileError unless it is a literal, a scalar or a vector.
+
+    `what` names the expected value in the message.
+    """
     if is_literal(value) or is_runtime(value):
         return value
     raise ctx.error(node, f"expected {what}, found {describe_value(value)}", _instead_of_number(value))
 
 
 def _instead_of_number(value: KernelValue) -> str:
+    """Return the hint for a value that stands where a number is expected."""
     if is_matrix(value):
         return "a subgroup's matrix has no elements to name: store it, and load them"
     if is_tile(value):
@@ -142,8 +152,9 @@ def _instead_of_number(value: KernelValue) -> str:
 
 
 def conversion_text(node: Place, dtype: DType) -> str:
-    """Return source text that converts an expression, for hints; expressions of more than 40 characters are shown as
-    `x`.
+    """Return source text that converts an expression to `dtype`, for hints.
+
+    An expression of more than 40 characters is shown as `x`.
     """
     if isinstance(node, ast.AugAssign):
         result = ast.BinOp(node.target, node.op, node.value)
@@ -173,21 +184,26 @@ def convert(ctx: Context, node: Place, value: KernelValue, dtype: DType) -> Valu
 
 
 def common_dtype(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> DType:
-    """Return the common element type of two operands."""
+    """Return the common element type of two operands; a weak one adapts to a strong one.
+
+    The origins of a weak operand record the strong type that it was combined with.
+    """
     weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
     dtype_a, dtype_b = _own_dtype(a), _own_dtype(b)
     if weak_a == weak_b:
         return _combined(ctx, node, dtype_a, dtype_b)
     weak, strong = (dtype_a, dtype_b) if weak_a else (dtype_b, dtype_a)
-    _record_met(ctx, a if weak_a else b, strong)
+    _record_strong_type(ctx, a if weak_a else b, strong)
     return weak_join(weak, strong)
 
 
 def _is_weak(ctx: Context, value: KernelValue) -> bool:
+    """True if an operand (a literal or run-time value) is weak."""
     return not isinstance(value, Value) or value in ctx.weak
 
 
 def _own_dtype(value: KernelValue) -> DType:
+    """Return the element type of an operand considered alone; a literal has its default type."""
     if isinstance(value, Value):
         return dtype_of_value(value)
     assert is_literal(value)
@@ -195,8 +211,8 @@ def _own_dtype(value: KernelValue) -> DType:
 
 
 def weak_join(weak: DType, strong: DType) -> DType:
-    """Return the common type of a weak and a strong operand: the strong type, unless it can't represent the literal's
-    kind.
+    """Return the common type of a weak and a strong operand: the strong type, unless the weak operand is of a higher
+    kind (a float beside an integer gives f32, any number beside a bool keeps its own type).
     """
     if weak.is_float and not strong.is_float:
         return dtypes.f32
@@ -206,20 +222,21 @@ def weak_join(weak: DType, strong: DType) -> DType:
 
 
 def strict_join(a: DType, b: DType) -> DType | None:
-    """Return the common type of two strong operands, or None."""
+    """Return the common type of two strong operands, or None if they don't promote."""
     try:
         return promote(a, b)
     except DTypeError:
         return None
 
 
-def _record_met(ctx: Context, weak: KernelValue, strong: DType) -> None:
+def _record_strong_type(ctx: Context, weak: KernelValue, strong: DType) -> None:
     """Record in the origins of a weak value that it was combined with a strong type."""
     for origin in ctx.origins(weak) or ():
         origin.strong_types.append(strong)
 
 
 def _combined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
+    """Promote two types. Raises CompileError with the casts to choose from if they have no common type."""
     try:
         return promote(a, b)
     except DTypeError as error:
@@ -263,7 +280,7 @@ def splat(ctx: Context, value: Value, size: int) -> Value:
 
 
 def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an index") -> Value:
-    """Convert a value to `index`; accepts any integer."""
+    """Convert an integer to `index`. Raises CompileError for anything else; `what` names the value in the message."""
     if isinstance(value, bool) or (is_scalar(value) and dtype_of_value(value).kind == "bool"):
         hint = f"convert: {conversion_text(node, dtypes.i32)}"
         raise ctx.error(node, f"{what} must be an integer, found a bool", hint)
@@ -281,14 +298,14 @@ def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an inde
 
 def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what: str) -> Value:
     """Return a scalar of exactly `dtype`: a literal or weak value is converted, a strong value must have the type
-    already.
+    already. `what` names the value in the error message.
     """
     if is_literal(value):
         return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
     numeric(ctx, node, value)
     assert isinstance(value, Value)
     if value in ctx.weak and weak_join(dtype_of_value(value), dtype) is dtype:
-        _record_met(ctx, value, dtype)
+        _record_strong_type(ctx, value, dtype)
         return convert(ctx, node, value, dtype)
     if value.type != Scalar(dtype):
         raise ctx.error(
@@ -308,7 +325,9 @@ def _argument(node: Place) -> Place:
 
 
 def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | Vector) -> Value:
-    """Convert a value to an array's element type under the rules for stores."""
+    """Convert a value to an array's element type under the rules for stores (see the module docstring); a scalar stored
+    to a vector element fills all its lanes.
+    """
     dtype = element.dtype
     if is_literal(value):
         stored = ctx.builder.const(fit(ctx, node, value, dtype), dtype)
@@ -326,9 +345,10 @@ def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | V
 
 
 def _storable(ctx: Context, value: Value, dtype: DType) -> bool:
+    """True if a store may convert the value to `dtype` implicitly."""
     source = dtype_of_value(value)
     if value in ctx.weak and weak_join(source, dtype) is dtype:
-        _record_met(ctx, value, dtype)
+        _record_strong_type(ctx, value, dtype)
         return True
     if source.is_float and dtype.is_float and dtype.bits < source.bits:
         return True
@@ -338,6 +358,7 @@ def _storable(ctx: Context, value: Value, dtype: DType) -> bool:
 
 
 def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> CompileError:
+    """Return the error for a value that a store doesn't convert implicitly."""
     return ctx.error(
         node,
         f"{describe_value(value)} isn't stored into an array of {dtype!r} silently",
@@ -346,7 +367,10 @@ def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> Comp
 
 
 def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
-    """Return the truth value: numbers compare `!= 0`, compile-time values follow Python."""
+    """Return the truth value of a condition.
+
+    A run-time number is compared with 0. For compile-time values the result is a Python bool, by Python's rules.
+    """
     if isinstance(value, Value):
         if isinstance(value.type, Tile):
             raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
@@ -372,6 +396,7 @@ def index_hint(value: KernelValue) -> str:
 
 
 def _instead_of_truth(value: KernelValue) -> str:
+    """Return the hint for a value that stands where a condition is expected."""
     if isinstance(value, Lazy | Aggregate) or is_tile(value):
         return (
             "combine conditions on its elements with & and |, choose with vk.where(condition, a, b), or make one bool "

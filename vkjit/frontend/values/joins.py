@@ -1,9 +1,10 @@
 """Joins of values at control-flow merges: `if` statements, conditional expressions, and loop-carried variables.
 
 Two values agree if they are the same compile-time value, have the same type, or one is a literal that fits the other's
-type; tuples agree item by item. Agreeing run-time values become `yield` operands. A name whose values disagree becomes
-a `Conflict`, and a name that only one branch binds becomes `Unbound`; the error is raised when the name is read, not at
-the join.
+type; tuples agree item by item. A joined value is described by its structure: the value with a `Slot` in place of each
+run-time value. The branches pass the contents of the slots out as operands of `yield`. A name whose values disagree
+becomes a `Conflict`, and a name that only one branch binds becomes `Unbound`; the error is raised when the name is
+read, not at the join.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 Names = dict[str, "Binding | Unbound | Conflict"]
-
+"""The local names at a point of the function, as in `Context.env`."""
 
 LAZY_ESCAPE_MESSAGE = "a lazy slice can't leave the branch or loop that it is made in"
 
@@ -64,7 +65,7 @@ class JoinFailure(Exception):  # noqa: N818  (control flow, not an error)
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Placeholder for a run-time value in a structure of values."""
+    """Placeholder for a run-time value in a structure; `number` is its position among the values to fill in."""
 
     number: int
     type: Type
@@ -72,7 +73,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Plan:
-    """The run-time values that two branches have to yield, in order."""
+    """The values that two branches yield: for each slot its type and the value from the first and the second branch."""
 
     types: list[Type] = field(default_factory=list)
     first: list[KernelValue] = field(default_factory=list)
@@ -97,10 +98,12 @@ def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
 
 
 def _weak(ctx: Context, value: KernelValue) -> bool:
+    """True for literals and weak run-time values."""
     return is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
 
 
 def _type(value: KernelValue) -> Type:
+    """Return the IR type of a run-time value or literal. Raises JoinFailure for anything else, arrays included."""
     if isinstance(value, Value) and not isinstance(value.type, Array):
         return value.type
     if is_literal(value):
@@ -109,7 +112,7 @@ def _type(value: KernelValue) -> Type:
 
 
 def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
-    """True if a literal, or a variable initialized from one, may take the type `strong`."""
+    """True if a weak value of type `weak` may take the type `strong` of the value it is joined with."""
     if weak.dtype.kind == "bool" or strong.dtype.kind == "bool":
         return False
     if weak.dtype.is_float and not strong.dtype.is_float:
@@ -118,7 +121,9 @@ def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
 
 
 def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelValue:
-    """Join two values to one structure, with a Slot for each value that has to be yielded. Raises JoinFailure."""
+    """Join two values to one structure and append the values of its slots to the plan. Raises JoinFailure if they
+    disagree.
+    """
     if same_constant(a, b):
         return a
     if same_structure(a, b):
@@ -140,7 +145,9 @@ def has_runtime(value: KernelValue) -> bool:
 
 
 def common_structure(ctx: Context, values: list[KernelValue], types: list[Type]) -> KernelValue:
-    """Return one structure for several values and append its slot types to `types`. Raises JoinFailure."""
+    """Return one structure for several values and append its slot types to `types`. Raises JoinFailure if they
+    disagree.
+    """
     first = values[0]
     if not any(map(has_runtime, values)) and all(same_constant(first, v) for v in values):
         return first
@@ -149,7 +156,7 @@ def common_structure(ctx: Context, values: list[KernelValue], types: list[Type])
             raise JoinFailure
         columns = zip(*(parts_of(v) or () for v in values), strict=True)
         return with_parts(first, [common_structure(ctx, list(items), types) for items in columns])
-    representative: KernelValue = first
+    representative: KernelValue = first  # a value of the type agreed so far
     agreed = agreed_type(ctx, first, first)
     for value in values[1:]:
         agreed = agreed_type(ctx, representative, value)
@@ -181,7 +188,7 @@ def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value
 
 
 def emit_if(ctx: Context, node: Place, condition: Value, regions: list[Region], plan: Plan) -> list[Value]:
-    """Emit an `if` whose two regions yield the plan's values."""
+    """Emit an `if` whose two regions yield the plan's values; return its results, one for each slot."""
     for region, values in zip(regions, (plan.first, plan.second), strict=True):
         with ctx.builder.at(region):
             ctx.builder.op("yield", *[to_type(ctx, node, v, t) for v, t in zip(values, plan.types, strict=True)])
@@ -203,9 +210,9 @@ def choose(
     first: Callable[[], KernelValue],
     second: Callable[[], KernelValue],
 ) -> KernelValue:
-    """Select the first value if the condition is true, else the second.
+    """Select the value that `first` lowers if the condition is true, else the one that `second` lowers.
 
-    Emits `select` if both sides are speculatable, else an `if` that evaluates only one of them.
+    Emits `select` if the operations of both may be executed speculatively, else an `if` that evaluates one of them.
     """
     regions, values = [Region(), Region()], []
     for region, evaluate in zip(regions, (first, second), strict=True):
@@ -232,6 +239,7 @@ def choose(
 
 
 def _spread(ctx: Context, condition: Value, type_: Type) -> Value:
+    """Return the condition of a `select` of values of type `type_`: one bool per lane for vectors."""
     return splat(ctx, condition, type_.size) if isinstance(type_, Vector) else condition
 
 
@@ -243,7 +251,11 @@ def join_branches(
     names: list[Names],
     exited: list[bool],
 ) -> bool:
-    """Emit an `if` statement and bind the names live after it. Returns True if both branches exit."""
+    """Emit the `if` operation for two lowered branches and bind the names live after it. Returns True if both exit.
+
+    For each branch, `regions` has its operations without the final `yield`, `names` its names at the end, and `exited`
+    is True if control never reaches the end.
+    """
     live = ctx.scope.after.get(node, frozenset())
     if all(exited):
         ctx.builder.op("if", condition, types=[], regions=regions)
@@ -261,6 +273,7 @@ def join_branches(
 
 
 def _rebind(ctx: Context, structures: Names, results: list[Value]) -> None:
+    """Bind names to their structures, filled in with the results of the `if`; Unbound and Conflict stay as they are."""
     for name, entry in structures.items():
         ctx.env[name] = Binding(rebuild(entry.value, results), entry.loc) if isinstance(entry, Binding) else entry
 
@@ -272,6 +285,7 @@ def _join_names(
     b: Binding | Unbound | Conflict | None,
     plan: Plan,
 ) -> Binding | Unbound | Conflict:
+    """Join the entries that a name has in the two branches; a Binding's value is a structure with slots in the plan."""
     if a is b and a is not None:
         return a
     if isinstance(a, Conflict) or isinstance(b, Conflict):
@@ -280,11 +294,11 @@ def _join_names(
         unbound = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
         which = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
         return unbound or Unbound(f"it has no value {which}", _condition_loc(ctx, node))
-    marks = len(plan.types)
+    slot_count = len(plan.types)
     try:
         return Binding(merge(ctx, a.value, b.value, plan), a.loc)
     except JoinFailure:
-        del plan.types[marks:], plan.first[marks:], plan.second[marks:]
+        del plan.types[slot_count:], plan.first[slot_count:], plan.second[slot_count:]
         return Conflict(describe_value(a.value), a.loc, describe_value(b.value), b.loc)
 
 
@@ -301,11 +315,14 @@ def _join_with_exit(
     exited: list[bool],
     live: frozenset[str],
 ) -> None:
-    """Emit an `if` with one exiting branch; names take the values of the other branch, passed out by its `yield`."""
+    """Emit an `if` of which one branch exits.
+
+    The other branch yields the values of the names bound in it; `names` are the names at its end.
+    """
     plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
     for name in sorted(live & names.keys()):
         entry = names[name]
-        if isinstance(entry, Binding) and entry is not ctx.env.get(name):
+        if isinstance(entry, Binding) and entry is not ctx.env.get(name):  # bound in the branch
             entry = (
                 Unbound(LAZY_ESCAPE_MESSAGE, entry.loc)
                 if holds_lazy(entry.value)
@@ -322,7 +339,7 @@ def _join_with_exit(
 
 
 def _slots(value: KernelValue, plan: Plan) -> KernelValue:
-    """Return the structure of a value with a Slot for each run-time value in it, and append these to the plan."""
+    """Return the structure of a value, and append the run-time values in it to the plan."""
     parts = parts_of(value)
     if parts is not None:
         return with_parts(value, [_slots(item, plan) for item in parts])

@@ -1,8 +1,9 @@
-"""Lazy values: array slices and elementwise expressions of them, evaluated by a collective or by `wg.store`.
+"""Lazy values: array slices such as `x[i:j]`, and elementwise expressions of them.
 
-A `Lazy` computes its elements on demand. It denotes the elements at the point where the slice is written: evaluation
-after a store that may have changed them is an error that names the store. A lazy value can't leave the branch or loop
-in which it is made.
+With wg = `vk.workgroup()`, a collective (`wg.sum(x[i:j] * 2)`) or a store (`wg.store(y[i:j], x[i:j] * 2)`) evaluates
+the elements, each in one of the invocations. The result must be the same as if the slice had been copied at the point
+where it is written. Therefore it is an error to evaluate a lazy value after a store that may have changed its elements;
+the message names the store. A lazy value can't leave the branch or loop in which it is made.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SliceTarget:
-    """The location of a slice: its array and, for each dimension of the array, the start and the axis of the slice
-    (None for a single index).
+    """The location of a slice in its array.
+
+    For each dimension of the array, `starts` has the first index, and `axes` has the axis of the slice that runs along
+    the dimension, or None if the dimension has a single index.
     """
 
     array: Value
@@ -43,7 +46,7 @@ class SliceTarget:
     axes: tuple[int | None, ...]
 
     def at(self, ctx: Context, index: tuple[Value, ...]) -> list[Value]:
-        """Return the array indices of an element of the slice."""
+        """Return the array indices of the slice's element at `index`, which has one item per axis of the slice."""
         return [
             start if axis is None else ctx.builder.emit("add", start, index[axis])
             for start, axis in zip(self.starts, self.axes, strict=True)
@@ -102,10 +105,12 @@ def _size(ctx: Context, node: ast.Slice, length: Value) -> int | None:
 
 
 def _positive(size: float | None) -> int | None:
+    """Return the size if it is a positive integer, else None."""
     return size if isinstance(size, int) and size > 0 else None
 
 
 def _extent(ctx: Context, array: Value, axis: int) -> Value:
+    """Return the extent along an axis as an IR value of type `index`."""
     assert isinstance(array.type, Array)
     static_shape = array.type.shape
     return (
@@ -114,6 +119,7 @@ def _extent(ctx: Context, array: Value, axis: int) -> Value:
 
 
 def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
+    """Lower one index or bound of a slice; a negative constant counts from the end of the axis."""
     value = ctx.evaluate(node)
     number = static_value(value)
     if number is not None and number < 0:
@@ -143,7 +149,7 @@ def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], va
             hint = "index the other dimensions, so that both have as many left"
             raise ctx.error(node, f"slices with {len(shape)} and {len(other.shape)} dimensions can't be combined", hint)
         _check_extents(ctx, node, shape, other.shape)
-    sources = tuple(dict.fromkeys(s for lazy in lazies for s in lazy.sources))
+    sources = tuple(dict.fromkeys(s for lazy in lazies for s in lazy.sources))  # unique, in order
     node_loc = ctx.loc(node)
 
     def element(inner: Context, index: tuple[Value, ...]) -> KernelValue:
@@ -159,6 +165,7 @@ def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], va
 
 
 def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Value, ...]) -> None:
+    """Raise CompileError if two shapes differ in an extent that is static in both of them."""
     for x, y in zip(a, b, strict=True):
         sizes = static_value(x), static_value(y)
         if None not in sizes and sizes[0] != sizes[1]:
@@ -168,10 +175,10 @@ def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Val
 
 # -- evaluation
 def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
-    """Raise CompileError if a store after the slice was taken may have changed its elements.
+    """Raise CompileError if a store emitted since a slice of the value was taken may have changed its elements.
 
-    Also records the evaluation in each enclosing loop that doesn't contain the slice, for the check against stores
-    later in the loop's body, which precede the evaluation in the next iteration.
+    A loop that encloses this evaluation but not the slice evaluates the slice again in each iteration, after the stores
+    of the previous one. The evaluation is recorded in such a loop, which checks it when the whole body is lowered.
     """
     for source in lazy.sources:
         check_source(ctx, node, source, source.writes)
@@ -181,7 +188,10 @@ def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
 
 
 def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
-    """Raise CompileError if a store from number `since` on may have changed a source that was taken before it."""
+    """Raise CompileError if one of the stores in `Session.writes`, from number `since` on, may have changed the source.
+
+    Does nothing if the source was taken after store number `since`.
+    """
     if source.writes > since:
         return
     for written, store_loc in ctx.session.writes[since:]:
@@ -195,10 +205,10 @@ def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
 
 
 def check_target(ctx: Context, node: Place, lazy: Lazy, target: SliceTarget) -> None:
-    """Raise CompileError if an elementwise store may overwrite elements that other invocations haven't read yet.
+    """Raise CompileError if a store of the lazy value may overwrite elements that other invocations have yet to read.
 
-    This is the case if the value reads the target's array at other elements than the one stored, or an array that may
-    alias it.
+    A source of the value is safe if its array can't share memory with the target's, or if it is the target's array and
+    both slices begin at the same element, so that each invocation reads only the elements that it stores itself.
     """
     for source in lazy.sources:
         if source.array is target.array and _same_starts(source.starts, target.starts):
@@ -214,6 +224,7 @@ def check_target(ctx: Context, node: Place, lazy: Lazy, target: SliceTarget) -> 
 
 
 def _same_starts(a: tuple[Value, ...], b: tuple[Value, ...]) -> bool:
+    """True if two slices of one array certainly begin at the same element."""
     if len(a) != len(b):
         return False
     return all(
@@ -223,6 +234,7 @@ def _same_starts(a: tuple[Value, ...], b: tuple[Value, ...]) -> bool:
 
 
 def _may_alias(a: Value, b: Value) -> bool:
+    """True if two arrays may share memory; arrays that were allocated in the kernel share it only with themselves."""
     if a is b:
         return True
     assert isinstance(a.type, Array)
@@ -248,9 +260,11 @@ def for_each_index(
     carried: list[Value],
     body: Callable[[tuple[Value, ...], Value, list[Value]], list[Value]],
 ) -> list[Value]:
-    """Emit a loop over the elements from linear index `start` in steps of `step`.
+    """Emit a loop over the elements of `shape`, from linear (C-order) index `start` in steps of `step`.
 
-    `body(index, number, carried)` gets the multi-dimensional and the linear index and returns the next carried values.
+    `carried` are the initial values of the loop-carried variables, whose final values are returned. `body(index,
+    linear, values)` gets an element's index along each axis, its linear index and the current values, and returns the
+    next values.
     """
     b = ctx.builder
     total = shape[0]
@@ -264,6 +278,7 @@ def for_each_index(
 
 
 def _unflattened(ctx: Context, linear: Value, shape: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Convert a linear index to one index per axis of `shape`."""
     indices: list[Value] = []
     for size in reversed(shape[1:]):
         indices.append(ctx.builder.emit("floormod", linear, size))

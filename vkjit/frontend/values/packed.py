@@ -1,7 +1,8 @@
 """8-bit floats in kernels: decode u8 elements to f32, encode numbers to u8.
 
-The results are the same on every device: only integer operations and exact float operations are used. Decoding is
-exact; encoding rounds to nearest, ties to even.
+The formats are described in `vkjit.lang.packed`; arrays store the bits as u8. The results are the same on every device:
+only integer operations and exact float operations are used. Decoding is exact; encoding rounds to nearest, ties to
+even.
 """
 
 from __future__ import annotations
@@ -26,54 +27,65 @@ _F32 = Scalar(dtypes.f32)
 
 
 def decode(ctx: Context, kind: PackedFloat, bits: Value) -> Value:
-    """Decode 8 bits to f32."""
+    """Decode the bits (u8) of an 8-bit float of type `kind` to f32.
+
+    The exponent and mantissa of a normal number are shifted to their place in an f32, and the exponent's bias is
+    adjusted. A subnormal number is an integer multiple of the smallest one.
+    """
     b = ctx.builder
     word = b.cast(bits, dtypes.u32)
 
-    def number(value: int) -> Value:
+    def u32_const(value: int) -> Value:
         return b.const(value, dtypes.u32)
 
-    magnitude = b.emit("and", word, number(_SIGN_BIT - 1))
-    sign = b.emit("shl", b.emit("and", word, number(_SIGN_BIT)), number(24))
-    aligned = b.emit("shl", magnitude, number(_F32_MANTISSA_BITS - kind.mantissa))
-    normal = b.emit("add", aligned, number((127 - kind.bias) << _F32_MANTISSA_BITS))
+    magnitude = b.emit("and", word, u32_const(_SIGN_BIT - 1))
+    sign = b.emit("shl", b.emit("and", word, u32_const(_SIGN_BIT)), u32_const(24))  # from bit 7 to bit 31
+    aligned = b.emit("shl", magnitude, u32_const(_F32_MANTISSA_BITS - kind.mantissa))
+    normal = b.emit("add", aligned, u32_const((127 - kind.bias) << _F32_MANTISSA_BITS))
     unit = b.const(math.ldexp(1.0, 1 - kind.bias - kind.mantissa), dtypes.f32)
     subnormal = b.emit("bitcast", b.emit("mul", b.cast(magnitude, dtypes.f32), unit), type=Scalar(dtypes.u32))
-    result = b.emit("select", b.emit("lt", magnitude, number(1 << kind.mantissa)), subnormal, normal)
+    result = b.emit("select", b.emit("lt", magnitude, u32_const(1 << kind.mantissa)), subnormal, normal)
     if kind.overflow != kind.nan:
-        result = b.emit("select", b.emit("eq", magnitude, number(kind.overflow)), number(0x7F800000), result)
-    special = b.emit("gt", magnitude, number(max(kind.largest, kind.overflow if kind.overflow != kind.nan else 0)))
-    result = b.emit("select", special, number(0x7FC00000), result)
+        # The format has an infinity. The constants 0x7F800000 and 0x7FC00000 are the f32's infinity and quiet NaN.
+        result = b.emit("select", b.emit("eq", magnitude, u32_const(kind.overflow)), u32_const(0x7F800000), result)
+    is_nan = b.emit("gt", magnitude, u32_const(max(kind.largest, kind.overflow if kind.overflow != kind.nan else 0)))
+    result = b.emit("select", is_nan, u32_const(0x7FC00000), result)
     return b.emit("bitcast", b.emit("or", result, sign), type=_F32)
 
 
 def encode(ctx: Context, node: Place, kind: PackedFloat, value: KernelValue) -> Value:
-    """Encode a number to the nearest 8-bit float, as u8."""
+    """Encode a number to the nearest 8-bit float of type `kind`, as u8.
+
+    A normal result is computed on the bits of the f32: adjust the exponent's bias, round the mantissa (a carry into the
+    exponent is right), and shift. A subnormal result is the value in multiples of the smallest subnormal number,
+    rounded to an integer. Numbers above the largest finite one become `kind.overflow`.
+    """
     if is_scalar(value) and dtype_of_value(value) is dtypes.f64:
         raise ctx.error(node, f"an f64 isn't rounded to {kind!r} silently", "convert it where you mean it: vk.f32(x)")
     b = ctx.builder
     single = as_stored(ctx, node, value, _F32)
 
-    def number(value: int) -> Value:
+    def u32_const(value: int) -> Value:
         return b.const(value, dtypes.u32)
 
     bits = b.emit("bitcast", single, type=Scalar(dtypes.u32))
-    abs_bits = b.emit("and", bits, number(0x7FFFFFFF))
-    sign = b.emit("and", b.emit("shr", bits, number(24)), number(_SIGN_BIT))
+    abs_bits = b.emit("and", bits, u32_const(0x7FFFFFFF))
+    sign = b.emit("and", b.emit("shr", bits, u32_const(24)), u32_const(_SIGN_BIT))
     dropped = _F32_MANTISSA_BITS - kind.mantissa
     min_normal = (127 - kind.bias + 1) << _F32_MANTISSA_BITS
-    rebiased = b.emit("sub", abs_bits, number((127 - kind.bias) << _F32_MANTISSA_BITS))
-    odd = b.emit("and", b.emit("shr", rebiased, number(dropped)), number(1))
-    rounded = b.emit("add", b.emit("add", rebiased, number((1 << (dropped - 1)) - 1)), odd)
-    normal = b.emit("shr", rounded, number(dropped))
+    rebiased = b.emit("sub", abs_bits, u32_const((127 - kind.bias) << _F32_MANTISSA_BITS))
+    # Round to nearest, ties to even: add half a unit of the result, less 1 if the result's last bit is 0, and truncate.
+    odd = b.emit("and", b.emit("shr", rebiased, u32_const(dropped)), u32_const(1))
+    rounded = b.emit("add", b.emit("add", rebiased, u32_const((1 << (dropped - 1)) - 1)), odd)
+    normal = b.emit("shr", rounded, u32_const(dropped))
     scale = b.const(math.ldexp(1.0, kind.bias - 1 + kind.mantissa), dtypes.f32)
-    is_small = b.emit("lt", abs_bits, number(min_normal))
-    # Zero out large magnitudes, so that the product fits into an integer.
+    is_small = b.emit("lt", abs_bits, u32_const(min_normal))
+    # Replace large magnitudes by 0, so that the product fits into an integer; `select` takes the other result for them.
     magnitude = b.emit("select", is_small, b.emit("bitcast", abs_bits, type=_F32), b.const(0.0, dtypes.f32))
     subnormal = b.cast(b.emit("round", b.emit("mul", magnitude, scale)), dtypes.u32)
     result = b.emit("select", is_small, subnormal, normal)
-    result = b.emit("select", b.emit("gt", result, number(kind.largest)), number(kind.overflow), result)
-    result = b.emit("select", b.emit("gt", abs_bits, number(0x7F800000)), number(kind.nan), result)
+    result = b.emit("select", b.emit("gt", result, u32_const(kind.largest)), u32_const(kind.overflow), result)
+    result = b.emit("select", b.emit("gt", abs_bits, u32_const(0x7F800000)), u32_const(kind.nan), result)  # x is NaN
     return b.cast(b.emit("or", result, sign), dtypes.u8)
 
 
@@ -86,7 +98,7 @@ also_capturable(_is_packed)
 
 @callable_values(_is_packed)
 def _rounded(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
-    """Lower `vk.f8e4m3(x)`: round to the nearest number of that type, as f32."""
+    """Lower `vk.f8e4m3(x)` and `vk.f8e5m2(x)`: round x to the nearest 8-bit float and return it as f32."""
     assert isinstance(callee, PackedFloat)
     if len(call.args) != 1 or call.keywords:
         raise ctx.error(call.node, f"{callee!r}(x) takes one value, found {len(call.args) + len(call.keywords)}")

@@ -1,4 +1,7 @@
-"""Scopes of collectives: `vk.workgroup()` and `vk.subgroup()`, and the registry of their methods."""
+"""Scopes of collectives: `vk.workgroup()` and `vk.subgroup()`, and the registry of their methods.
+
+The methods themselves, such as `vk.workgroup().sum(x)`, are lowered in `calls` and `tiles`.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,17 @@ class ScopeValue:
 
 MethodLowering = Callable[..., KernelValue]
 METHODS: dict[tuple[str, str], MethodLowering] = {}
+"""The registered lowerings, by scope kind and method name."""
+
 REDUCTIONS: tuple[OpName, ...] = ("add", "mul", "min", "max", "and", "or", "xor")
 """The operators of reductions and scans."""
 
 
 def method(name: str, *kinds: str) -> Callable[[MethodLowering], MethodLowering]:
-    """Register a method's lowering `(context, call, scope, *arguments)` for the scope kinds given (default: both)."""
+    """Register a method's lowering `(context, call, scope, *arguments)` for scopes of these kinds (default: both).
+
+    The arguments are bound by the signature of the method's stub in `lang.collectives`.
+    """
 
     def register(function: MethodLowering) -> MethodLowering:
         for kind in kinds or ("workgroup", "subgroup"):
@@ -63,6 +71,7 @@ def _subgroup(ctx: Context, call: Call) -> KernelValue:
 
 @attributes(lambda value: isinstance(value, ScopeValue))
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower `wg.name`, a method of a workgroup or subgroup."""
     assert isinstance(base, ScopeValue)
     lower = METHODS.get((base.kind, node.attr))
     if lower is None:
@@ -72,7 +81,11 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
 
 
 def uses_lanes(ctx: Context) -> None:
-    """Mark the kernel as dependent on subgroup lanes, so that it is emitted with a one-dimensional workgroup."""
+    """Mark the kernel as dependent on the lanes of subgroups.
+
+    It is then emitted with a one-dimensional workgroup, and the local ids are computed from subgroup id and lane, so
+    that they agree.
+    """
     ctx.session.module.kernel.attrs["subgroups"] = True
 
 

@@ -1,4 +1,8 @@
-"""Arrays of structs, vectors and packed floats in kernels, stored as one array per part (struct of arrays).
+"""Arrays of structs, vectors and packed (8-bit) floats in kernels, represented as one array per part.
+
+The parts of a struct are its fields, and the parts of these if they are structs themselves. A vector, a packed float or
+an array field is one part, whose array has the lanes or indices as additional last axes. See `StructArrayKind` for the
+representation.
 
 Lowers `p[i]`, `p[i].x`, `p.x`, `p.get(i)`, `vk.shared(S, n)` to loads and stores of the parts. An element stays an
 unloaded `Element` until its value is needed, so that `p[i].x` loads x alone. `p.x` is the array of one field.
@@ -47,7 +51,7 @@ __all__ = [
     "first_array",
     "is_struct_array",
     "load_element",
-    "load_number",
+    "load_scalar",
     "locate_part",
     "store_element",
     "struct_array",
@@ -56,19 +60,20 @@ __all__ = [
 
 
 def is_struct_array(value: KernelValue) -> bool:
-    """True if the value is an array of structs or vectors."""
+    """True if the value is an array of structs, vectors, packed floats or arrays."""
     return isinstance(value, Aggregate) and isinstance(value.kind, StructArrayKind)
 
 
 def kind_of(array: Aggregate) -> StructArrayKind:
-    """Return the kind of an array of structs or vectors."""
+    """Return the kind (element type and rank) of an array of structs, vectors, packed floats or arrays."""
     assert isinstance(array.kind, StructArrayKind)
     return array.kind
 
 
 def struct_array(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
-    """Assemble an array of `element` from its part arrays, the next items of `arrays`; for a scalar element, return the
-    array.
+    """Assemble an array of `element` with `rank` axes from its part arrays, the next items of `arrays`.
+
+    For a scalar element, this is the next array itself.
     """
     if isinstance(element, StructType):
         items = tuple(struct_array(kind, arrays, rank) for kind in fields_of(element).values())
@@ -82,7 +87,7 @@ def struct_array(element: object, arrays: Iterator[Value], rank: int) -> KernelV
 
 
 def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelValue:
-    """Assemble a struct, vector or scalar from its numbers, the next items of `scalars`."""
+    """Assemble a value of type `element`, such as a struct, from its scalars, the next items of `scalars`."""
     if isinstance(element, StructType):
         return Aggregate(element, tuple(value_of(ctx, kind, scalars) for kind in fields_of(element).values()))
     if isinstance(element, VectorType):
@@ -98,14 +103,17 @@ def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelV
 def _nested(
     shape: tuple[int, ...], make: Callable[[tuple[int, ...]], KernelValue], at: tuple[int, ...] = ()
 ) -> KernelValue:
-    """Return nested tuples of the given shape, with `make(index)` as elements."""
+    """Return nested tuples of the given shape, with `make(index)` as items; `at` is the index of the outer tuples."""
     if not shape:
         return make(at)
     return tuple(_nested(shape[1:], make, (*at, number)) for number in range(shape[0]))
 
 
 def first_array(array: KernelValue) -> Value:
-    """Return the array of the first part; its leading axes are those of the whole."""
+    """Return the array of the first part, or an array of scalars itself.
+
+    Its leading axes are those of the whole array.
+    """
     while isinstance(array, Aggregate):
         array = array.items[0]
     assert isinstance(array, Value)
@@ -137,14 +145,18 @@ def element_at(ctx: Context, node: ast.Subscript, array: Aggregate) -> Element:
 
 @dataclass(frozen=True, slots=True)
 class ScalarLocation:
-    """The location of a single number in memory: `array[at]`."""
+    """The location of a single scalar in memory: `array[at]`, with one index per axis in `at`."""
 
     array: Value
     at: tuple[Value, ...]
 
 
 def locate_part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> ScalarLocation | Element | None:
-    """Return the location of a part of an element, or None if it has none (a method, several lanes)."""
+    """Return the location that `element.name` or `element[index]` denotes, or None if it is no single location.
+
+    A field that is a struct, vector or array is an Element again, a scalar field, lane or array item a ScalarLocation.
+    Methods and several lanes (`v.xy`) have no single location.
+    """
     kind = kind_of(element.array)
     if isinstance(node, ast.Subscript):
         return _indexed_number(ctx, node, element, kind.element)
@@ -159,7 +171,10 @@ def locate_part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Elem
 
 
 def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> ScalarLocation | None:
-    """Return the location of one number of a vector or of a struct's array field; the index may be a run-time value."""
+    """Return the location of one lane of a vector, or of one item of a struct's array field.
+
+    The index may be a run-time value. None if `kind`, the type of the element, is neither.
+    """
     shape = (kind.size,) if isinstance(kind, VectorType) else kind.shape if isinstance(kind, ElementArray) else None
     if shape is None:
         return None
@@ -175,27 +190,27 @@ def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: o
 
 
 def _field_location(item: KernelValue, at: tuple[Value, ...]) -> ScalarLocation | Element:
-    """Return the location of an element in one part of an array of structs."""
+    """Return the location of a field of the element at index `at`; `item` holds the field for all elements."""
     if isinstance(item, Aggregate):
         return Element(item, at)
     assert isinstance(item, Value)
     return ScalarLocation(item, at)
 
 
-def load_number(ctx: Context, location: ScalarLocation | Element) -> KernelValue:
-    """Load the location if it is a single number; an Element stays unloaded."""
+def load_scalar(ctx: Context, location: ScalarLocation | Element) -> KernelValue:
+    """Load the location if it is a single scalar; an Element stays unloaded."""
     return location if isinstance(location, Element) else load(ctx, location.array, list(location.at))
 
 
 # -- values
 def load_element(ctx: Context, value: KernelValue) -> KernelValue:
-    """Load an element; any other value is returned unchanged."""
+    """Load an unloaded Element with all its parts; any other value is returned unchanged."""
     if not isinstance(value, Element):
         return value
     kind = kind_of(value.array).element
     if isinstance(kind, StructType):
         return Aggregate(
-            kind, tuple(load_element(ctx, load_number(ctx, _field_location(i, value.at))) for i in value.array.items)
+            kind, tuple(load_element(ctx, load_scalar(ctx, _field_location(i, value.at))) for i in value.array.items)
         )
     array = first_array(value.array)
     if isinstance(kind, VectorType):
@@ -210,7 +225,7 @@ def load_element(ctx: Context, value: KernelValue) -> KernelValue:
 def store_element(
     ctx: Context, node: ast.AST, element: Element, value: KernelValue, origin: ast.AST | None = None
 ) -> None:
-    """Store a whole element; the value (from the node `origin`) must have the element's type."""
+    """Store a whole element; the value must have the element's type. `origin` is the node of the value, for errors."""
     kind = kind_of(element.array).element
     if isinstance(kind, StructType):
         if not (isinstance(value, Aggregate) and value.kind is kind):
@@ -227,25 +242,26 @@ def store_element(
     array = first_array(element.array)
     if isinstance(kind, VectorType):
         vector = as_stored(ctx, origin or node, value, Vector(kind.element, kind.size))
-        for lane_index in range(kind.size):
-            store(ctx, node, array, [*element.at, ctx.builder.index(lane_index)], lane(ctx, vector, lane_index))
+        for position in range(kind.size):
+            store(ctx, node, array, [*element.at, ctx.builder.index(position)], lane(ctx, vector, position))
         return
     if isinstance(kind, PackedFloat):
         store(ctx, node, array, list(element.at), encode(ctx, origin or node, kind, value))
         return
     assert isinstance(kind, ElementArray)
-    for place_ in itertools.product(*map(range, kind.shape)):
+    for inner_index in itertools.product(*map(range, kind.shape)):
         item = value
-        for lane_index, size in zip(place_, kind.shape, strict=True):
+        for position, size in zip(inner_index, kind.shape, strict=True):
             if not isinstance(item, tuple) or len(item) != size:
                 raise ctx.error(node, f"the field is an {kind}, found {describe_value(value)}", "store each element")
-            item = item[lane_index]
-        store(ctx, node, array, [*element.at, *map(ctx.builder.index, place_)], item, origin)
+            item = item[position]
+        store(ctx, node, array, [*element.at, *map(ctx.builder.index, inner_index)], item, origin)
 
 
 # -- attributes
 @attributes(is_struct_array)
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower an attribute of an array of structs: `p.shape` and so on, or `p.x`, the array of one field."""
     assert isinstance(base, Aggregate)
     kind, array = kind_of(base), first_array(base)
     if node.attr == "shape":
@@ -266,7 +282,10 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
 
 
 def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
-    """Lower `p.get(i, pad=v)`: the element, or the pad (an element, or a number for all parts) outside the array."""
+    """Lower `p.get(i, pad=v)`: the element at i, or the pad if i is outside the array.
+
+    The pad is an element, or a number that all scalars of the element take.
+    """
     assert isinstance(base, Aggregate)
     array = first_array(base)
     at = indices(ctx, call.node, array, call.args, checked=False, rank=kind_of(base).rank)
@@ -287,7 +306,7 @@ def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
 
 
 def _pad_like(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
-    """Return a value of the structure of `like`, filled with the pad."""
+    """Return a value with the structure of `like` in which each scalar is the `pad` argument of the call."""
     if isinstance(like, tuple):
         return tuple(_pad_like(ctx, call, item) for item in like)
     if isinstance(like, Aggregate):

@@ -1,7 +1,7 @@
 """Structs in kernels: construction, fields, methods, and functional update of fields.
 
-A struct is an `Aggregate` whose kind is the `StructType`; it has no operations of its own. Arrays of structs are in
-`struct_arrays`, assignment to fields in `statements.assignment`.
+A struct is an `Aggregate` whose kind is the `StructType`, the result of `@vk.struct`; it has no operators. Arrays of
+structs are in `struct_arrays`, assignment to fields in `statements.assignment`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ also_capturable(_is_struct_type)
 
 @functools.cache
 def _signature(kind: StructType) -> inspect.Signature:
+    """Return the signature of the struct's constructor: its fields in order, with their defaults."""
     empty, keyword = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(n, keyword, default=kind.defaults.get(n, empty)) for n in kind.fields])
 
 
 @callable_values(_is_struct_type)
 def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
+    """Lower the construction of a struct, `S(x, y=1)`."""
     assert isinstance(callee, StructType)
     bound = bind_arguments(ctx, call, _signature(callee), callee.name)
     kinds = fields_of(callee)
@@ -54,7 +56,7 @@ def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
 def _fitted(
     ctx: Context, node: ast.AST, kind: StructType, name: str, annotation: FieldType, value: KernelValue
 ) -> KernelValue:
-    """Check a value against a field's type and convert it as needed."""
+    """Check a value against the type `annotation` of the field `name`, and convert it as needed."""
     what = f"{kind.name}.{name}"
     if isinstance(annotation, DType):
         return as_exactly(ctx, node, value, annotation, what)
@@ -75,7 +77,7 @@ def _fitted(
 def _fitted_array(
     ctx: Context, node: ast.AST, what: str, kind: ElementArray, shape: tuple[int, ...], value: KernelValue
 ) -> KernelValue:
-    """Convert nested tuples of the field's shape to its element type."""
+    """Convert nested tuples of shape `shape` to the element type of the array field `what`."""
     if not shape:
         return as_exactly(ctx, node, value, kind.dtype, what) if isinstance(kind.dtype, DType) else value
     if not isinstance(value, tuple) or len(value) != shape[0]:
@@ -89,6 +91,7 @@ def _is_struct(value: KernelValue) -> bool:
 
 @attributes(_is_struct)
 def _field(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower `s.name` to the field's value, or to a Method if it is a method of the struct's class."""
     assert isinstance(base, Aggregate)
     kind = base.kind
     assert isinstance(kind, StructType)
@@ -106,6 +109,7 @@ def _device_function(function: FunctionType) -> DeviceFunction:
 
 
 def _method(function: DeviceFunction, ctx: Context, call: Call, owner: KernelValue) -> KernelValue:
+    """Lower a method call as a call of a device function with the struct as its first argument."""
     lower = lowering_of(function)
     assert lower is not None
     return lower(ctx, Call(call.node, [owner, *call.args], call.keywords))

@@ -33,6 +33,7 @@ def lanes_named(ctx: Context, node: ast.AST, what: str, name: str, size: int) ->
 
 @attributes(is_vector)
 def _swizzle(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Lower `v.x` to a lane, `v.xy` to a vector of lanes, `v.dtype` to the element type."""
     assert isinstance(base, Value)
     assert isinstance(base.type, Vector)
     if node.attr == "dtype":

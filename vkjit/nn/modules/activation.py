@@ -27,11 +27,12 @@ class _Inplace(Module):
 
 
 def _suffix(inplace: bool) -> str:
+    """Return the part of a layer's repr that shows `inplace`."""
     return ", inplace=True" if inplace else ""
 
 
 def _implied_axis(dim: int | None, x: Tensor) -> int:
-    """Return `dim` if given, else PyTorch's default: axis 0 for inputs with 0, 1 or 3 axes, axis 1 for others."""
+    """Return `dim` if given, else PyTorch's default: axis 0 for inputs with 0, 1 or 3 axes, axis 1 for all others."""
     if dim is not None:
         return dim
     return 0 if x.ndim in (0, 1, 3) else 1
@@ -62,7 +63,9 @@ class Tanh(Module):
 
 
 class GELU(Module):
-    """x * Phi(x), with the normal cumulative distribution function Phi; approximate="tanh" uses the tanh approximation."""
+    """x * Phi(x), with the normal cumulative distribution function Phi; approximate="tanh" uses the tanh
+    approximation.
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()

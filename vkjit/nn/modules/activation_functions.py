@@ -146,6 +146,8 @@ class CELU(Module):
 
 
 class _Shrink(Module):
+    """Base class of layers with one parameter, the threshold `lambd`."""
+
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd

@@ -58,11 +58,11 @@ class MultiheadAttention(Module):
         def new(*shape: int) -> Parameter:
             return Parameter(creation.empty(shape, dtype=dtype, device=device))
 
-        same = self.kdim == embed_dim and self.vdim == embed_dim
+        packed = self.kdim == embed_dim and self.vdim == embed_dim
         widths = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
         for name, width in widths.items():
-            self.register_parameter(name, None if same else new(embed_dim, width))
-        self.register_parameter("in_proj_weight", new(3 * embed_dim, embed_dim) if same else None)
+            self.register_parameter(name, None if packed else new(embed_dim, width))
+        self.register_parameter("in_proj_weight", new(3 * embed_dim, embed_dim) if packed else None)
         self.register_parameter("in_proj_bias", new(3 * embed_dim) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         for name in ("bias_k", "bias_v"):
@@ -103,38 +103,42 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """(L, N, E), (S, N, E), (S, N, E) -> (L, N, E) and the attention weights.
+        """Query (L, N, E), key (S, N, E), value (S, N, E) -> (L, N, E) and the attention weights.
 
-        With batch_first N comes first; without N the inputs are a single example. The weights are averaged over heads,
-        (N, L, S), unless average_attn_weights=False, (N, heads, L, S); they are None unless need_weights.
+        L and S are the numbers of queries and keys, N the batch size, E embed_dim. With batch_first N comes first;
+        without N the inputs are a single example. The weights are averaged over heads, (N, L, S), unless
+        average_attn_weights=False, (N, heads, L, S); they are None unless need_weights.
 
-        Masks are bool (True: position is masked out) or float (added to the scores). attn_mask: (L, S) or (N heads, L,
-        S), key_padding_mask: (N, S). is_causal: each query attends to keys up to its own position; needs no mask.
+        Masks are bool (True: position is masked out) or float (added to the scores). attn_mask: (L, S) or (N * heads,
+        L, S); key_padding_mask: (N, S). is_causal: each query attends to keys up to its own position; ignored if
+        attn_mask is given.
         """
         single = query.ndim == 2
         if query.ndim not in (2, 3) or query.shape[-1] != self.embed_dim:
             raise ShapeError(
                 f"expected a query of 2 or 3 axes, the last of size {self.embed_dim}, found shape {query.shape}"
             )
-        given = {id(x): views.unsqueeze(x, 0) if single else x for x in (query, key, value)}
+        # by id, so that a tensor passed as query, key and value stays one object, which _projected takes advantage of
+        by_id = {id(x): views.unsqueeze(x, 0) if single else x for x in (query, key, value)}
         if not single and not self.batch_first:
-            given = {number: views.transpose(x, 0, 1) for number, x in given.items()}
-        query, key, value = given[id(query)], given[id(key)], given[id(value)]
+            by_id = {identity: views.transpose(x, 0, 1) for identity, x in by_id.items()}
+        query, key, value = by_id[id(query)], by_id[id(key)], by_id[id(value)]
         if single and key_padding_mask is not None:
             key_padding_mask = views.unsqueeze(key_padding_mask, 0)
         q, k, v = self._projected(query, key, value)
         k, v, added = self._with_extras(k, v)
         masks = self._masks(attn_mask, key_padding_mask, added)
         causal = is_causal and attn_mask is None
-        alone = causal and not masks and not added and not need_weights
-        if causal and not alone:
+        # the fused attention can apply the causal mask itself if nothing else is to be masked
+        fused_causal = causal and not masks and not added and not need_weights
+        if causal and not fused_causal:
             masks.append(_with_added_keys(_causal(query.shape[1], key.shape[1], query), added))
         if need_weights:
             result, weights = self._attend(q, k, v, masks)
         else:
-            chance = self.dropout if self.training else 0.0
+            dropout_probability = self.dropout if self.training else 0.0
             result = F.scaled_dot_product_attention(
-                q, k, v, _combined_mask(masks, q), dropout_p=chance, is_causal=alone
+                q, k, v, _combined_mask(masks, q), dropout_p=dropout_probability, is_causal=fused_causal
             )
             weights = None
         heads = views.transpose(result, 1, 2)
@@ -146,6 +150,10 @@ class MultiheadAttention(Module):
         return (out if self.batch_first else views.transpose(out, 0, 1)), weights
 
     def _attend(self, q: Any, k: Any, v: Any, masks: list[Any]) -> tuple[Any, Any]:
+        """Return softmax(q k^T / sqrt(head size)) v and the softmax itself.
+
+        Used if the caller needs the weights, which the fused attention kernel doesn't return.
+        """
         scores: Any = matmul(q * (1 / math.sqrt(self.head_dim)), views.mT(k))
         for mask in masks:
             scores = arithmetic.where(mask, -math.inf, scores) if mask.dtype.kind == "bool" else scores + mask
@@ -155,39 +163,42 @@ class MultiheadAttention(Module):
         return matmul(weights, v), weights
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any, Any]:
-        """Return query, key and value as (N, heads, length, head size)."""
+        """Return the projected query, key and value as (N, heads, length, head size)."""
         biases: Any = (None,) * 3 if self.in_proj_bias is None else views.chunk(self.in_proj_bias, 3)
         if self.in_proj_weight is None:
             weights: Any = [self._parameters[f"{name}_proj_weight"] for name in "qkv"]
         elif query is key and key is value:
-            parts: Any = views.chunk(F.linear(query, self.in_proj_weight, self.in_proj_bias), 3, -1)
-            return self._split(parts[0]), self._split(parts[1]), self._split(parts[2])
+            chunks: Any = views.chunk(F.linear(query, self.in_proj_weight, self.in_proj_bias), 3, -1)
+            return self._split(chunks[0]), self._split(chunks[1]), self._split(chunks[2])
         else:
             weights = views.chunk(self.in_proj_weight, 3)
         q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
         return self._split(q), self._split(k), self._split(v)
 
     def _split(self, x: Any) -> Any:
+        """(N, length, E) -> (N, heads, length, head size)."""
         shaped = views.reshape(x, (x.shape[0], x.shape[1], self.num_heads, self.head_dim))
         return views.transpose(shaped, 1, 2)
 
     def _with_extras(self, k: Any, v: Any) -> tuple[Any, Any, int]:
-        """Append the learned and the zero key and value; return keys, values and the number of appended ones."""
+        """Append the learned and the zero key and value, if enabled; return keys, values and the number of appended
+        ones.
+        """
         added = 0
         shape = (k.shape[0], self.num_heads, 1, self.head_dim)
         if self.bias_k is not None and self.bias_v is not None:
-            one, other = (
+            extra_key, extra_value = (
                 views.expand(views.reshape(b, (1, self.num_heads, 1, self.head_dim)), shape)
                 for b in (self.bias_k, self.bias_v)
             )
-            k, v, added = copies.cat([k, one], 2), copies.cat([v, other], 2), 1
+            k, v, added = copies.cat([k, extra_key], 2), copies.cat([v, extra_value], 2), 1
         if self.add_zero_attn:
             zeros = creation.zeros(shape, dtype=k.dtype, device=k.device)
             k, v, added = copies.cat([k, zeros], 2), copies.cat([v, zeros], 2), added + 1
         return k, v, added
 
     def _masks(self, mask: Any, padding: Any, added: int) -> list[Any]:
-        """Return the masks broadcastable to (N, heads, L, S), widened for the appended keys."""
+        """Return the given masks in shapes that broadcast to (N, heads, L, S), with columns for the appended keys."""
         masks = []
         if mask is not None:
             masks.append(
@@ -199,13 +210,13 @@ class MultiheadAttention(Module):
 
 
 def _causal(rows: int, columns: int, like: Tensor) -> Any:
-    """Return a mask that is True above the diagonal."""
-    places = creation.arange(columns, device=like.device)
-    return places > views.reshape(creation.arange(rows, device=like.device), (rows, 1))
+    """Return a mask of shape (rows, columns) that is True above the diagonal, on the device of `like`."""
+    key_positions = creation.arange(columns, device=like.device)
+    return key_positions > views.reshape(creation.arange(rows, device=like.device), (rows, 1))
 
 
 def _with_added_keys(mask: Any, added: int) -> Any:
-    """Append `added` unmasked keys to a mask."""
+    """Append `added` columns to a mask that don't mask anything."""
     if not added:
         return mask
     extra = creation.zeros((*mask.shape[:-1], added), dtype=mask.dtype, device=mask.device)
@@ -213,7 +224,11 @@ def _with_added_keys(mask: Any, added: int) -> Any:
 
 
 def _combined_mask(masks: list[Any], like: Tensor) -> Any:
-    """Combine masks into one for scaled_dot_product_attention: bool (True: attended to), or floats that are added."""
+    """Combine masks into one for scaled_dot_product_attention: bool (True: attended to), or floats that are added to
+    the scores.
+
+    Input masks of type bool have the opposite meaning, True for masked-out positions.
+    """
     if not masks:
         return None
     if all(m.dtype.kind == "bool" for m in masks):

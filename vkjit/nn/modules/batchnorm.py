@@ -20,9 +20,10 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 class _BatchNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias per channel, with statistics over all other axes.
 
-    Training uses the batch's statistics and updates the running ones: running = (1 - momentum) * running + momentum *
-    batch (momentum None: cumulative average over all batches). Inference uses the running ones. weight (initially
-    ones), bias (initially zeros), running_mean and running_var: (num_features,); num_batches_tracked counts batches.
+    Training uses the batch's statistics and updates the running statistics: running = (1 - momentum) * running +
+    momentum * batch (momentum None: cumulative average over all batches). Inference uses the running statistics. weight
+    (initially ones), bias (initially zeros), running_mean and running_var: (num_features,); num_batches_tracked counts
+    batches. `ranks`: the allowed numbers of input axes.
     """
 
     ranks: tuple[int, ...]
@@ -47,9 +48,11 @@ class _BatchNorm(Module):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         counter = declare_statistics(self, num_features, affine, bias, track_running_stats, dtype, device)
-        self._buffers["num_batches_tracked"] = counter
+        self._buffers["num_batches_tracked"] = counter  # not an attribute: the property of that name reads it
         self._new_batches = 0
+        """Batches counted on the host and not yet added to the buffer."""
         self._known: tuple[Any, int, int] = (None, 0, 0)
+        """The last value read from the buffer: the buffer's version object and write count then, and the value."""
         self.reset_parameters()
 
     @property
@@ -80,7 +83,9 @@ class _BatchNorm(Module):
             init.zeros_(self.bias)
 
     def _count(self, counter: Tensor) -> None:
-        """Count a batch on the host; in a captured graph, in the buffer, so that replays count as well."""
+        """Count a batch: on the host, to save a launch per step, or in the buffer while a graph is captured, so that
+        replays count too.
+        """
         if not is_capturing(counter.device):
             self.__dict__["_new_batches"] += 1
             return
@@ -92,21 +97,21 @@ class _BatchNorm(Module):
         counter.add_(1)
 
     def _flush_cached_buffers(self) -> None:
-        """Add the batches counted on the host to the buffer. Counting on the host saves a launch per step."""
+        """Add the batches counted on the host to the buffer `num_batches_tracked`."""
         counter = self._buffers["num_batches_tracked"]
         if self._new_batches and counter is not None and not is_capturing(counter.device):
             counter.add_(self._new_batches)
             self.__dict__["_new_batches"] = 0
 
     def _batches(self, counter: Tensor) -> int:
-        """Return the number of batches seen. Reads the buffer, and so waits for the device, only if it was written
-        since the last call.
+        """Return the number of batches seen. Reads the buffer, which waits for the device, only if it was written since
+        the last read.
         """
-        version, writes, seen = self._known
-        if version is not counter._version or writes != counter.version:
-            seen = int(counter.item())
-            self.__dict__["_known"] = (counter._version, counter.version, seen)
-        return seen + self._new_batches
+        cached_version, cached_writes, count = self._known
+        if cached_version is not counter._version or cached_writes != counter.version:
+            count = int(counter.item())
+            self.__dict__["_known"] = (counter._version, counter.version, count)
+        return count + self._new_batches
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, num_features, ...) -> same shape."""
@@ -122,11 +127,11 @@ class _BatchNorm(Module):
             self._count(counter)
             if self.momentum is None:
                 momentum = 1.0 / self._batches(counter)
-        batch = self.training or self.running_mean is None
-        moved = not self.training or self.track_running_stats
+        uses_batch = self.training or self.running_mean is None
+        uses_running = not self.training or self.track_running_stats
         return F.batch_norm(
-            x, self.running_mean if moved else None, self.running_var if moved else None, self.weight, self.bias,
-            batch, momentum, self.eps,
+            x, self.running_mean if uses_running else None, self.running_var if uses_running else None, self.weight, self.bias,
+            uses_batch, momentum, self.eps,
         )  # fmt: skip
 
     def extra_repr(self) -> str:

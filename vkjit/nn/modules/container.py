@@ -13,14 +13,17 @@ from .module import Module
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
-def _position(index: int, length: int, owner: str) -> int:
+def _checked_index(index: int, length: int, owner: str) -> int:
+    """Return an index, which may be negative, counted from the start. Raises IndexError, naming `owner`, if it is out
+    of range.
+    """
     if not -length <= index < length:
         raise IndexError(f"{owner}: index {index} is out of range for {length} modules")
     return index % length
 
 
-def _number(owner: Module, modules: list[Any]) -> None:
-    """Replace a container's modules; the new ones are named by their indices."""
+def _replace_all(owner: Module, modules: list[Any]) -> None:
+    """Replace the modules of the container `owner` by new ones, named by their indices."""
     for module in modules:
         if not isinstance(module, Module):
             raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
@@ -34,7 +37,7 @@ _Listed = TypeVar("_Listed", bound="_List")
 
 
 class _List(Module):
-    """Base class of ordered containers."""
+    """Base class of ordered containers of modules."""
 
     def append(self: _Listed, module: Module) -> _Listed:
         """Append a module."""
@@ -48,23 +51,23 @@ class _List(Module):
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Remove and return a module; the others are renumbered if their names are numbers."""
-        module = list(self._modules.values())[_position(index, len(self._modules), type(self).__name__)]
+        """Remove and return a module; the remaining modules are renumbered if their names were consecutive numbers."""
+        module = list(self._modules.values())[_checked_index(index, len(self._modules), type(self).__name__)]
         del self[index]
         return module
 
     def __delitem__(self, index: int | slice) -> None:
         names = list(self._modules)
-        numbered = names == [str(i) for i in range(len(names))]
-        chosen = (
+        has_number_names = names == [str(i) for i in range(len(names))]
+        selection = (
             index
             if isinstance(index, slice)
-            else slice(at := _position(index, len(names), type(self).__name__), at + 1)
+            else slice(start := _checked_index(index, len(names), type(self).__name__), start + 1)
         )
-        for name in names[chosen]:
+        for name in names[selection]:
             delattr(self, name)
-        if numbered:
-            _number(self, list(self._modules.values()))
+        if has_number_names:
+            _replace_all(self, list(self._modules.values()))
 
 
 class Sequential(_List):
@@ -84,16 +87,16 @@ class Sequential(_List):
         return x
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the modules, with their names unless these are consecutive numbers."""
+        """Return the modules, with their names unless the names are consecutive numbers."""
         if list(self._modules) == [str(i) for i in range(len(self))]:
             return {"*": tuple(self._modules.values())}
         return {"*": (dict(self._modules),)}
 
     def insert(self, index: int, module: Module) -> Sequential:
         """Insert a module before an index; the modules are renumbered."""
-        order = list(self)
-        order.insert(index, module)
-        _number(self, order)
+        modules = list(self)
+        modules.insert(index, module)
+        _replace_all(self, modules)
         return self
 
     def __add__(self, other: Sequential) -> Sequential:
@@ -108,10 +111,10 @@ class Sequential(_List):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return Sequential(dict(list(self._modules.items())[index]))
-        return list(self._modules.values())[_position(index, len(self), "Sequential")]
+        return list(self._modules.values())[_checked_index(index, len(self), "Sequential")]
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, list(self._modules)[_position(index, len(self), "Sequential")], module)
+        setattr(self, list(self._modules)[_checked_index(index, len(self), "Sequential")], module)
 
 
 class ModuleList(_List):
@@ -127,9 +130,9 @@ class ModuleList(_List):
 
     def insert(self, index: int, module: Module) -> None:
         """Insert a module before an index; the modules are renumbered."""
-        order = list(self._modules.values())
-        order.insert(index, module)
-        _number(self, order)
+        modules = list(self._modules.values())
+        modules.insert(index, module)
+        _replace_all(self, modules)
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
@@ -146,10 +149,10 @@ class ModuleList(_List):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return ModuleList(m for m in list(self._modules.values())[index] if m is not None)
-        return self._modules[str(_position(index, len(self), "ModuleList"))]
+        return self._modules[str(_checked_index(index, len(self), "ModuleList"))]
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, str(_position(index, len(self), "ModuleList")), module)
+        setattr(self, str(_checked_index(index, len(self), "ModuleList")), module)
 
 
 class ModuleDict(Module):
@@ -226,7 +229,7 @@ class ParameterList(Module):
         return iter(self._parameters.values())
 
     def __getitem__(self, index: int) -> Any:
-        return self._parameters[str(_position(index, len(self), "ParameterList"))]
+        return self._parameters[str(_checked_index(index, len(self), "ParameterList"))]
 
 
 class ParameterDict(Module):

@@ -22,11 +22,13 @@ Sizes = int | tuple[int, ...]
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-def sizes(value: Any, rank: int, name: str, *, least: int = 1) -> tuple[int, ...]:
-    """Return an int, or one int per axis, as a tuple of `rank` ints. Raises ArgumentError if one is below `least`."""
+def sizes(value: Any, rank: int, name: str, *, minimum: int = 1) -> tuple[int, ...]:
+    """Return an option given as one int or one int per axis as a tuple of `rank` ints. Raises ArgumentError, naming the
+    option `name`, if one is below `minimum`.
+    """
     values = (value,) * rank if isinstance(value, int) else tuple(value)
-    if len(values) != rank or any(not isinstance(v, int) or isinstance(v, bool) or v < least for v in values):
-        raise ArgumentError(f"{name} is an int or {rank} ints of at least {least}, found {value!r}")
+    if len(values) != rank or any(not isinstance(v, int) or isinstance(v, bool) or v < minimum for v in values):
+        raise ArgumentError(f"{name} is an int or {rank} ints of at least {minimum}, found {value!r}")
     return values
 
 
@@ -76,16 +78,17 @@ class _Conv(Module):
         self.reset_parameters()
 
     def _padding_of(self, padding: Sizes | str) -> tuple[int, ...] | str:
+        """Return the constructor's `padding` checked: "same", "valid", or one int per axis."""
         if not isinstance(padding, str):
-            return sizes(padding, self.rank, "padding", least=0)
+            return sizes(padding, self.rank, "padding", minimum=0)
         if padding not in ("same", "valid"):
             raise ArgumentError(f'padding is "same", "valid", an int or {self.rank} ints, found {padding!r}')
         if padding == "same" and any(s != 1 for s in self.stride):
             raise ArgumentError(f'padding="same" needs a stride of 1, found {self.stride}')
         return padding
 
-    def _widths(self) -> list[int]:
-        """Return the padding before and after each axis, the last axis first, as `F.pad` takes it."""
+    def _pad_widths(self) -> list[int]:
+        """Return the padding before and after each axis in the order of `F.pad`: the last axis first."""
         spans = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
         if self.padding == "same":
             pairs = [(span // 2, span - span // 2) for span in spans]
@@ -94,12 +97,12 @@ class _Conv(Module):
         return [width for pair in reversed(pairs) for width in pair]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, in_channels, *size) or without N -> (N, out_channels, *output size) or without N."""
+        """(N, in_channels, *size) -> (N, out_channels, *output size). N may be missing from both."""
         padding = self.padding
         if self.padding_mode != "zeros":
-            x, padding = F.pad(x, self._widths(), mode=self.padding_mode), (0,) * self.rank
-        run = _CONVOLUTIONS[self.rank]
-        output: Tensor = run(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+            x, padding = F.pad(x, self._pad_widths(), mode=self.padding_mode), (0,) * self.rank
+        convolve = _CONVOLUTIONS[self.rank]
+        output: Tensor = convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
         return output
 
     def reset_parameters(self) -> None:
@@ -184,8 +187,8 @@ class _ConvTranspose(Module):
         self.kernel_size = sizes(kernel_size, self.rank, "kernel_size")
         self.stride = sizes(stride, self.rank, "stride")
         self.dilation = sizes(dilation, self.rank, "dilation")
-        self.padding = sizes(padding, self.rank, "padding", least=0)
-        self.output_padding = sizes(output_padding, self.rank, "output_padding", least=0)
+        self.padding = sizes(padding, self.rank, "padding", minimum=0)
+        self.output_padding = sizes(output_padding, self.rank, "output_padding", minimum=0)
         shape = (in_channels, out_channels // groups, *self.kernel_size)
         self.weight = Parameter(creation.empty(shape, dtype=dtype, device=device))
         bias_parameter = Parameter(creation.empty(out_channels, dtype=dtype, device=device)) if bias else None
@@ -200,32 +203,38 @@ class _ConvTranspose(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def _extra(self, x: Tensor, output_size: Any) -> tuple[int, ...]:
-        """Return the output padding that yields output_size. Raises ArgumentError if there is none."""
+    def _output_padding_for(self, x: Tensor, output_size: Any) -> tuple[int, ...]:
+        """Return the output padding that yields `output_size`. Raises ArgumentError if no allowed output
+        padding does.
+        """
         if output_size is None:
             return self.output_padding
         requested = sizes(tuple(output_size)[-self.rank :], self.rank, "output_size")
-        least = [
+        min_sizes = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(
                 x.shape[-self.rank :], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
             )
         ]
-        extra = tuple(w - low for w, low in zip(requested, least, strict=True))
+        extra = tuple(size - minimum for size, minimum in zip(requested, min_sizes, strict=True))
         if any(e < 0 or e >= max(s, d) for e, s, d in zip(extra, self.stride, self.dilation, strict=True)):
-            most = [low + max(s, d) - 1 for low, s, d in zip(least, self.stride, self.dilation, strict=True)]
-            raise ArgumentError(f"output_size {requested} can't be reached: it lies between {least} and {most}")
+            max_sizes = [
+                minimum + max(s, d) - 1 for minimum, s, d in zip(min_sizes, self.stride, self.dilation, strict=True)
+            ]
+            raise ArgumentError(
+                f"output_size {requested} can't be reached: it lies between {min_sizes} and {max_sizes}"
+            )
         return extra
 
     def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
-        """(N, in_channels, *size) or without N -> (N, out_channels, *output size) or without N."""
+        """(N, in_channels, *size) -> (N, out_channels, *output size). N may be missing from both."""
         output: Tensor = _TRANSPOSED[self.rank](
             x,
             self.weight,
             self.bias,
             self.stride,
             self.padding,
-            self._extra(x, output_size),
+            self._output_padding_for(x, output_size),
             self.groups,
             self.dilation,
         )
@@ -245,8 +254,8 @@ class _ConvTranspose(Module):
 class ConvTranspose1d(_ConvTranspose):
     """Transposed convolution along one axis.
 
-    Output length = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1. Passing
-    `output_size=` to a call determines output_padding instead.
+    Output length = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1. A call with
+    `output_size=...` chooses the output_padding that yields this size.
     """
 
     rank = 1

@@ -63,7 +63,7 @@ class Bilinear(Module):
 
 
 class CosineSimilarity(Module):
-    """Cosine similarity of two inputs along an axis."""
+    """Cosine similarity of two inputs along an axis; norms below eps count as eps."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()

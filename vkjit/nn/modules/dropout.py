@@ -1,4 +1,4 @@
-"""Dropout layers."""
+"""Dropout layers. In inference mode all of them are the identity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Fe
 
 
 class _Dropout(Module):
-    """Base class of dropout layers, which do nothing in inference. Masks are reproducible by `vk.manual_seed`."""
+    """Base class of dropout layers. p: probability to drop an element or channel. Masks are reproducible with
+    `vk.manual_seed`.
+    """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -27,7 +29,7 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """In training, zero each element with probability p and divide the others by 1 - p. Identity in inference."""
+    """Zero each element with probability p and divide the remaining elements by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> same shape."""
@@ -35,7 +37,7 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Dropout of entire channels of sequences."""
+    """Dropout of entire channels of sequences; the remaining channels are divided by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, L) or (C, L) -> same shape."""
@@ -43,7 +45,7 @@ class Dropout1d(_Dropout):
 
 
 class Dropout2d(_Dropout):
-    """Dropout of entire channels of images."""
+    """Dropout of entire channels of images; the remaining channels are divided by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) or (C, H, W) -> same shape."""
@@ -51,7 +53,7 @@ class Dropout2d(_Dropout):
 
 
 class Dropout3d(_Dropout):
-    """Dropout of entire channels of volumes."""
+    """Dropout of entire channels of volumes; the remaining channels are divided by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, D, H, W) or (C, D, H, W) -> same shape."""

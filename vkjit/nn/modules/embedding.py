@@ -27,6 +27,7 @@ class _Table(Module):
     padding_idx: int | None
 
     def _make(self, rows: int, columns: int, padding_idx: int | None, device: Any, dtype: Any) -> None:
+        """Create and initialize the table; the constructors' common part."""
         if padding_idx is not None and not -rows <= padding_idx < rows:
             raise ArgumentError(f"padding_idx {padding_idx} is no row of a table with {rows} rows")
         self.num_embeddings, self.embedding_dim = rows, columns
@@ -58,7 +59,7 @@ class _Table(Module):
         return layer
 
     def _options_text(self, defaults: dict[str, Any]) -> str:
-        """Return the sizes and all options that differ from their defaults, for `extra_repr`."""
+        """Return the sizes and all options that differ from `defaults` (values by option name), for `extra_repr`."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         for name, default in {"padding_idx": None, **defaults}.items():
             value = getattr(self, name)
@@ -117,8 +118,8 @@ class EmbeddingBag(_Table):
     """Sum, mean or maximum of the table rows selected by each bag of indices, without storing the individual rows.
 
     weight: (num_embeddings, embedding_dim), initialized from a standard normal distribution. mode: "sum", "mean" or
-    "max". Indices equal to padding_idx are ignored. include_last_offset: offsets have an extra element, the end of the
-    last bag. The other options are those of `Embedding`.
+    "max". Indices equal to padding_idx are ignored. include_last_offset: the offsets passed to a call have an extra
+    element, the end of the last bag. The remaining options are those of `Embedding`.
     """
 
     def __init__(
@@ -152,9 +153,9 @@ class EmbeddingBag(_Table):
     def forward(
         self, indices: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """Bags (B, N), or (M,) with offsets (B,) of the start of each bag -> (B, embedding_dim).
+        """Reduce bags of indices (B, N) to (B, embedding_dim), or concatenated bags (M,), which start at offsets (B,).
 
-        per_sample_weights scales the rows; it has the shape of indices and needs mode "sum".
+        per_sample_weights: factors of the rows, in the shape of the indices; needs mode "sum".
         """
         return F.embedding_bag(
             indices, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False,
@@ -163,7 +164,7 @@ class EmbeddingBag(_Table):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return self._options_text({**_DEFAULTS, "mode": None, "include_last_offset": False})
+        return self._options_text({**_DEFAULTS, "mode": None, "include_last_offset": False})  # always shows the mode
 
 
 def _refuse_sparse(sparse: bool) -> None:

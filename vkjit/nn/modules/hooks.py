@@ -20,17 +20,21 @@ Hook = Callable[..., Any]
 
 
 class Handle:
-    """Handle of a registered hook. `remove()`, or leaving a `with` block, removes the hook."""
+    """Handle of a registered hook. `remove()`, or leaving a `with` block, removes the hook.
 
-    def __init__(self, hooks: dict[Handle, Hook], hook: Hook, first: bool = False, with_kwargs: bool = False) -> None:
+    hooks: the registry to add the hook to, a dictionary in call order. first: insert the hook before the existing ones.
+    """
+
+    def __init__(self, hooks: dict[Handle, Hook], hook: Hook, prepend: bool = False, with_kwargs: bool = False) -> None:
         self._hooks = hooks
         self.with_kwargs = with_kwargs
         """True if the hook also receives the keyword arguments."""
-        others = dict(hooks) if first else {}
-        if first:
+        # a dictionary iterates in insertion order, so the existing hooks are inserted again after the new one
+        existing = dict(hooks) if prepend else {}
+        if prepend:
             hooks.clear()
         hooks[self] = hook
-        hooks.update(others)
+        hooks.update(existing)
 
     def remove(self) -> None:
         """Remove the hook. May be called more than once."""
@@ -44,7 +48,9 @@ class Handle:
 
 
 class Hooks:
-    """The hooks of one module, in the order of registration."""
+    """The hooks of one module: `before` forward, `after` forward, and in `backward`. Each dictionary is in call
+    order.
+    """
 
     def __init__(self) -> None:
         self.before: dict[Handle, Hook] = {}
@@ -73,19 +79,23 @@ class Hooks:
                     "a hook with keyword arguments returns None or (args, kwargs), a tuple and a dictionary, found "
                     f"{type(replaced).__name__}"
                 )
-        watch = _BackwardHookCall(module, list(self.backward.values())) if self.backward else None
-        if watch is not None:
-            args = watch.inputs(args)
+        backward_call = _BackwardHookCall(module, list(self.backward.values())) if self.backward else None
+        if backward_call is not None:
+            args = backward_call.inputs(args)
         result = module.forward(*args, **kwargs)
         for handle, hook in list(self.after.items()):
             replaced = hook(module, args, kwargs, result) if handle.with_kwargs else hook(module, args, result)
             if replaced is not None:
                 result = replaced
-        return result if watch is None else watch.outputs(result)
+        return result if backward_call is None else backward_call.outputs(result)
 
 
 class _BackwardHookCall:
-    """Collects the gradients of one call's inputs and outputs, and calls the backward hooks when all have arrived."""
+    """State of the backward hooks for one call of a module.
+
+    Inputs and outputs are replaced by aliases, whose gradients belong to this call only. Tensor hooks on the aliases
+    collect the gradients; when those of all inputs have arrived, the module's backward hooks run.
+    """
 
     def __init__(self, module: Module, hooks: list[Hook]) -> None:
         self._module = module
@@ -97,23 +107,23 @@ class _BackwardHookCall:
         """
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments, with tensors that require a gradient replaced by aliases that have their own tape
-        nodes.
+        """Return the arguments, with each tensor that requires a gradient replaced by an alias with its own
+        tape node.
         """
-        placed = list(args)
+        replaced = list(args)
         tensors = [i for i, value in enumerate(args) if isinstance(value, Tensor)]
         self._inputs = [None] * len(tensors)
         for slot, position in enumerate(tensors):
             if not args[position].requires_grad:
                 continue
-            placed[position] = _alias(args[position])
-            placed[position].register_hook(lambda gradient, slot=slot: self._arrived(slot, gradient))
+            replaced[position] = _alias(args[position])
+            replaced[position].register_hook(lambda gradient, slot=slot: self._arrived(slot, gradient))
             self._awaited += 1
         self._missing = self._awaited
-        return tuple(placed)
+        return tuple(replaced)
 
     def outputs(self, result: Any) -> Any:
-        """Return the result, with tensors that require a gradient replaced by aliases that have their own tape nodes."""
+        """Return the result, with each tensor that requires a gradient replaced by an alias with its own tape node."""
         single = isinstance(result, Tensor)
         values = [result] if single else list(result) if isinstance(result, (tuple, list)) else []
         self._outputs = [None] * len(values)
@@ -127,11 +137,15 @@ class _BackwardHookCall:
         return type(result)(values) if values else result
 
     def _returned(self, slot: int, gradient: Tensor) -> None:
+        """Store the gradient of an output. If no input requires a gradient, call the hooks at once."""
         self._outputs[slot] = gradient
         if self._awaited == 0:
             self._fire()
 
     def _arrived(self, slot: int, gradient: Tensor) -> Tensor | None:
+        """Store the gradient of an input. With the last one, call the hooks and return the (maybe replaced)
+        gradient.
+        """
         self._inputs[slot] = gradient
         self._missing -= 1
         if self._missing:
@@ -141,24 +155,26 @@ class _BackwardHookCall:
         return self._inputs[slot]
 
     def _fire(self) -> None:
-        """Call the hooks. Their return value replaces the input's gradient if only one input requires one."""
+        """Call the module's backward hooks. Their result replaces the input gradients if only one input
+        requires one.
+        """
         for hook in self._hooks:
             replaced = hook(self._module, tuple(self._inputs), tuple(self._outputs))
             if replaced is None:
                 continue
-            given = replaced if isinstance(replaced, tuple) else (replaced,)
-            if len(given) != len(self._inputs):
+            replacements = replaced if isinstance(replaced, tuple) else (replaced,)
+            if len(replacements) != len(self._inputs):
                 raise ArgumentError(
-                    f"a backward hook of {type(self._module).__name__} returned {len(given)} gradients for "
+                    f"a backward hook of {type(self._module).__name__} returned {len(replacements)} gradients for "
                     f"{len(self._inputs)} inputs"
                 )
-            if self._awaited > 1 and any(a is not b for a, b in zip(given, self._inputs, strict=True)):
+            if self._awaited > 1 and any(a is not b for a, b in zip(replacements, self._inputs, strict=True)):
                 raise ArgumentError(
                     f"a backward hook can replace the gradient of one input, this call of {type(self._module).__name__} has "
                     f"{self._awaited} that require one: hook the tensors themselves (Tensor.register_hook)"
                 )
             if self._awaited:
-                self._inputs = list(given)
+                self._inputs = list(replacements)
 
 
 def _alias(x: Tensor) -> Tensor:

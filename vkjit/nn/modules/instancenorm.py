@@ -18,11 +18,11 @@ __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LocalResponseN
 
 
 class _InstanceNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias per example and channel.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics per example and channel.
 
-    affine adds weight (initially ones) and bias (initially zeros), (num_features,). track_running_stats: running_mean
-    and running_var, (num_features,), are updated in training and used in inference; num_batches_tracked stays 0, as in
-    PyTorch.
+    affine: weight (initially ones) and bias (initially zeros) exist, of shape (num_features,). track_running_stats:
+    running_mean and running_var, (num_features,), are updated in training and used in inference; num_batches_tracked
+    stays 0, as in PyTorch. `rank`: the number of axes after the channels.
     """
 
     rank: int
@@ -65,16 +65,16 @@ class _InstanceNorm(Module):
             init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, num_features, *size) or without N -> same shape."""
+        """(N, num_features, *size) or (num_features, *size) -> same shape."""
         if x.ndim not in (self.rank + 1, self.rank + 2) or x.shape[-1 - self.rank] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__}({self.num_features}) takes {self.rank + 2} axes, or {self.rank + 1} without a "
                 f"batch, with {self.num_features} channels, found shape {x.shape}"
             )
         single = x.ndim == self.rank + 1
-        wide = views.unsqueeze(x, 0) if single else x
+        batched = views.unsqueeze(x, 0) if single else x
         result = F.instance_norm(
-            wide, self.running_mean, self.running_var, self.weight, self.bias,
+            batched, self.running_mean, self.running_var, self.weight, self.bias,
             self.training or not self.track_running_stats, self.momentum, self.eps,
         )  # fmt: skip
         return views.squeeze(result, 0) if single else result

@@ -1,4 +1,7 @@
-"""Loss layers. `reduction` is "mean", "sum" or "none" (one value per example or element)."""
+"""Loss layers. `reduction` is "mean", "sum" or "none" (one value per example or element).
+
+`loss_functions` has further losses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ __all__ = ["BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELos
 
 
 class _Loss(Module):
-    """Base class of losses: a reduction and an optional weight, a buffer that is moved with the module."""
+    """Base class of losses: a reduction, and an optional weight that is registered as a buffer."""
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__()
@@ -28,8 +31,8 @@ class _Loss(Module):
 class CrossEntropyLoss(_Loss):
     """Cross entropy: -log(softmax(logits)) at the target class.
 
-    weight: (C,), one per class; targets equal to ignore_index are ignored; label_smoothing mixes the target with the
-    uniform distribution.
+    weight: (C,), one per class. Examples with target ignore_index don't count. label_smoothing: the share of the
+    uniform distribution that is mixed into the target.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class CrossEntropyLoss(_Loss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
+        """Logits (N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
         return F.cross_entropy(
             logits, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
@@ -51,14 +54,17 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """Negative log-likelihood of the target class; the input is the output of log_softmax."""
+    """Negative log-likelihood of the target class; the input is the output of log_softmax.
+
+    weight: (C,), one per class. Examples with target ignore_index don't count.
+    """
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
         self.ignore_index = ignore_index
 
     def forward(self, log_probabilities: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
+        """Log-probabilities (N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
         return F.nll_loss(
             log_probabilities, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
@@ -87,7 +93,7 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """0.5 d^2 / beta if d = |x - target| is below beta, else d - 0.5 beta."""
+    """Smooth absolute error: 0.5 d^2 / beta if d = |x - target| is below beta, else d - 0.5 beta."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(None, reduction)
@@ -99,10 +105,10 @@ class SmoothL1Loss(_Loss):
 
 
 class BCELoss(_Loss):
-    """Binary cross entropy: -(target log x + (1 - target) log(1 - x)) of probabilities x; logarithms are clamped to at
+    """Binary cross entropy of probabilities x: -(target * log(x) + (1 - target) * log(1 - x)), with logarithms of at
     least -100.
 
-    Probabilities outside of [0, 1], including NaN, are reported when a result is next read.
+    Probabilities outside of [0, 1], including NaN, raise an error when a result is next read from the device.
     """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
@@ -114,7 +120,7 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """`BCELoss` of sigmoid(x), computed without overflow; pos_weight scales the term of positive targets."""
+    """`BCELoss` of sigmoid(x), computed without overflow; pos_weight multiplies the term target * log(sigmoid(x))."""
 
     pos_weight: Tensor | None
 

@@ -1,4 +1,4 @@
-"""Further loss layers: pairs, margins, distributions and sequences. `reduction` is "mean", "sum" or "none"."""
+"""Further loss layers, for pairs of inputs, margins, distributions and sequences. `reduction` is as in `loss`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class HuberLoss(_Loss):
-    """0.5 d^2 if d = |x - target| is at most delta, else delta (d - 0.5 delta)."""
+    """Huber loss: 0.5 d^2 if d = |x - target| is at most delta, else delta (d - 0.5 delta)."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(None, reduction)
@@ -30,10 +30,10 @@ class HuberLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """Kullback-Leibler divergence terms: target (log target - x), with log-probabilities x.
+    """Kullback-Leibler divergence, per element target * (log(target) - x), with log-probabilities x.
 
-    log_target: targets are log-probabilities as well. reduction "batchmean" divides the sum by the batch size, which
-    yields the divergence.
+    log_target: the target holds log-probabilities too. reduction: besides the usual ones "batchmean", which divides the
+    sum by the batch size and yields the mathematical divergence per example.
     """
 
     _reductions = ("mean", "sum", "none", "batchmean")
@@ -48,22 +48,28 @@ class KLDivLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """0.5 (log var + (x - target)^2 / var), with var clamped to at least eps; full adds the constant 0.5 log(2 pi)."""
+    """Gaussian negative log-likelihood: 0.5 (log var + (x - target)^2 / var), with var clamped to at least eps.
+
+    full: add the constant 0.5 log(2 pi).
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
         self.full, self.eps = full, eps
 
     def forward(self, x: Tensor, target: Tensor, var: Tensor) -> Tensor:
-        """Means, targets and variances of one shape -> scalar, or that shape for reduction "none".
+        """Means x, targets and variances of one shape -> scalar, or that shape for reduction "none".
 
-        The last axis of the variances may also be 1 or missing.
+        The last axis of the variances may also have size 1 or be missing.
         """
         return F.gaussian_nll_loss(x, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class PoissonNLLLoss(_Loss):
-    """exp(x) - target x (log_input=False: x - target log(x + eps)); full adds Stirling's approximation of log(target!)."""
+    """Poisson negative log-likelihood: exp(x) - target x.
+
+    log_input=False: x is the rate itself, x - target log(x + eps). full: add Stirling's approximation of log(target!).
+    """
 
     def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
@@ -75,7 +81,7 @@ class PoissonNLLLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """x if the target is 1, max(0, margin - x) if it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1."""
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
@@ -87,14 +93,16 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """1 - cosine similarity if the target is 1, max(0, cosine similarity - margin) if it is -1."""
+    """1 - cosine similarity of a and b where the target is 1, max(0, cosine similarity - margin) where it is -1."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
         self.margin = margin
 
     def forward(self, a: Tensor, b: Tensor, target: Tensor) -> Tensor:
-        """(N, D), (N, D), (N,) or (D,), (D,), () -> scalar, or the target's shape for reduction "none"."""
+        """a (N, D), b (N, D) and target (N,), or (D,), (D,) and () -> scalar, or the target's shape for reduction
+        "none".
+        """
         return F.cosine_embedding_loss(a, b, target, self.margin, self.reduction)
 
 
@@ -111,13 +119,17 @@ class MarginRankingLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])), divided by the number of classes."""
+    """Sum over target classes t and all other classes i of max(0, 1 - (x[t] - x[i])), divided by the number of
+    classes.
+    """
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """(N, C) and class indices (N, C), terminated by the first -1 -> scalar, or (N,) for reduction "none"."""
+        """Scores (N, C) and class indices (N, C), in each row up to the first -1 -> scalar, or (N,) for reduction
+        "none".
+        """
         return F.multilabel_margin_loss(x, target, self.reduction)
 
 
@@ -139,26 +151,30 @@ class MultiLabelSoftMarginLoss(_Loss):
         super().__init__(weight, reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """(N, C) and (N, C) -> scalar, or (N,) for reduction "none"."""
+        """Logits (N, C) and targets (N, C) -> scalar, or (N,) for reduction "none"."""
         return F.multilabel_soft_margin_loss(x, target, self.weight, self.reduction)
 
 
 class MultiMarginLoss(_Loss):
-    """Sum over the other classes of max(0, margin - x[target] + x[class])^p, divided by the number of classes."""
+    """Sum over classes i other than the target of max(0, margin - x[target] + x[i])^p, divided by the number of
+    classes.
+
+    weight: (C,), multiplies an example's terms by weight[target].
+    """
 
     def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
         self.p, self.margin = p, margin
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """(N, C) and class indices (N,) -> scalar, or (N,) for reduction "none"."""
+        """Scores (N, C) and class indices (N,) -> scalar, or (N,) for reduction "none"."""
         return F.multi_margin_loss(x, target, self.p, self.margin, self.weight, self.reduction)
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, distance to the positive - distance to the negative + margin), with p-norm distances.
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), with the p-norm distance d.
 
-    swap: use the distance between positive and negative if it is less than that between anchor and negative.
+    swap: use d(positive, negative) instead of d(anchor, negative) if it is smaller.
     """
 
     def __init__(
@@ -168,7 +184,7 @@ class TripletMarginLoss(_Loss):
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Three of (N, D) or (D,) -> scalar, or (N,) for reduction "none"."""
+        """Three tensors of shape (N, D) or (D,) -> scalar, or (N,) for reduction "none"."""
         return F.triplet_margin_loss(
             anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
         )
@@ -189,7 +205,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.distance_function, self.margin, self.swap = distance_function, margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Three of (N, D) or (D,) -> scalar, or (N,) for reduction "none"."""
+        """Three tensors of shape (N, D) or (D,) -> scalar, or (N,) for reduction "none"."""
         return F.triplet_margin_with_distance_loss(
             anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap,
             reduction=self.reduction,
@@ -208,7 +224,11 @@ class CTCLoss(_Loss):
         self.blank, self.zero_infinity = blank, zero_infinity
 
     def forward(self, log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
-        """(T, N, C), targets (N, S) or concatenated, lengths (N,) -> scalar, or (N,) for reduction "none"."""
+        """Log-probabilities (T, N, C), targets (N, S) or concatenated, and lengths (N,) -> scalar, or (N,) for
+        reduction "none".
+
+        T is the number of time steps, N the batch size, C the number of classes, and S the longest target.
+        """
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
         )

@@ -52,6 +52,7 @@ class Module:
         pass
 
     def _no_forward(self, *_: Any, **__: Any) -> Any:
+        """Default `forward` of a module that doesn't define one."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(): write one that computes its result")
 
     forward: Callable[..., Any] = _no_forward
@@ -66,15 +67,15 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         registries: tuple[dict[str, Any], ...] = (self._parameters, self._buffers, self._modules)
-        home: Any = None
+        target: Any = None  # the registry that lists the value; None for plain attributes
         if isinstance(value, Parameter):
-            home = self._parameters
+            target = self._parameters
         elif isinstance(value, Module):
-            home = self._modules
+            target = self._modules
         elif name in self._buffers and (value is None or isinstance(value, Tensor)):
-            home = self._buffers
+            target = self._buffers
         elif value is None:
-            home = next((r for r in registries if name in r), None)
+            target = next((r for r in registries if name in r), None)
         elif name in self._parameters and isinstance(value, Tensor):
             raise ArgumentError(
                 f"{type(self).__name__}.{name} is a parameter, found a plain tensor: wrap it in vk.nn.Parameter(...)"
@@ -85,12 +86,12 @@ class Module:
             if kind is not None:
                 raise ArgumentError(f"{type(self).__name__}.{name} is a {kind} or None, found {type(value).__name__}")
         for registry in registries:
-            if registry is not home:
+            if registry is not target:
                 registry.pop(name, None)
-        if home is not self._buffers:
+        if target is not self._buffers:
             self._non_persistent.discard(name)
-        if home is not None:
-            home[name] = value
+        if target is not None:
+            target[name] = value
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -100,13 +101,14 @@ class Module:
         object.__delattr__(self, name)
 
     def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
+        """Raise ArgumentError if a name isn't valid for a new entry of `registry`, or belongs to another attribute."""
         if not isinstance(name, str) or not name or "." in name:
             raise ArgumentError(f"a name is a string without dots and not empty, found {name!r}")
         if name not in registry and hasattr(self, name):
             raise ArgumentError(f"{type(self).__name__} has an attribute {name!r} already: choose another name")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or None if the layer has none of that name."""
+        """Add a parameter under a name. None reserves the name in a layer that lacks the parameter, such as a bias."""
         self._check_name(name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(f"register_parameter({name!r}) takes a vk.nn.Parameter, found {type(param).__name__}")
@@ -114,7 +116,9 @@ class Module:
         object.__setattr__(self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is moved with the module but not learned. It is part of the state only if persistent."""
+        """Add a tensor that is moved with the module but not learned. It is part of `state_dict()` only if
+        persistent.
+        """
         self._check_name(name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(f"register_buffer({name!r}) takes a tensor, found {type(tensor).__name__}")
@@ -123,7 +127,7 @@ class Module:
         object.__setattr__(self, name, tensor)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a child module."""
+        """Add a child module under a name."""
         self._check_name(name, self._modules)
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
@@ -167,6 +171,9 @@ class Module:
     def _named_members(
         self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool
     ) -> Iterator[tuple[str, Any]]:
+        """Yield the entries of one registry (`_parameters` or `_buffers`) of this module and, with `recurse`, its
+        descendants.
+        """
         seen: set[int] = set()
         owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for place, module in owners:
@@ -179,7 +186,9 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Yield the parameters with dotted names; a shared one appears only under its first name."""
+        """Yield the parameters with dotted names. A shared parameter appears only under its first name, unless
+        remove_duplicate=False.
+        """
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
@@ -198,13 +207,18 @@ class Module:
         """Yield the buffers, each once."""
         return (b for _, b in self.named_buffers(recurse=recurse))
 
-    def _descend(self, target: str, owner: str) -> Module:
+    def _descend(self, target: str, caller: str) -> Module:
+        """Return the descendant with the dotted name `target`. `caller` is the text of the public call, for error
+        messages.
+        """
         module: Module = self
         for position, part in enumerate(parts := target.split(".") if target else []):
             child = module._modules.get(part)
             if child is None:
                 place = ".".join(parts[:position]) or type(self).__name__
-                raise ArgumentError(f"{owner}: {place} has no child {part!r}, only {sorted(module._modules) or 'none'}")
+                raise ArgumentError(
+                    f"{caller}: {place} has no child {part!r}, only {sorted(module._modules) or 'none'}"
+                )
             module = child
         return module
 
@@ -236,7 +250,9 @@ class Module:
     # -- modes, gradients, moves
 
     def train(self: M, mode: bool = True) -> M:
-        """Set this module and all descendants to training mode (dropout, batch statistics); `train(False)` is `eval()`."""
+        """Set this module and all descendants to training mode (dropout, batch statistics); `train(False)` is
+        `eval()`.
+        """
         for module in self.modules():
             module.__dict__["training"] = mode
         return self
@@ -269,7 +285,8 @@ class Module:
     def to(self: M, *targets: Any, dtype: Any = None, device: Any = None) -> M:
         """Move parameters and buffers to a device, and convert float ones to a float type: `model.to("cpu")`.
 
-        Parameters remain the same objects, so existing optimizers keep working; the state of these is not moved.
+        Each target is a device, an element type, or a tensor whose device and type are used. Parameters remain the same
+        objects, so existing optimizers keep working; the optimizers' state is not moved.
         """
         for target in targets:
             if isinstance(target, Tensor):
@@ -278,15 +295,15 @@ class Module:
                 device = target
             elif target is not None:
                 dtype = target
-        element = None if dtype is None else creation.as_dtype(dtype)
-        if element is not None and not element.is_float:
-            raise DTypeError(f"a module's parameters can be of a float type, found {element!r}")
-        place = None if device is None else open_device(device)
+        target_dtype = None if dtype is None else creation.as_dtype(dtype)
+        if target_dtype is not None and not target_dtype.is_float:
+            raise DTypeError(f"a module's parameters can be of a float type, found {target_dtype!r}")
+        target_device = None if device is None else open_device(device)
         for module in self.modules():
             for registry in (module._parameters, module._buffers):
                 for tensor in registry.values():
                     if tensor is not None:
-                        _convert(tensor, element, place)
+                        _convert(tensor, target_dtype, target_device)
         return self
 
     def to_empty(self: M, *, device: Any = None) -> M:
@@ -297,8 +314,8 @@ class Module:
     def materialize(self: M, device: Any = None, state: Mapping[str, Any] | None = None) -> M:
         """Allocate memory on a device for a model built on the device "meta", and set its values.
 
-        Values come from `state`, or without one from each layer's `reset_parameters`. Raises ArgumentError for
-        parameters that get a value from neither, before anything is changed.
+        Values come from `state` (tensors by name), or, if that is None, from each layer's `reset_parameters`. Raises
+        ArgumentError, before anything is changed, if a parameter or buffer would get no value.
         """
         meta_device.materialize(self, open_device(device), state)
         return self
@@ -339,11 +356,11 @@ class Module:
         """Copy values into parameters and buffers, converted to their types; return the missing and the unexpected
         names.
 
-        Values are tensors, or NumPy or PyTorch arrays. assign: parameters and buffers take over the tensors' memory,
-        type and device instead of copying.
+        Values are tensors, or NumPy or PyTorch arrays. With `assign`, parameters and buffers use the memory, type and
+        device of given tensors instead of copying.
 
-        Mismatched shapes are an error, and with strict so are missing or unexpected names. The ArgumentError lists all
-        of them, and nothing is changed.
+        Mismatched shapes are an error, and with `strict` so are missing or unexpected names. The ArgumentError lists
+        all of them, and nothing is changed.
         """
         return state.load(self, state_dict, strict, assign)
 
@@ -351,8 +368,8 @@ class Module:
         """Write values that a layer caches into its buffers. Called before the state is read."""
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor arguments, by name, that recreate this module for `nn.to_config`; those of `*args`
-        under "*".
+        """Return the constructor arguments that recreate this module, by name, for `nn.to_config`; those passed as
+        `*args` are a tuple under "*".
 
         The default implementation reads the attributes of the same names and raises ArgumentError if one is missing.
         Override it in modules that store an argument differently.
@@ -362,6 +379,7 @@ class Module:
     # -- hooks
 
     def _own_hooks(self) -> hooks.Hooks:
+        """Return the module's hooks, created at first use."""
         if self._hooks is None:
             self.__dict__["_hooks"] = hooks.Hooks()
         assert self._hooks is not None
@@ -387,7 +405,7 @@ class Module:
         return hooks.Handle(self._own_hooks().after, hook, prepend, with_kwargs)
 
     def register_full_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> hooks.Handle:
-        """Call hook(module, grad_input, grad_output) in backward; both are tuples, with None where there is no
+        """Call hook(module, grad_input, grad_output) in backward; the gradients are tuples, with None where there is no
         gradient.
 
         The hook runs when the gradients of all inputs that require one have arrived. If exactly one input requires a
@@ -421,7 +439,7 @@ class Module:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """Deep copy in which tensors get their own memory."""
+    """Return a deep copy of an attribute's value in which tensors get their own memory."""
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         if id(value) not in memo:
             memo[id(value)] = value.detach().clone()
@@ -437,9 +455,10 @@ def _is_dtype(target: Any) -> bool:
     return isinstance(target, str) and target in dtypes.by_name
 
 
-def _convert(tensor: Tensor, element: DType | None, place: Device | None) -> None:
-    dtype = element if element is not None and tensor.dtype.is_float else tensor.dtype
-    target = place if place is not None else tensor.device
+def _convert(tensor: Tensor, dtype_override: DType | None, device_override: Device | None) -> None:
+    """Move a tensor to a device (if given) and convert it, if it holds floats, to a type (if given), in place."""
+    dtype = dtype_override if dtype_override is not None and tensor.dtype.is_float else tensor.dtype
+    target = device_override if device_override is not None else tensor.device
     if dtype is tensor.dtype and target is tensor.device:
         return
     moved = tensor.detach().to(dtype=dtype, device=target)

@@ -19,14 +19,15 @@ Shape = int | tuple[int, ...] | list[int]
 
 
 def _shape(value: Shape) -> tuple[int, ...]:
+    """Return an int or a sequence of ints as a tuple."""
     return (value,) if isinstance(value, int) else tuple(value)
 
 
 class LayerNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics over the last axes, of sizes
-    `normalized_shape`.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics over the last axes.
 
-    weight (initially ones) and bias (initially zeros) have that shape.
+    The sizes of these axes are `normalized_shape`, which is also the shape of weight (initially ones) and bias
+    (initially zeros).
     """
 
     weight: Parameter | None
@@ -63,9 +64,10 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean of squares + eps) * weight, with statistics over the last axes, of sizes `normalized_shape`.
+    """x / sqrt(mean of squares + eps) * weight, with the mean over the last axes.
 
-    weight (initially ones) has that shape. eps=None stands for the machine epsilon of the element type.
+    The sizes of these axes are `normalized_shape`, which is also the shape of weight (initially ones). eps=None stands
+    for the machine epsilon of the element type.
     """
 
     weight: Parameter | None
@@ -98,10 +100,11 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics over groups of channels and all spatial
-    positions.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics per example over each group of channels and
+    all spatial positions.
 
-    weight (initially ones) and bias (initially zeros): (num_channels,).
+    The channels are divided into num_groups groups. weight (initially ones) and bias (initially zeros):
+    (num_channels,).
     """
 
     weight: Parameter | None
@@ -144,10 +147,12 @@ class GroupNorm(Module):
 
 
 def _affine(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
+    """Return a function that creates an uninitialized parameter."""
     return lambda: Parameter(creation.empty(shape, dtype=dtype, device=device))
 
 
 def _reset(weight: Tensor | None, bias: Tensor | None) -> None:
+    """Set weight to ones and bias to zeros, if they exist."""
     if weight is not None:
         init.ones_(weight)
     if bias is not None:

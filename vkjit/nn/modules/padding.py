@@ -1,4 +1,4 @@
-"""Padding layers for the last axes."""
+"""Padding layers for the last one to three axes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Widths = int | tuple[int, ...]
 class _Pad(Module):
     """Base class of padding layers.
 
-    padding: an int, or (before, after) for the last axis, then for the one before it, and so on.
+    padding: an int for all sides, or a pair (before, after) of ints for each of the last `rank` axes, flattened, the
+    last axis first.
     """
 
     rank: int
@@ -43,6 +44,8 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
+    """Base class of layers that pad with the constant `value`."""
+
     def __init__(self, padding: Widths, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -57,6 +60,8 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_ConstantPad):
+    """Base class of layers that pad with zeros."""
+
     def __init__(self, padding: Widths) -> None:
         super().__init__(padding, 0.0)
 

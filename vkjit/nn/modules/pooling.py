@@ -19,14 +19,15 @@ Sizes = int | tuple[int, ...]
 
 
 def _each(value: Any) -> tuple[int, ...]:
-    """Convert a value to a tuple, the form in which PyTorch shows 1-D window options."""
+    """Return an int as a one-element tuple, the form in which PyTorch's `AvgPool1d` shows its options."""
     return value if isinstance(value, tuple) else (value,)
 
 
 class _MaxPool(Module):
-    """Maximum of each window; `stride` defaults to the window size.
+    """Base class of max pooling: the maximum of each window; `stride` defaults to the window size.
 
     Output size = floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1 (ceil_mode: rounded up).
+    return_indices: also return the index of each maximum, flattened over the spatial axes.
     """
 
     rank: int
@@ -47,7 +48,7 @@ class _MaxPool(Module):
 
     def forward(self, x: Tensor) -> Any:
         """(N, C, *size) or (C, *size) -> (N, C, *output size) or (C, *output size), and indices with return_indices."""
-        return _MAXIMA[self.rank](
+        return _MAX_POOLS[self.rank](
             x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
 
@@ -78,9 +79,10 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """Inverse of max pooling: scatter maxima to their indices, zeros elsewhere; `stride` defaults to the window size.
+    """Base class of inverses of max pooling: each maximum goes to its index, all other elements are zero.
 
-    Output size = (size - 1) * stride - 2 * padding + kernel_size, or the output_size passed to the call.
+    `stride` defaults to the window size. Output size = (size - 1) * stride - 2 * padding + kernel_size, or the
+    output_size passed to the call.
     """
 
     rank: int
@@ -118,10 +120,11 @@ class MaxUnpool3d(_MaxUnpool):
 
 
 class _AvgPool(Module):
-    """Mean of each window; `stride` defaults to the window size.
+    """Base class of average pooling: the mean of each window; `stride` defaults to the window size.
 
     Output size = floor((size + 2 * padding - kernel_size) / stride) + 1 (ceil_mode: rounded up). Padding counts as
-    zeros unless count_include_pad=False; divisor_override (two and three axes only) replaces the divisor.
+    zeros unless count_include_pad=False. divisor_override, for two and three axes only, replaces the number of elements
+    as divisor.
     """
 
     rank: int
@@ -144,8 +147,8 @@ class _AvgPool(Module):
         options = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
         if self.rank == 1:
             return F.avg_pool1d(x, *options)
-        run = F.avg_pool2d if self.rank == 2 else F.avg_pool3d
-        return run(x, *options, self.divisor_override)
+        pool = F.avg_pool2d if self.rank == 2 else F.avg_pool3d
+        return pool(x, *options, self.divisor_override)
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
@@ -183,7 +186,9 @@ class AvgPool3d(_AvgPool):
 
 
 class _LPPool(Module):
-    """p-norm of each window: (sum of x^p)^(1/p); `stride` defaults to the window size."""
+    """Base class of p-norm pooling: (sum of x^p)^(1/p) of each window, p = norm_type; `stride` defaults to the window
+    size.
+    """
 
     rank: int
 
@@ -224,6 +229,8 @@ class LPPool3d(_LPPool):
 
 
 class _Adaptive(Module):
+    """Base class of pooling layers that choose their windows to yield output_size; None keeps the size of an axis."""
+
     rank: int
 
     def __init__(self, output_size: Any) -> None:
@@ -236,12 +243,12 @@ class _Adaptive(Module):
 
 
 class _AdaptiveAvgPool(_Adaptive):
-    """Mean of windows chosen to yield output_size; None keeps the size of an axis."""
+    """Base class of adaptive average pooling: the mean of each window."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, *size) or (C, *size) -> the same with output_size instead of size."""
-        run: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[self.rank - 1]
-        return run(x, self.output_size)  # type: ignore[no-any-return]
+        pool: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[self.rank - 1]
+        return pool(x, self.output_size)  # type: ignore[no-any-return]
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
@@ -271,7 +278,7 @@ class GlobalAvgPool(Module):
 
 
 class _AdaptiveMaxPool(_Adaptive):
-    """Maximum of windows chosen to yield output_size; None keeps the size of an axis."""
+    """Base class of adaptive max pooling: the maximum of each window."""
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
@@ -279,8 +286,8 @@ class _AdaptiveMaxPool(_Adaptive):
 
     def forward(self, x: Tensor) -> Any:
         """(N, C, *size) or (C, *size) -> the same with output_size instead of size, and indices with return_indices."""
-        run: Any = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[self.rank - 1]
-        return run(x, self.output_size, self.return_indices)
+        pool: Any = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[self.rank - 1]
+        return pool(x, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
@@ -301,4 +308,4 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     rank = 3
 
 
-_MAXIMA: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_MAX_POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}

@@ -24,36 +24,41 @@ State = Any
 """A tensor, or for LSTM a pair (hidden, cell)."""
 
 _GATES = {"rnn": 1, "lstm": 4, "gru": 3}
+"""Number of gates: the rows of the weights are gates * hidden_size, one block of hidden_size rows per gate."""
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    """Return x @ weight.T + bias."""
     return F.linear(x, weight, bias)
 
 
 def _step(
     kind: str, projected_input: Any, state: State, weight: Tensor, bias: Tensor | None, projection: Tensor | None
 ) -> State:
-    """Return the next state from the current one and `projected_input`, the projected input; kind: "tanh", "relu",
-    "lstm", "gru".
+    """Return the next state of a layer, given its state and the projected input W_ih x + b_ih.
+
+    kind: "tanh" or "relu" (RNN), "lstm" or "gru". weight and bias are W_hh and b_hh; projection is LSTM's W_hr, if any.
     """
     hidden = state[0] if kind == "lstm" else state
-    moved = _linear(hidden, weight, bias)
+    projected_hidden = _linear(hidden, weight, bias)
     if kind == "tanh":
-        return (projected_input + moved).tanh()
+        return (projected_input + projected_hidden).tanh()
     if kind == "relu":
-        return (projected_input + moved).relu()
+        return (projected_input + projected_hidden).relu()
     if kind == "lstm":
-        i, f, g, o = views.chunk(projected_input + moved, 4, -1)
+        i, f, g, o = views.chunk(projected_input + projected_hidden, 4, -1)
         cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
         output = o.sigmoid() * cell.tanh()
         return (output if projection is None else F.linear(output, projection)), cell
+    # GRU: the reset gate r applies to the hidden part of n only, so both parts are kept apart
     r, z, n = views.chunk(projected_input, 3, -1)
-    hr, hz, hn = views.chunk(moved, 3, -1)
-    update, fresh = (z + hz).sigmoid(), (n + (r + hr).sigmoid() * hn).tanh()
-    return fresh + update * (hidden - fresh)
+    hr, hz, hn = views.chunk(projected_hidden, 3, -1)
+    update, candidate = (z + hz).sigmoid(), (n + (r + hr).sigmoid() * hn).tanh()
+    return candidate + update * (hidden - candidate)
 
 
 def _uniform(module: Module, hidden: int) -> None:
+    """Initialize all parameters uniformly within +-1/sqrt(hidden)."""
     bound = 1 / math.sqrt(hidden) if hidden else 0.0
     for parameter in module.parameters():
         init.uniform_(parameter, -bound, bound)
@@ -62,10 +67,10 @@ def _uniform(module: Module, hidden: int) -> None:
 class _Recurrent(Module):
     """Base class of layers over sequences.
 
-    weight_ih_l[k]: (gates * hidden_size, inputs of layer k), weight_hh_l[k]: (gates * hidden_size, hidden_size, or
-    proj_size if set), bias_ih_l[k] and bias_hh_l[k]: (gates * hidden_size,); those of the reverse direction have the
-    suffix `_reverse`. All are initialized uniformly within +-1/sqrt(hidden_size). dropout applies between layers in
-    training.
+    weight_ih_l[k]: (gates * hidden_size, input size of layer k), weight_hh_l[k]: (gates * hidden_size, width), where
+    width is proj_size if set, else hidden_size; bias_ih_l[k] and bias_hh_l[k]: (gates * hidden_size,). The reverse
+    direction has parameters with the suffix `_reverse`. All are initialized uniformly within +-1/sqrt(hidden_size).
+    dropout applies between layers in training.
     """
 
     kind: str
@@ -96,10 +101,10 @@ class _Recurrent(Module):
         self.bidirectional, self.proj_size = bidirectional, proj_size
         rows, width = _GATES[self._family] * hidden_size, proj_size or hidden_size
         for layer in range(num_layers):
-            inputs = input_size if layer == 0 else width * (2 if bidirectional else 1)
+            layer_input_size = input_size if layer == 0 else width * (2 if bidirectional else 1)
             for suffix in self._suffixes(layer):
                 shapes: dict[str, tuple[int, ...]] = {
-                    f"weight_ih_{suffix}": (rows, inputs),
+                    f"weight_ih_{suffix}": (rows, layer_input_size),
                     f"weight_hh_{suffix}": (rows, width),
                 }
                 if bias:
@@ -112,9 +117,11 @@ class _Recurrent(Module):
 
     @property
     def _family(self) -> str:
+        """Key of `_GATES`: "rnn" for both nonlinearities of an RNN."""
         return self.kind if self.kind in _GATES else "rnn"
 
     def _suffixes(self, layer: int) -> list[str]:
+        """Return the suffix of the parameter names of each direction of a layer."""
         return [f"l{layer}", f"l{layer}_reverse"] if self.bidirectional else [f"l{layer}"]
 
     def reset_parameters(self) -> None:
@@ -125,7 +132,8 @@ class _Recurrent(Module):
         """(L, N, input_size) and an initial state (directions * layers, N, width) -> (L, N, directions * width) and the
         final state.
 
-        batch_first: (N, L, input_size). Without N the input is a single sequence. The initial state defaults to zeros.
+        L is the number of steps, N the batch size. batch_first: (N, L, input_size). Without N the input is a single
+        sequence. The initial state defaults to zeros.
         """
         single = x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
@@ -137,54 +145,61 @@ class _Recurrent(Module):
         elif self.batch_first:
             x = views.transpose(x, 0, 1)
         states = self._first_states(x, hx, single)
-        last: list[State] = []
+        final_states: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
                 x = F.dropout(x, self.dropout, True)
-            sides = []
+            direction_outputs = []
             for suffix in self._suffixes(layer):
-                outputs, state = self._run(x, states[len(last)], suffix)
-                sides.append(outputs)
-                last.append(state)
-            x = copies.cat(sides, -1) if len(sides) > 1 else sides[0]
+                outputs, state = self._run(x, states[len(final_states)], suffix)
+                direction_outputs.append(outputs)
+                final_states.append(state)
+            x = copies.cat(direction_outputs, -1) if len(direction_outputs) > 1 else direction_outputs[0]
         if single:
             x = views.squeeze(x, 1)
         elif self.batch_first:
             x = views.transpose(x, 0, 1)
-        return x, self._stacked(last, single)
+        return x, self._stacked(final_states, single)
 
     def _first_states(self, x: Tensor, hx: State, single: bool) -> list[State]:
+        """Return the initial state of each direction of each layer, with a batch axis."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         widths = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.kind == "lstm" else [])
         if hx is None:
             zeros = [creation.zeros(x.shape[1], width, dtype=x.dtype, device=x.device) for width in widths]
             return [tuple(zeros) if self.kind == "lstm" else zeros[0]] * count
-        parts = tuple(hx) if self.kind == "lstm" else (hx,)
-        for part, width in zip(parts, widths, strict=True):
+        tensors = tuple(hx) if self.kind == "lstm" else (hx,)
+        for tensor, width in zip(tensors, widths, strict=True):
             expected = (count, width) if single else (count, x.shape[1], width)
-            if part.shape != expected:
-                raise ShapeError(f"{type(self).__name__}: the state has shape {part.shape}, expected {expected}")
-        wide = [views.unsqueeze(part, 1) if single else part for part in parts]
-        return [tuple(w[i] for w in wide) if self.kind == "lstm" else wide[0][i] for i in range(count)]
+            if tensor.shape != expected:
+                raise ShapeError(f"{type(self).__name__}: the state has shape {tensor.shape}, expected {expected}")
+        batched = [views.unsqueeze(tensor, 1) if single else tensor for tensor in tensors]
+        return [
+            tuple(part_states[i] for part_states in batched) if self.kind == "lstm" else batched[0][i]
+            for i in range(count)
+        ]
 
-    def _stacked(self, last: list[State], single: bool) -> State:
-        parts = list(zip(*last, strict=True)) if self.kind == "lstm" else [last]
-        stacked: list[Any] = [copies.stack(list(part)) for part in parts]
+    def _stacked(self, final_states: list[State], single: bool) -> State:
+        """Return the final states of all directions and layers in the form of the initial state."""
+        by_kind = list(zip(*final_states, strict=True)) if self.kind == "lstm" else [final_states]
+        stacked: list[Any] = [copies.stack(list(states_of_kind)) for states_of_kind in by_kind]
         states = [views.squeeze(s, 1) if single else s for s in stacked]
         return tuple(states) if self.kind == "lstm" else states[0]
 
     def _run(self, x: Tensor, state: State, suffix: str) -> tuple[Tensor, State]:
-        """Run one direction of one layer over a sequence (L, N, inputs)."""
-        get: Any = self._parameters.get
-        given: Any = _linear(x, get(f"weight_ih_{suffix}"), get(f"bias_ih_{suffix}"))
-        weight, bias, projection = (get(f"{name}_{suffix}") for name in ("weight_hh", "bias_hh", "weight_hr"))
+        """Run one direction of one layer over a sequence (L, N, inputs); return the outputs (L, N, width) and the final
+        state.
+        """
+        parameter: Any = self._parameters.get
+        projected_inputs: Any = _linear(x, parameter(f"weight_ih_{suffix}"), parameter(f"bias_ih_{suffix}"))
+        weight, bias, projection = (parameter(f"{name}_{suffix}") for name in ("weight_hh", "bias_hh", "weight_hr"))
         steps = range(x.shape[0])
         outputs: list[Any] = [None] * len(steps)
         for t in reversed(steps) if suffix.endswith("_reverse") else steps:
-            state = _step(self.kind, given[t], state, weight, bias, projection)
+            state = _step(self.kind, projected_inputs[t], state, weight, bias, projection)
             outputs[t] = state[0] if self.kind == "lstm" else state
-        if not outputs:
-            return given[:, :, : self.proj_size or self.hidden_size], state
+        if not outputs:  # an empty sequence has an empty output of the right width
+            return projected_inputs[:, :, : self.proj_size or self.hidden_size], state
         return copies.stack(outputs), state
 
     def extra_repr(self) -> str:
@@ -225,17 +240,17 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory, with gates i, f, g, o of W_ih x + b_ih + W_hh h + b_hh.
+    """Long short-term memory: gates i, f, g, o, the four chunks of W_ih x + b_ih + W_hh h + b_hh.
 
-    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'). The state is a pair (h, c). proj_size: h is
-    multiplied by weight_hr_l[k] (proj_size, hidden_size).
+    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'). The state is a pair (h, c). With proj_size, h' is
+    multiplied by weight_hr_l[k], of shape (proj_size, hidden_size).
     """
 
     kind = "lstm"
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit, with gates r, z, n.
+    """Gated recurrent unit: gates r and z, chunks of W_ih x + b_ih + W_hh h + b_hh, and the candidate n.
 
     n = tanh(W_in x + b_in + sigmoid(r) (W_hn h + b_hn)), h' = (1 - sigmoid(z)) n + sigmoid(z) h.
     """
@@ -276,8 +291,8 @@ class _Cell(Module):
             zeros = creation.zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype, device=x.device)
             hx = (zeros, zeros) if self.kind == "lstm" else zeros
         get: Any = self._parameters.get
-        given = _linear(x, get("weight_ih"), get("bias_ih"))
-        return _step(self.kind, given, hx, get("weight_hh"), get("bias_hh"), None)
+        projected_input = _linear(x, get("weight_ih"), get("bias_ih"))
+        return _step(self.kind, projected_input, hx, get("weight_hh"), get("bias_hh"), None)
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""

@@ -50,7 +50,7 @@ class UpsamplingBilinear2d(Upsample):
 
 
 class PixelShuffle(Module):
-    """Rearrange channels into pixels."""
+    """Rearrange channels into pixels; r = upscale_factor."""
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Rearrange pixels into channels."""
+    """Rearrange pixels into channels; r = downscale_factor."""
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -82,7 +82,9 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Interleave groups of channels: one of each group in turn."""
+    """Split the channels into groups and interleave them: the first channel of each group, then the second of
+    each, ...
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -105,7 +107,7 @@ class Unfold(Module):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, C R S, windows)."""
+        """(N, C, H, W) -> (N, C R S, windows), for a kernel of size (R, S)."""
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
@@ -124,7 +126,7 @@ class Fold(Module):
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C R S, windows) -> (N, C, *output_size)."""
+        """(N, C R S, windows), for a kernel of size (R, S) -> (N, C, *output_size)."""
         return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:

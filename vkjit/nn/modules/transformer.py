@@ -31,6 +31,7 @@ Activation = str | Callable[[Tensor], Tensor]
 
 
 def _activation(choice: Activation) -> Any:
+    """Return the activation function for a name ("relu" or "gelu") or a function."""
     if callable(choice):
         return choice
     if choice not in ("relu", "gelu"):
@@ -39,7 +40,10 @@ def _activation(choice: Activation) -> Any:
 
 
 class _Layer(Module):
-    """Base class of encoder and decoder layers: self-attention, feed-forward network, norms and dropouts."""
+    """Base class of encoder and decoder layers: self-attention, feed-forward network, norms and dropouts.
+
+    `_crosses`: True for layers with cross-attention, which also have norm3 and dropout3.
+    """
 
     def __init__(
         self,
@@ -56,18 +60,18 @@ class _Layer(Module):
         dtype: Any = dtypes.f32,
     ) -> None:
         super().__init__()
-        place = {"device": device, "dtype": dtype}
+        factory = {"device": device, "dtype": dtype}
         self.norm_first, self.activation = norm_first, _activation(activation)
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **factory)
         if self._crosses:
-            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **place)
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **factory)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **place)
-        parts = 3 if self._crosses else 2
-        for i in range(1, parts + 1):
-            self.add_module(f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **place))
-        for i in range(1, parts + 1):
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
+        sublayers = 3 if self._crosses else 2
+        for i in range(1, sublayers + 1):
+            self.add_module(f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **factory))
+        for i in range(1, sublayers + 1):
             self.add_module(f"dropout{i}", Dropout(dropout))
 
     def constructor_arguments(self) -> dict[str, Any]:
@@ -89,24 +93,26 @@ class _Layer(Module):
     """norm3 and dropout3 exist only in layers with cross-attention."""
 
     def _attended(self, x: Any, mask: Any, padding: Any, causal: bool) -> Any:
-        found, _ = self.self_attn(
+        """Return the output of the self-attention sublayer."""
+        attended, _ = self.self_attn(
             x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=causal
         )  # fmt: skip
-        return self.dropout1(found)
+        return self.dropout1(attended)
 
     def _perceptron(self, x: Any) -> Any:
-        last: Any = self.dropout3 if self._crosses else self.dropout2
-        return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        """Return the output of the feed-forward sublayer."""
+        last_dropout: Any = self.dropout3 if self._crosses else self.dropout2
+        return last_dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
-    def _residual(self, x: Any, norm: Any, part: Callable[[Any], Any]) -> Any:
-        """Return x plus its sublayer output, normalized before (norm_first) or after."""
-        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+    def _residual(self, x: Any, norm: Any, sublayer: Callable[[Any], Any]) -> Any:
+        """Return x plus the output of `sublayer`, with the norm applied before it (norm_first) or to the sum."""
+        return x + sublayer(norm(x)) if self.norm_first else norm(x + sublayer(x))
 
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention, then a feed-forward network of two linear layers.
 
-    Each has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
+    Each of the two has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
     """
 
     def forward(
@@ -122,9 +128,9 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, cross-attention to a memory, then a feed-forward network.
+    """Self-attention, cross-attention to `memory` (the encoder's output), then a feed-forward network.
 
-    Each has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
+    Each of the three has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
     """
 
     _crosses = True
@@ -140,22 +146,27 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Any:
-        """(L, N, d_model) and a memory (S, N, d_model) (batch_first: N first) -> (L, N, d_model)."""
+        """(L, N, d_model) and memory (S, N, d_model) (batch_first: N first) -> (L, N, d_model).
 
-        def crossed(y: Any) -> Any:
-            found, _ = self.multihead_attn(
+        Masks are those of `MultiheadAttention`.
+        """
+
+        def cross_attention(y: Any) -> Any:
+            attended, _ = self.multihead_attn(
                 y, memory, memory, key_padding_mask=memory_key_padding_mask, need_weights=False, attn_mask=memory_mask,
                 is_causal=memory_is_causal,
             )  # fmt: skip
-            return self.dropout2(found)
+            return self.dropout2(attended)
 
         x = self._residual(tgt, self.norm1, lambda y: self._attended(y, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
-        x = self._residual(x, self.norm2, crossed)
+        x = self._residual(x, self.norm2, cross_attention)
         return self._residual(x, self.norm3, self._perceptron)
 
 
 class TransformerEncoder(Module):
-    """Stack of copies of an encoder layer, with an optional final norm."""
+    """Stack of num_layers copies of an encoder layer, with an optional final norm. Further keyword arguments are
+    ignored.
+    """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, **_: Any) -> None:
         super().__init__()
@@ -164,7 +175,9 @@ class TransformerEncoder(Module):
         self.add_module("norm", norm)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments; the first layer stands for all."""
+        """Return the constructor's arguments. encoder_layer is the first layer, since the others are built as copies of
+        it.
+        """
         return {"encoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
@@ -184,7 +197,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Stack of copies of a decoder layer, with an optional final norm."""
+    """Stack of num_layers copies of a decoder layer, with an optional final norm."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -193,13 +206,17 @@ class TransformerDecoder(Module):
         self.add_module("norm", norm)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments; the first layer stands for all."""
+        """Return the constructor's arguments. decoder_layer is the first layer, since the others are built as copies of
+        it.
+        """
         return {"decoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
 
     def forward(self, tgt: Tensor, memory: Tensor, **masks: Any) -> Any:
-        """(L, N, d_model) and a memory -> (L, N, d_model). `masks` are those of `TransformerDecoderLayer`."""
+        """(L, N, d_model) and memory (S, N, d_model) -> (L, N, d_model). `masks` are those of
+        `TransformerDecoderLayer`.
+        """
         x: Any = tgt
         for layer in self.layers:
             x = layer(x, memory, **masks)
@@ -207,7 +224,10 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """Encoder-decoder Transformer (Vaswani et al., 2017)."""
+    """Encoder-decoder Transformer (Vaswani et al., 2017).
+
+    custom_encoder and custom_decoder, if given, replace the stacks that are otherwise built from the options.
+    """
 
     def __init__(
         self,
@@ -228,15 +248,15 @@ class Transformer(Module):
         dtype: Any = dtypes.f32,
     ) -> None:
         super().__init__()
-        place = {"device": device, "dtype": dtype}
+        factory = {"device": device, "dtype": dtype}
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*options, **place), num_encoder_layers,
-            LayerNorm(d_model, layer_norm_eps, bias=bias, **place),
+            TransformerEncoderLayer(*options, **factory), num_encoder_layers,
+            LayerNorm(d_model, layer_norm_eps, bias=bias, **factory),
         )  # fmt: skip
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*options, **place), num_decoder_layers,
-            LayerNorm(d_model, layer_norm_eps, bias=bias, **place),
+            TransformerDecoderLayer(*options, **factory), num_decoder_layers,
+            LayerNorm(d_model, layer_norm_eps, bias=bias, **factory),
         )  # fmt: skip
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         for parameter in self.parameters():
@@ -244,7 +264,7 @@ class Transformer(Module):
                 init.xavier_uniform_(parameter)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the encoder and decoder as custom ones."""
+        """Return the constructor's arguments, with the encoder and decoder as custom_encoder and custom_decoder."""
         return {
             "d_model": self.d_model, "nhead": self.nhead, "batch_first": self.batch_first, "custom_encoder": self.encoder,
             "custom_decoder": self.decoder,
@@ -264,7 +284,7 @@ class Transformer(Module):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Any:
-        """(S, N, d_model) and (L, N, d_model) (batch_first: N first) -> (L, N, d_model)."""
+        """Encoder input (S, N, d_model), decoder input (L, N, d_model) (batch_first: N first) -> (L, N, d_model)."""
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,

@@ -17,20 +17,23 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "total_norm"]
 
 
 def _with_gradients(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
-    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [p for p in given if p.grad is not None]
+    """Return the parameters that have a gradient, as a list."""
+    candidates = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p for p in candidates if p.grad is not None]
 
 
 def total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-    """Return the norm of all elements of all tensors, 0-d: the p-norm, or the largest absolute value for inf."""
-    parts = [elementwise.abs(t) for t in tensors]
-    if not parts:
+    """Return the norm of all elements of all tensors together, a 0-d tensor: the p-norm with p = norm_type, or the
+    largest absolute value for inf.
+    """
+    magnitudes = [elementwise.abs(t) for t in tensors]
+    if not magnitudes:
         return creation.zeros(())
     if norm_type == math.inf:
-        return reductions.amax(copies.stack([reductions.amax(part) for part in parts]))
+        return reductions.amax(copies.stack([reductions.amax(magnitude) for magnitude in magnitudes]))
     if norm_type <= 0:
         raise ArgumentError(f"norm_type is above 0 or inf, found {norm_type}")
-    powers = copies.stack([reductions.sum(arithmetic.pow(part, float(norm_type))) for part in parts])
+    powers = copies.stack([reductions.sum(arithmetic.pow(magnitude, float(norm_type))) for magnitude in magnitudes])
     return arithmetic.pow(reductions.sum(powers), 1.0 / norm_type)
 
 
@@ -41,17 +44,17 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
 ) -> Tensor:
     """Scale all gradients by one factor so that their total norm is at most max_norm. Return the norm before clipping,
-    0-d.
+    a 0-d tensor.
 
     error_if_nonfinite: raise ArgumentError if that norm is infinite or NaN. The check waits for the device.
     """
-    chosen = _with_gradients(parameters)
+    with_gradient = _with_gradients(parameters)
     with no_grad():
-        norm = total_norm((p.grad for p in chosen if p.grad is not None), norm_type)
+        norm = total_norm((p.grad for p in with_gradient if p.grad is not None), norm_type)
         if error_if_nonfinite and not math.isfinite(norm.item()):
             raise ArgumentError(f"the total norm of the gradients is {norm.item()}: they can't be clipped")
         factor = arithmetic.clamp(arithmetic.true_divide(float(max_norm), arithmetic.add(norm, 1e-6)), max=1.0)
-        for parameter in chosen:
+        for parameter in with_gradient:
             # out of place, because two parameters may share one gradient tensor
             parameter.meta.grad = arithmetic.mul(parameter.grad, factor)
     return norm

@@ -1,7 +1,9 @@
-"""Folding of batch normalization into the preceding layer for inference, and parameters as a flat vector.
+"""Folding of batch normalization into the preceding layer for inference, and conversion of parameters to and from a
+flat vector.
 
-A convolution or linear layer and the batch norm after it, both in inference mode, become one layer that computes the
-same up to rounding: weights are scaled by weight / sqrt(var + eps) per channel, and the bias is adjusted.
+A convolution or linear layer and the batch norm after it, both in inference mode, become one layer with the same output
+up to rounding: the layer's weights are scaled per channel by the norm's weight / sqrt(running_var + eps), and its bias
+is adjusted.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "parameters_to_vector", "
 
 
 def _fused(layer: Any, norm: Any, axis: int) -> Any:
-    """Return the layer with the norm folded in; `axis` is the axis of its weight that counts the norm's channels."""
+    """Return a copy of the layer with the norm folded in; `axis` is the axis of the layer's weight that runs over its
+    output channels.
+    """
     if layer.training or norm.training:
         raise ArgumentError(
             "only layers in inference mode can be fused: in training a batch norm takes the batch's own statistics"
@@ -48,14 +52,14 @@ def _fused(layer: Any, norm: Any, axis: int) -> Any:
         if norm.bias is not None:
             bias = bias + norm.bias
         shape = [channels if i == axis else 1 for i in range(layer.weight.ndim)]
-        wanted = layer.weight.requires_grad
-        fused.weight = Parameter((layer.weight * scale.reshape(shape)).to(layer.weight.dtype), wanted)
-        fused.bias = Parameter(bias.to(layer.weight.dtype), wanted)
+        trainable = layer.weight.requires_grad
+        fused.weight = Parameter((layer.weight * scale.reshape(shape)).to(layer.weight.dtype), trainable)
+        fused.bias = Parameter(bias.to(layer.weight.dtype), trainable)
     return fused
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Module, transpose: bool = False) -> Any:
-    """Return a convolution equivalent to `conv` followed by the batch norm. transpose: `conv` is a transposed
+    """Return a convolution equivalent to `conv` followed by the batch norm `bn`. transpose: `conv` is a transposed
     convolution.
 
     Raises ArgumentError in training mode, for norms without running statistics, and for grouped transposed
@@ -65,14 +69,15 @@ def fuse_conv_bn_eval(conv: Any, bn: Module, transpose: bool = False) -> Any:
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Module) -> Any:
-    """Return a linear layer equivalent to `linear` followed by the batch norm. Raises the same errors as
-    `fuse_conv_bn_eval`.
+    """Return a linear layer equivalent to `linear` followed by the batch norm `bn`.
+
+    Raises ArgumentError in training mode and for norms without running statistics.
     """
     return _fused(linear, bn, 0)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """Concatenate the flattened tensors."""
+    """Concatenate the flattened tensors into one vector."""
     flat = [p.reshape(-1) for p in parameters]
     if not flat:
         raise ArgumentError("parameters_to_vector() needs at least one tensor, found none")

@@ -1,1 +1,1 @@
-"""Analyses: facts about the IR that transforms rely on. They change nothing."""
+"""Analyses that passes use, and passes that only check a module. Neither changes the IR."""

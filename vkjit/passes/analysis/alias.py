@@ -15,15 +15,18 @@ from vkjit.ir.types import Array
 __all__ = ["ALL", "OTHERS", "AliasClass", "alias_class", "origin", "written_classes"]
 
 AliasClass = Value | str
+"""An alias class: the array itself if it forms a class of its own, else `OTHERS`. As a set of writes, also `ALL`."""
 
 OTHERS = "others"
 """The class of all global arrays without `restrict`."""
 ALL = "all"
-"""All classes that are visible to other invocations or reachable by a callee."""
+"""A pseudo class for the writes of barriers, fences and calls: they may change any array that other invocations or a
+callee can access.
+"""
 
 
 def origin(array: Value) -> Value:
-    """Return the parameter or allocation that an array value denotes."""
+    """Return the parameter or allocation behind an array value, looking through linear views."""
     while array.op is not None and array.op.name == "linear":
         array = array.op.operands[0]
     return array
@@ -37,6 +40,7 @@ def alias_class(array: Value) -> AliasClass:
 
 
 def _writes(op: Op) -> Iterator[AliasClass]:
+    """Yield the alias classes that an operation itself writes, without its regions."""
     effect = OPS[op.name].effect
     if op.name == "call" or effect == Effect.SYNC:
         yield ALL

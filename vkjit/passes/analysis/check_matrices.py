@@ -1,7 +1,8 @@
 """Check that the device supports the cooperative matrices that a kernel uses.
 
-Supported shapes and types differ between devices, even of one vendor. The FeatureError names the source line, the
-matrices it needs, and those that the device has. The module stays unchanged.
+Supported shapes and types differ between devices, even of one vendor. If a matrix isn't supported, the pass raises a
+FeatureError, which names the source line, the matrices that it needs, and those that the device has. The module stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = ["CheckMatrices"]
 class CheckMatrices:
     """Raise FeatureError for unsupported matrix shapes and types, and for unaligned matrices in memory.
 
-    `shapes` are those that the device supports. `any_address` is True if it loads matrices from any address.
+    `shapes` are the matrix shapes that the device supports. `any_address` is True if the device can load matrices from
+    any address.
     """
 
     shapes: tuple[MatrixShape, ...]
@@ -52,7 +54,10 @@ class CheckMatrices:
         return module
 
     def _aligned(self, module: Module, ops: list[Op]) -> None:
-        """Check the alignment: the attribute `aligned` guarantees multiples of 16 bytes, which devices need."""
+        """Check that matrices in global arrays are aligned.
+
+        Devices need rows that begin at multiples of 16 bytes, which the kernel's attribute `aligned` guarantees.
+        """
         if self.any_address or module.kernel.attrs.get("aligned"):
             return
         for op in ops:
@@ -64,6 +69,7 @@ class CheckMatrices:
                 )
 
     def _product(self, module: Module, op: Op, supported: list[MatrixShape]) -> None:
+        """Check that the device supports the shapes and types of a `mat_mma` together."""
         a, b, acc = (value.type for value in op.operands)
         assert isinstance(a, Matrix)
         assert isinstance(b, Matrix)
@@ -75,8 +81,9 @@ class CheckMatrices:
 
     @staticmethod
     def _error(module: Module, op: Op, required: str, supported: list[MatrixShape]) -> FeatureError:
-        lines = dict.fromkeys(_text(s.m, s.n, s.k, s.a, s.b, s.c) for s in supported)
-        offered = "it has " + "; ".join(lines) if lines else "it has no cooperative matrices at all"
+        """Return the error at `op`, with the matrices that are required and those that the device supports."""
+        offers = dict.fromkeys(_text(s.m, s.n, s.k, s.a, s.b, s.c) for s in supported)
+        offered = "it has " + "; ".join(offers) if offers else "it has no cooperative matrices at all"
         return FeatureError(
             f"kernel {module.kernel.name} needs {required} ({op.loc}), which this device lacks: {offered}. "
             "vk.device().caps.matrices lists them; wg.mma of tiles runs everywhere"
@@ -84,14 +91,17 @@ class CheckMatrices:
 
 
 def _matrices(shape: MatrixShape) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the three matrices of a supported product as (rows, columns, dtype name, use), as `_key` does."""
     yield (shape.m, shape.k, shape.a, "a")
     yield (shape.k, shape.n, shape.b, "b")
     yield (shape.m, shape.n, shape.c, "acc")
 
 
 def _key(matrix: Matrix) -> tuple[int, int, str, str]:
+    """Return the (rows, columns, dtype name, use) of a matrix type."""
     return (matrix.rows, matrix.columns, matrix.dtype.name, matrix.use)
 
 
 def _text(m: int, n: int, k: int, a: str, b: str, accumulator: str) -> str:
+    """Return a product of matrices as text, for messages."""
     return f"{a} {m}x{k} @ {b} {k}x{n} -> {accumulator}"

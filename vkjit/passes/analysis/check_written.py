@@ -5,8 +5,10 @@ Raises CompileError for
 1. an array that is read but never written, and
 2. an array of the kernel whose first access in program order is a load outside of loops: no store can precede it.
 
-A load whose result is only the vector operand of `vec_insert` doesn't count as a read. Arrays passed to device
-functions or reinterpreted are left to the sanitizer. The module stays unchanged.
+A load whose result is only the vector operand of `vec_insert` doesn't count as a read, as an assignment to one
+component of a vector element loads the element, inserts the component, and stores the element. Arrays that are passed
+to device functions or reinterpreted aren't checked here; the sanitizer checks them at run time. The module stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from vkjit.ir.rewrite import LOOPS
 __all__ = ["CheckWritten"]
 
 _NO_ACCESS: frozenset[OpName] = frozenset({"extent", "stride"})
+"""Operations on an array that don't access its elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class CheckWritten:
 
 
 def _check(function: Function, is_kernel: bool) -> None:
+    """Check one function; rule 2 is applied to the kernel only."""
     allocations = [op for op in function.body.walk() if op.name in ("shared", "local")]
     if not allocations:
         return
@@ -67,6 +71,7 @@ def _in_order(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:
 
 
 def _error(allocation: Op, read: Op, *, never: bool) -> CompileError:
+    """Return the error for the load `read` of an array; `never` if no store to the array exists."""
     place = "shared memory" if allocation.name == "shared" else "a local array"
     when = "nothing is ever written to it" if never else "nothing was written to it before"
     hint = "store into each element that is read, first: s[i] = 0"

@@ -1,9 +1,12 @@
 """Linear forms of integers, constant + coefficient * atom + ..., and their known trailing zero bits.
 
-Callers pass each operation of a function to the analysis once, in program order. It finds the form of each index
-value (`index` or i32), exact modulo 2**width, and the number of known trailing zeros of any integer. If the forms of
-two values differ only in their constants, the values differ by exactly that. A sum of more than `MAX_ATOMS` atoms is
-itself an atom.
+The form of a value expands additions, subtractions, and multiplications by constants. An atom is a value that isn't
+expanded further: it is computed otherwise, or it is a sum of more than `MAX_ATOMS` atoms. If the forms of two values
+differ only in their constants, the values differ by exactly the difference of the constants.
+
+The caller (`widen_access`) passes each operation of a function to `LinearForms.note` once, in program order. The
+analysis finds the form of each value of type `index` or i32, exact modulo 2**width, and a lower bound of the trailing
+zero bits of any integer.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from vkjit.ir.types import I32, INDEX, Scalar
 __all__ = ["LinearForm", "LinearForms"]
 
 MAX_ATOMS = 8
+"""The largest number of atoms in a form."""
 _REMAINDERS: frozenset[OpName] = frozenset({"floormod", "truncrem", "and"})
+"""Operations for which a result of 0 implies trailing zeros of the first operand."""
 _ALL_ZERO = 32
 """The trailing zeros of the number 0, and the maximum that is tracked."""
 
@@ -43,7 +48,8 @@ class LinearForm:
 class LinearForms:
     """The analysis of one function.
 
-    `zeros` holds known trailing zeros; callers may add facts about a value before its first use.
+    `forms` has the form of each value that isn't an atom, `zeros` the number of known trailing zeros of each value that
+    has any. Callers may add to `zeros` what they know about a value, before its first use.
     """
 
     forms: dict[Value, LinearForm] = field(default_factory=dict)
@@ -68,7 +74,7 @@ class LinearForms:
         return min(zeros, default=_ALL_ZERO)
 
     def note(self, op: Op) -> None:
-        """Analyze the result of an operation, or the induction variable of a `for`, from the operands."""
+        """Record the form and trailing zeros of an operation's result, or the zeros of a `for`'s induction variable."""
         if op.name == "for":
             self.zeros[op.regions[0].args[0]] = min(
                 self.trailing_zeros(op.operands[0]), self.trailing_zeros(op.operands[2])
@@ -81,7 +87,7 @@ class LinearForms:
     def assume(self, op: Op) -> None:
         """Learn the trailing zeros of x from `assume x % c == 0` or `assume x & c == 0`.
 
-        The caller must undo this at the end of the region in which the assumption holds.
+        The caller must restore `zeros` at the end of the region that the `assume` is in, as it doesn't hold after that.
         """
         test = op.operands[0].op
         if test is None or test.name != "eq":
@@ -94,13 +100,14 @@ class LinearForms:
         if not is_constant(divisor):
             return
         factor = int(constant_of(divisor))
+        # x & c == 0 means that x has zeros where c has ones: as many trailing zeros as c has trailing ones
         zeros = _trailing_zeros(~factor) if inner.name == "and" else _trailing_zeros(factor)
         if not factor:
             return
         self._record_zeros(value, zeros)
 
     def _record_zeros(self, value: Value, zeros: int) -> None:
-        """Record the trailing zeros of a value, and of the values that it was cast from."""
+        """Record that a value, and so the values that it was cast from, have at least `zeros` trailing zeros."""
         while True:
             self.zeros[value] = max(self.zeros.get(value, 0), min(zeros, _ALL_ZERO))
             op = value.op
@@ -110,6 +117,7 @@ class LinearForms:
             value, zeros = op.operands[0], min(zeros, kind.dtype.bits)  # a truncated result has only the low bits
 
     def _zeros_of(self, op: Op) -> None:
+        """Record the known trailing zeros of an operation's result, from those of its operands."""
         name, x = op.name, op.operands
         if name in ("add", "sub", "min", "max", "or", "xor"):
             trailing_zeros = min(self.trailing_zeros(x[0]), self.trailing_zeros(x[1]))
@@ -129,11 +137,13 @@ class LinearForms:
             self.zeros[op.result] = min(trailing_zeros, _ALL_ZERO)
 
     def _form_of(self, op: Op) -> None:
+        """Record the form of an operation's result, unless the result is an atom."""
         form = self._sum(op)
         if form is not None and len(form.atoms) <= MAX_ATOMS:
             self.forms[op.result] = form
 
     def _sum(self, op: Op) -> LinearForm | None:
+        """Return the form of an operation's result, None if the operation isn't linear in its operands."""
         name, x = op.name, op.operands
         if name in ("add", "sub"):
             return self.of(x[0]).plus(self.of(x[1]), 1 if name == "add" else -1)

@@ -1,11 +1,16 @@
 """Cost model for drivers with a cap on loop iterations: choose the loops to count, and bound the cost of the others.
 
-Costs are iterations that a vector of invocations executes. Drivers with a cap execute all code under a mask, even if no
-invocation is active: branches that no invocation takes, and the body of a loop once more after the last invocation has
-left it (`masked_iteration_cost`). So a loop of n iterations costs n * (1 + cost of its body) plus this masked iteration, and each
-loop inside a body costs at least a masked iteration each time, even if its branch isn't taken.
+Some drivers silently terminate loops when a kernel has executed a fixed number of iterations, its cap. The pass
+`loop_guard` detects that: it inserts code that counts iterations at run time. Counting costs time, so this model, which
+the pass uses, chooses the loops to count, and gives the cost of the others as constants.
 
-Takes a kernel in normal form.
+Costs are loop iterations that a vector of invocations executes. These drivers execute all code under a mask of active
+invocations, even if none is active: the branches that no invocation takes, and the body of a loop once more after the
+last invocation has left it. That is a masked iteration; it includes one masked iteration of each loop inside
+(`masked_iteration_cost`). So a loop of n iterations costs n * (1 + cost of its body) plus a masked iteration. A loop
+inside a branch that isn't taken costs a masked iteration.
+
+The kernel must be in normal form (see `ir.verify`).
 """
 
 from __future__ import annotations
@@ -23,7 +28,9 @@ from .trip_bound import Intervals, TripBound, constant, node
 __all__ = ["LoopCostModel"]
 
 _THRESHOLDS = (1024, 64, 0)
+"""The largest cost of a loop that isn't counted, in the order in which they are tried."""
 _UNIFORM = frozenset({"always", "workgroup", "subgroup"})
+"""The entries of `OpInfo.uniformity` that imply the same value in all invocations of a vector."""
 _MAX_BOUND_SIZE = 200  # nodes
 _SMALL_ATOMIC = 64  # iterations of a back end's compare-and-swap loop for an 8- or 16-bit atomic, under contention
 
@@ -32,8 +39,8 @@ _SMALL_ATOMIC = 64  # iterations of a back end's compare-and-swap loop for an 8-
 class LoopCostModel:
     """The cost model of one kernel.
 
-    `counted` holds the loops whose iterations must be counted at run time, `costs` the cost of one execution of each
-    other loop. `loop_of` maps loop bodies to their loops.
+    `counted` has the loops whose iterations must be counted at run time, `costs` the cost of one execution of each
+    other loop, in iterations. `loop_of` maps loop bodies to their loops.
     """
 
     counted: set[Op]
@@ -42,7 +49,10 @@ class LoopCostModel:
 
     @staticmethod
     def of(function: Function, budget: int) -> LoopCostModel:
-        """Choose the loops to count: none if all loops together stay within the budget, else all but cheap ones."""
+        """Choose the loops to count: none if all loops together cost at most `budget` iterations, else the costly ones.
+
+        Loops are costly above the highest of `_THRESHOLDS` for which the others take at most half of the budget.
+        """
         intervals = Intervals(function)
         trip_counts = {op: _constant_trip_count(intervals, op) for op in function.body.walk() if op.name in LOOPS}
         chosen = _with_threshold(function, trip_counts, budget)
@@ -57,15 +67,21 @@ class LoopCostModel:
 
     @staticmethod
     def bound(function: Function) -> TripBound | None:
-        """Return the cost of the whole function as an expression, None if it isn't known or is too large."""
+        """Return the cost of a kernel as an expression that a launch can evaluate.
+
+        Return None if a trip count is unknown or the expression is too large.
+        """
         total = _bound_of(function.body, Intervals(function))
         return None if total is None or total.size() > _MAX_BOUND_SIZE else total
 
     def of_region(self, region: Region) -> int:
-        """Return a region's cost: uncounted loops outside of counted ones, and counted loops' masked iterations."""
+        """Return the constant part of a region's cost: the loops that aren't counted, except those inside of counted
+        loops, and a masked iteration of each counted loop.
+        """
         return sum(self._of_op(op) for op in region.ops)
 
     def _of_op(self, op: Op) -> int:
+        """Return an operation's share of the cost that `of_region` sums up."""
         if op.name == "if":
             return sum(map(self.of_region, op.regions))
         return (masked_iteration_cost(op) if op in self.counted else self.costs.get(op, 0)) + _back_end_iterations(op)
@@ -85,7 +101,10 @@ class LoopCostModel:
         return all(self.uniform(bound) for bound in loop.operands[:3])
 
     def uniform(self, value: Value, depth: int = 12) -> bool:
-        """True if the value is the same in all active invocations of a vector."""
+        """True if the value is known to be the same in all active invocations of a vector.
+
+        The search looks through at most `depth` operations.
+        """
         if depth == 0:
             return False
         if isinstance(value.owner, Region):
@@ -101,6 +120,7 @@ class LoopCostModel:
         return all(isinstance(v.type, Array) or self.uniform(v, depth - 1) for v in op.operands)
 
     def _uniform_argument(self, value: Value, owner: Region, depth: int) -> bool:
+        """True if an argument of the region `owner` is uniform: a kernel parameter, or a uniform induction variable."""
         loop = self.loop_of.get(owner)
         if loop is None:
             return True  # a parameter of the kernel
@@ -114,6 +134,7 @@ def masked_iteration_cost(loop: Op) -> int:
 
 
 def _masked_cost(op: Op) -> int:
+    """Return the cost of executing an operation with no active invocation: the masked iterations of its loops."""
     if op.name in LOOPS:
         return masked_iteration_cost(op)
     return sum(_masked_cost(inner) for region in op.regions for inner in region.ops)
@@ -126,11 +147,13 @@ def _back_end_iterations(op: Op) -> int:
 
 
 def _constant_trip_count(intervals: Intervals, op: Op) -> int | None:
+    """Return an upper bound of a loop's trip count if it is a constant, else None."""
     bound = intervals.trips(op)
     return bound.numbers[0] if bound is not None and bound.is_constant() else None
 
 
 def _with_threshold(function: Function, trip_counts: dict[Op, int | None], threshold: int) -> LoopCostModel:
+    """Return the model that counts the loops that may cost more than `threshold` iterations, and those around them."""
     chosen = LoopCostModel(set(), {}, {op.regions[0]: op for op in trip_counts})
     for op in _innermost_first(function.body):
         trip_count = trip_counts[op]
@@ -147,6 +170,7 @@ def _with_threshold(function: Function, trip_counts: dict[Op, int | None], thres
 
 
 def _innermost_first(region: Region) -> Iterable[Op]:
+    """Yield the loops in a region, inner ones before outer ones."""
     for op in region.ops:
         for inner in op.regions:
             yield from _innermost_first(inner)
@@ -155,6 +179,7 @@ def _innermost_first(region: Region) -> Iterable[Op]:
 
 
 def _bound_of(region: Region, intervals: Intervals) -> TripBound | None:
+    """Return the cost of a region as an expression, None if the trip count of a loop is unknown."""
     total = constant(0)
     for op in region.ops:
         total = node("add", total, constant(_back_end_iterations(op)))

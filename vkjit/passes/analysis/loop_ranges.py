@@ -1,12 +1,16 @@
 """Loop versioning for bounds checks: eligible loops, and the values of indices in the first and last iterations.
 
-`may_be_versioned` selects the loops, `for`s in high form. `EndpointIndices` recomputes an index in the preheader,
-with its values in the first and last iterations. An index that is monotonic in the induction variable and in range in
-both is in range in all iterations, provided that it doesn't wrap around in between:
+`bounds_checks` versions loops: if all indices are in range in the first and last iterations, a copy of the loop without
+checks runs. `may_be_versioned` selects the loops, which are `for`s in high form (see `ir.verify`). `EndpointIndices`
+computes an index for the first and for the last iteration, in the preheader. An index that is monotonic in the
+induction variable and in range in both is in range in all iterations, provided that it doesn't wrap around in between.
+That is so in both supported cases:
 
-- If the induction variable, which starts at 0 or above, has the coefficient 1, both ends are less than 2**63 apart.
-- If it moves with a multiple, `limits` require the distance that the induction variable covers, and a factor that isn't
-  constant, to be less than `LIMIT`, so both ends are less than 2**62 apart.
+- The index is the induction variable plus or minus loop-invariant values. The induction variable starts at 0 or above,
+  so the first and last index are less than 2**63 apart.
+- The index contains the induction variable times a loop-invariant factor. Then the distance from the first to the last
+  value of the induction variable, and the factor, must be less than `LIMIT` = 2**31, so the first and last index are
+  less than 2**62 apart. What isn't constant is added to `EndpointIndices.limits`, which must be tested at run time.
 """
 
 from __future__ import annotations
@@ -22,18 +26,23 @@ from ..arithmetic.division import is_non_negative
 __all__ = ["LIMIT", "MAX_OPERATIONS", "MAX_SANITIZED_OPERATIONS", "EndpointIndices", "may_be_versioned"]
 
 LIMIT = 1 << 31
+"""The bound of factors and distances that excludes wraparound: see the module's docstring."""
 
 MAX_OPERATIONS = 64
+"""The largest number of operations in a loop that is versioned."""
 MAX_SANITIZED_OPERATIONS = 320
-"""The limit under the sanitizer, which adds much code to checked accesses; it admits unrolled bodies with many loads."""
+"""`MAX_OPERATIONS` under the sanitizer. As the sanitizer adds much code to each checked access, versioning pays for
+longer loops there, such as unrolled bodies with many loads.
+"""
 _MAX_DEPTH = 8
+"""The number of nested operations that are looked through."""
 
 
 def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
     """True if an operation is an innermost loop that may be versioned.
 
-    The loop has at most `max_operations` operations, counts up from 0 or above, and has no early exits. It contains nothing that
-    must not be duplicated (allocations) or needs uniform control flow.
+    The loop must have at most `max_operations` operations, count up from 0 or above, and have no early exits. It must
+    not contain allocations, which can't be duplicated, calls, or operations that need uniform control flow.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
         return False
@@ -53,7 +62,8 @@ def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
 class EndpointIndices:
     """The indices of one loop in its first and last iterations; `builder` appends to the preheader.
 
-    `limits` collects values that must be in [0, LIMIT) for the results to hold.
+    `first` and `last` are the induction variable's first and last values, `inside` the values that the loop defines.
+    `limits` collects values that must be in [0, LIMIT) for the results to hold; the caller emits the tests.
     """
 
     def __init__(self, loop: Op, builder: Builder) -> None:
@@ -72,7 +82,9 @@ class EndpointIndices:
         self.distance: Value | None = None
 
     def of(self, index: Value) -> tuple[Value, ...] | None:
-        """Return (first, last) values of an index, or (value,) if it is loop-invariant; None if they aren't known."""
+        """Return an index in the first and in the last iteration, or (value,) if it is loop-invariant; None if it isn't
+        known to be monotonic.
+        """
         fixed = self.invariant(index)
         if fixed is not None:
             return (fixed,)
@@ -80,7 +92,7 @@ class EndpointIndices:
         return None if first is None or last is None else (first, last)
 
     def invariant(self, value: Value, depth: int = _MAX_DEPTH) -> Value | None:
-        """Recompute a loop-invariant value in the preheader; None if it isn't invariant."""
+        """Recompute a loop-invariant value in the preheader; return None if it isn't known to be invariant."""
         op = value.op
         if value not in self.inside:
             return value
@@ -94,32 +106,34 @@ class EndpointIndices:
             return None
         return self.builder.emit(op.name, *(v for v in operands if v is not None), **op.attrs)
 
-    def monotonic(self, value: Value, counter: Value, depth: int = _MAX_DEPTH) -> Value | None:
-        """Recompute a value that is monotonic in the induction variable, with `induction` in place of the latter.
+    def monotonic(self, value: Value, induction_value: Value, depth: int = _MAX_DEPTH) -> Value | None:
+        """Recompute a value that is monotonic in the induction variable, as if that had the value `induction_value`.
 
-        Returns None if the value isn't known to be monotonic.
+        Return None if the value isn't known to be monotonic.
         """
         op = value.op
         if value is self.induction:
-            return counter if value.type == INDEX else None
+            return induction_value if value.type == INDEX else None
         if op is None or depth == 0 or value.type != INDEX:
             return None
         if op.name == "cast" and op.operands[0] is self.induction and isinstance(self.induction.type, Scalar):
-            return self.builder.cast(counter, INDEX)
+            return self.builder.cast(induction_value, INDEX)
         if op.name == "mul":
-            return self.scaled(op, counter)
+            return self.scaled(op, induction_value)
         if op.name not in ("add", "sub"):
             return None
         x, y = op.operands
         for position, (term, invariant) in enumerate(((x, y), (y, x))):
             fixed = self.invariant(invariant)
-            end = self.monotonic(term, counter, depth - 1) if fixed is not None else None
+            end = self.monotonic(term, induction_value, depth - 1) if fixed is not None else None
             if fixed is not None and end is not None:
                 return self.builder.emit(op.name, *((end, fixed) if position == 0 else (fixed, end)))
         return None
 
-    def scaled(self, op: Op, counter: Value) -> Value | None:
-        """Recompute the product of the induction variable and a loop-invariant factor; None if there is none."""
+    def scaled(self, op: Op, induction_value: Value) -> Value | None:
+        """Recompute the product of the induction variable and a loop-invariant factor, with the induction variable
+        equal to `induction_value`. Return None if `op` isn't such a product, or its factor is too large.
+        """
         for position, (term, invariant) in enumerate((op.operands, op.operands[::-1])):
             factor = self.invariant(invariant) if self.is_induction(term) else None
             if factor is None:
@@ -129,7 +143,7 @@ class EndpointIndices:
             elif abs(int(constant_of(factor))) >= LIMIT:
                 return None
             self.require_below_limit(self.span())
-            end = self.builder.cast(counter, INDEX)
+            end = self.builder.cast(induction_value, INDEX)
             return self.builder.emit("mul", *((end, factor) if position == 0 else (factor, end)))
         return None
 
@@ -141,13 +155,13 @@ class EndpointIndices:
         return value is self.induction
 
     def span(self) -> Value:
-        """Return the distance from the induction variable's first to its last value."""
+        """Return the distance from the induction variable's first to its last value, computed in the preheader."""
         if self.distance is None:
             ends = [self.builder.cast(value, INDEX) for value in (self.last, self.first)]
             self.distance = self.builder.emit("sub", *ends)
         return self.distance
 
     def require_below_limit(self, value: Value) -> None:
-        """Require a value to be in [0, LIMIT)."""
+        """Add a value to `limits`: the results hold only if it is in [0, LIMIT)."""
         if value not in self.limits:
             self.limits.append(value)

@@ -1,8 +1,11 @@
 """Symbolic upper bounds of trip counts, which the host evaluates for a launch's arguments.
 
-A `TripBound` is a small expression tree over constants, extents, integer scalar parameters and the grid. It is an upper
-bound for all values of these; a loop that depends on anything else has none. Bounds are stored in artifacts as JSON.
-The analysis computes intervals of values, whose ends are such trees.
+A `TripBound` is a small expression tree over constants, extents of array parameters, integer scalar parameters, and the
+number of workgroups. It is an upper bound for all values of these; a trip count that depends on anything else has no
+bound. `Intervals` finds the bounds: it computes an interval for each integer value, whose ends are such trees.
+
+`loop_costs` sums up the bounds of all loops, so that launches below a driver's cap on iterations need no guard (see
+`loop_guard`). Bounds are stored in compiled artifacts as JSON.
 """
 
 from __future__ import annotations
@@ -20,20 +23,23 @@ from vkjit.ir.types import Array, Scalar
 __all__ = ["UNBOUNDED", "Intervals", "TripBound", "bound_from_json", "bound_to_json", "constant"]
 
 UNBOUNDED = 1 << 62
-"""The value of a bound that doesn't hold, as an intermediate value overflows its type or a divisor isn't positive."""
+"""The result of evaluating a bound that doesn't hold, as an intermediate value overflows its type or a divisor isn't
+positive.
+"""
 
-_MAX_LANES = 128
+_MAX_LANES = 128  # the largest subgroup of any device
 _MAX_INTERVAL_SIZE = 64  # nodes of an interval; larger ones are dropped
 _MAX_DEPTH = 100  # recursion limit over operands
 
 
 @dataclass(frozen=True, slots=True)
 class TripBound:
-    """A node of the tree: `kind`, with integer operands (`numbers`) and subtrees (`nodes`).
+    """A node of the expression tree: an operation `kind`, with integer operands (`numbers`) and subtrees (`nodes`).
 
-    Kinds with their numbers: "constant" (n); "extent" (argument, axis); "scalar" (argument); "groups" (axis). Kinds
-    with two subtrees: "add", "sub", "mul", "min", "max", "floordiv", "ceildiv". "fit" (low, high) asserts that its
-    subtree is in that range.
+    Leaves are "constant" (n), "extent" (argument, axis), "scalar" (argument) and "groups" (axis), with their numbers in
+    parentheses; an argument is the index of a parameter of the launch, and "groups" the number of workgroups along an
+    axis. "add", "sub", "mul", "min", "max", "floordiv" and "ceildiv" have two subtrees. "fit" (low, high) has one
+    subtree; it returns its value, and the whole bound doesn't hold if that is out of range.
     """
 
     kind: str
@@ -48,8 +54,8 @@ class TripBound:
     ) -> int:
         """Evaluate the bound for one launch.
 
-        `extents` and `scalars` map indices of the user's parameters to shapes and values; `groups` is the grid. Returns
-        `UNBOUNDED` if the bound doesn't hold.
+        `extents` and `scalars` map the index of a launch argument to the array's shape or the scalar's value; `groups`
+        is the number of workgroups along each axis. Return `UNBOUNDED` if the bound doesn't hold.
         """
         try:
             return self._value(extents, scalars, groups)
@@ -59,6 +65,7 @@ class TripBound:
     def _value(
         self, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
     ) -> int:
+        """Evaluate the node. Raises OverflowError if the bound doesn't hold."""
         if self.kind == "constant":
             return self.numbers[0]
         if self.kind == "extent":
@@ -88,6 +95,7 @@ class TripBound:
 
 
 def _divided(x: int, y: int, up: bool) -> int:
+    """Return x / y rounded up or down. Raises OverflowError unless y is positive."""
     if y <= 0:
         raise OverflowError
     return -(-x // y) if up else x // y
@@ -110,7 +118,7 @@ def constant(number: int) -> TripBound:
 
 
 def node(kind: str, x: TripBound, y: TripBound) -> TripBound:
-    """Return an operation on two nodes, folding constants and neutral operands."""
+    """Return a node with two subtrees, or a simpler tree if the operands are constants or one of them is neutral."""
     if x.is_constant() and y.is_constant():
         try:
             return constant(_COMPUTE[kind](x.numbers[0], y.numbers[0]))
@@ -148,14 +156,19 @@ def bound_from_json(data: Any) -> TripBound | None:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A symbolic interval: lower <= value <= upper."""
+    """A symbolic interval of a value: lower <= value <= upper, for all arguments of a launch."""
 
     lower: TripBound
     upper: TripBound
 
 
 class Intervals:
-    """Symbolic interval analysis of one function. `fit` nodes guard each operation that could wrap around."""
+    """Symbolic interval analysis of one function.
+
+    Operations that could wrap around get a "fit" node around their ends, so that the bound doesn't hold if they do.
+    `local` is the workgroup size, `arguments` the index of the launch argument of each parameter, and `intervals` has
+    the results so far (None if nothing is known).
+    """
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -176,17 +189,21 @@ class Intervals:
         if stride is not None and stride < 0:
             low, high = high, low
         distance = self._distance(high, low)
-        by = constant(abs(stride)) if stride is not None else self._lower(step)
-        if distance is None or by is None:
+        step_size = constant(abs(stride)) if stride is not None else self._lower(step)  # the shortest step
+        if distance is None or step_size is None:
             return None
-        return node("max", constant(0), node("ceildiv", distance, by))
+        return node("max", constant(0), node("ceildiv", distance, step_size))
 
     def _lower(self, value: Value) -> TripBound | None:
+        """Return a lower bound of a value, None if none is known."""
         interval_of_value = self.interval(value)
         return None if interval_of_value is None else interval_of_value.lower
 
     def _distance(self, high: Value, low: Value) -> TripBound | None:
-        """Return an upper bound of high - low; looks through high = low + x and high = min(low + x, y)."""
+        """Return an upper bound of high - low, None if none is known.
+
+        For high = low + x it is that of x, which is tighter than the difference of intervals; also inside of a `min`.
+        """
         op = high.op
         if op is not None and op.name == "add" and low in op.operands:
             other = self.interval(op.operands[1 - op.operands.index(low)])
@@ -200,7 +217,7 @@ class Intervals:
     def interval(self, value: Value) -> Interval | None:
         """Return the interval of an integer value, None if nothing is known."""
         if value not in self.intervals:
-            self.intervals[value] = None
+            self.intervals[value] = None  # also stops the recursion if a value depends on itself
             self.depth += 1
             if self.depth < _MAX_DEPTH:
                 self.intervals[value] = self._find(value)
@@ -208,6 +225,7 @@ class Intervals:
         return self.intervals[value]
 
     def _find(self, value: Value) -> Interval | None:
+        """Compute the interval of a value from its definition."""
         dtype = getattr(value.type, "dtype", None)
         if not isinstance(value.type, Scalar) or dtype is None or not dtype.is_integer:
             return None
@@ -229,6 +247,7 @@ class Intervals:
         return _fit(result, dtype)
 
     def _argument(self, value: Value, owner: Region) -> Interval | None:
+        """Return the interval of an argument of the region `owner`: a scalar parameter, or an induction variable."""
         if owner is self.function.body:
             exact = TripBound("scalar", (self.arguments[value.index],))
             return Interval(exact, exact)
@@ -248,6 +267,7 @@ class Intervals:
         return Interval(node("add", ends[1].lower, one), ends[0].upper)
 
     def _extent(self, op: Op) -> Interval | None:
+        """Return the interval of an array's extent: its exact value as a tree."""
         array, axis = op.operands[0], op.attrs["axis"]
         if isinstance(array.type, Array) and array.type.shape is not None:
             exact = constant(array.type.shape[axis])
@@ -258,6 +278,7 @@ class Intervals:
         return Interval(exact, exact)
 
     def _id(self, op: Op) -> Interval | None:
+        """Return the interval of an id, or of a size of the workgroup or grid; None for other operations."""
         axis = op.attrs.get("dim", 0)
         size, groups = constant(self.local[axis]), TripBound("groups", (axis,))
         whole = self.local[0] * self.local[1] * self.local[2]
@@ -277,7 +298,7 @@ class Intervals:
 
 
 def _fit(found: Interval, dtype: DType) -> Interval | None:
-    """Restrict an interval to a type's range by `fit` nodes; return None if a constant end is out of range."""
+    """Require both ends of an interval to be in a type's range, by "fit" nodes; return None if a constant end isn't."""
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
     high = low + (1 << dtype.bits) - 1
     ends = []
@@ -294,9 +315,12 @@ def _fit(found: Interval, dtype: DType) -> Interval | None:
 
 
 _Rule = Callable[[Op, "list[Interval | None]"], "Interval | None"]
+"""rule(op, intervals of the operands) returns the interval of the result, None if nothing is known."""
 
 
 def _monotone(kind: str) -> _Rule:
+    """Return the rule of an operation that is increasing in both operands."""
+
     def rule(_op: Op, xs: list[Interval | None]) -> Interval | None:
         x, y = xs
         if x is None or y is None:
@@ -307,6 +331,7 @@ def _monotone(kind: str) -> _Rule:
 
 
 def _difference(_op: Op, xs: list[Interval | None]) -> Interval | None:
+    """Return the interval of x - y."""
     x, y = xs
     if x is None or y is None:
         return None
@@ -314,6 +339,7 @@ def _difference(_op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _product(_op: Op, xs: list[Interval | None]) -> Interval | None:
+    """Return the interval of x * y: of the ends if both are non-negative, else of all products of ends."""
     x, y = xs
     if x is None or y is None:
         return None
@@ -333,6 +359,7 @@ def _non_negative(bound: TripBound) -> bool:
 
 
 def _fold(kind: str, nodes: Sequence[TripBound]) -> TripBound:
+    """Return the minimum or maximum (`kind`) of several trees."""
     distinct = list(dict.fromkeys(nodes))
     result = distinct[0]
     for other in distinct[1:]:
@@ -341,9 +368,10 @@ def _fold(kind: str, nodes: Sequence[TripBound]) -> TripBound:
 
 
 def _quotient(op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Return the interval of a quotient by a positive divisor.
+    """Return the interval of a quotient. It doesn't hold (see `UNBOUNDED`) where the divisor isn't positive.
 
-    For negative dividends, truncation may give one more than flooring, hence the upper end by ceiling division.
+    Truncation of a negative quotient rounds up, so the upper end uses ceiling division, unless the operation is a floor
+    division or the dividend isn't negative.
     """
     x, y = xs
     if x is None or y is None:
@@ -356,7 +384,7 @@ def _quotient(op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _remainder(_op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Return the interval of a floor modulo with a positive divisor."""
+    """Return the interval of a floor modulo. It doesn't hold (see `UNBOUNDED`) where the divisor isn't positive."""
     y = xs[1]
     if y is None:
         return None
@@ -367,11 +395,13 @@ def _remainder(_op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _mask(op: Op, _xs: list[Interval | None]) -> Interval | None:
+    """Return the interval of x & mask with a non-negative constant mask."""
     number = next((constant_of(v) for v in op.operands if is_constant(v)), None)
     return Interval(constant(0), constant(number)) if number is not None and number >= 0 else None
 
 
 def _shift(op: Op, xs: list[Interval | None]) -> Interval | None:
+    """Return the interval of a shift by a constant, as a product or floor division by a power of two."""
     x = xs[0]
     if x is None or not is_constant(op.operands[1]):
         return None
@@ -381,6 +411,7 @@ def _shift(op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _select_interval(_op: Op, xs: list[Interval | None]) -> Interval | None:
+    """Return the interval of a `select`: the hull of both values' intervals."""
     x, y = xs[-2:]
     if x is None or y is None:
         return None
@@ -388,6 +419,7 @@ def _select_interval(_op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _same(_op: Op, xs: list[Interval | None]) -> Interval | None:
+    """Return the operand's interval, for operations that keep its value. `_fit` checks the range of a cast."""
     return xs[0]
 
 

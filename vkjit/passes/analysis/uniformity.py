@@ -1,10 +1,12 @@
 """Uniformity analysis: which values and control flow are the same for all invocations, and why others diverge.
 
-Finds for each value of a kernel in high form a scope ("workgroup": equal in all invocations of a workgroup; "subgroup":
-equal in those of a subgroup) or the reason for its divergence. `check_uniformity` raises CompileError if a barrier or a
-collective may be reached by only part of its scope.
+For each value of a kernel in high form (see `ir.verify`), `Uniformity` finds a scope ("workgroup": equal in all
+invocations of a workgroup; "subgroup": equal in those of a subgroup) or the reason for its divergence.
+`check_uniformity` raises CompileError if a barrier or a collective may be reached by only part of the invocations of
+its scope.
 
-1. A value is uniform as its row of the op table says; ids along an axis of size 1 are uniform.
+1. The uniformity of a value follows from its operation, by the column `uniformity` of the op table (`ir.ops`). Ids
+   along an axis of size 1 are uniform.
 2. A load is uniform if its index is uniform and nothing can write the array during the launch.
 3. A result of `if` is divergent if the condition is, unless both regions yield the same value; otherwise it is as
    divergent as the yielded values.
@@ -14,8 +16,8 @@ collective may be reached by only part of its scope.
    divergent `continue`, the rest of the iteration. A loop with a divergent trip count is divergent.
 6. Callees are analyzed separately for each call, with the caller's arguments.
 
-The analysis assumes at first that everything is uniform and repeats walks of the program up to the fixed point.
-Divergence only ever grows, so one walk per chain of loop-carried values suffices (two or three in practice).
+The analysis assumes at first that everything is uniform and repeats walks of the program up to the fixed point. A walk
+only adds divergences, so this terminates, in practice after two or three walks.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from .alias import OTHERS, alias_class, origin
 __all__ = ["CheckUniformity", "Divergence", "Uniformity", "check_uniformity"]
 
 COMPUTED = "computed here"
+"""The text of a divergence that comes from an operand: see `Divergence.chain`."""
 SUBGROUP, INVOCATION = 1, 2
 """Levels of divergence: between the subgroups of a workgroup, and between the invocations of a subgroup."""
 
@@ -43,8 +46,8 @@ SUBGROUP, INVOCATION = 1, 2
 class Divergence:
     """The reason why something isn't uniform.
 
-    `level` is SUBGROUP or INVOCATION, `text` describes what happens at `loc`, and `cause` is the divergence that it
-    comes from.
+    `level` is SUBGROUP (differs between subgroups) or INVOCATION (differs within a subgroup), `text` describes what
+    happens at `loc`, and `cause` is the divergence that this one comes from.
     """
 
     level: int
@@ -65,17 +68,17 @@ class Divergence:
 
 
 OptionalDivergence = Divergence | None
-"""A divergence, or None for what is uniform in the workgroup."""
+"""A divergence, or None if something is uniform in the workgroup."""
 
 
 def _widest(*found: OptionalDivergence) -> OptionalDivergence:
-    """Return the divergence with the highest level, the first of equals."""
+    """Return the divergence with the highest level, the first if several have it."""
     return max(found, key=lambda f: f.level if f is not None else 0, default=None)
 
 
 @dataclass(slots=True)
 class _Exits:
-    """The divergences of the early exits in a piece of code, by kind of exit."""
+    """The divergences under which a piece of code is left early, by kind of exit; None if no invocation or all exit."""
 
     returns: OptionalDivergence = None
     breaks: OptionalDivergence = None
@@ -91,9 +94,13 @@ class _Exits:
 class Uniformity:
     """The analysis of one function in one calling context.
 
-    `divergences` holds the divergent values, `loops` the divergent loops, `calls` the analyses of the calls, `returned` the
-    divergences of the returned values, and `assumptions` the `assume_uniform`s of divergent values. `entry` is the
-    divergence under which the function is called. With `checking`, walks also raise CompileError.
+    - `divergences` has the divergence of each value that isn't uniform, `loops` that of each loop that invocations
+      leave at different times, and `returned` those of the function's results.
+    - `calls` has the analysis of the callee for each call.
+    - `assumptions` has the `assume_uniform`s of divergent values, each with the divergence under which it is reached.
+    - `entry` is the divergence under which the function is called.
+    - `others_written` is True if the kernel writes a global array that may overlap others.
+    - With `checking`, walks also raise CompileError; `changed` is True if the current walk has found anything new.
     """
 
     module: Module
@@ -136,22 +143,25 @@ class Uniformity:
     # -- results
 
     def learn(self, value: Value, found: OptionalDivergence) -> None:
+        """Record a divergence of a value, unless it has one of the same or a higher level already."""
         previous = self.divergences.get(value)
         if found is not None and (previous is None or previous.level < found.level):
             self.divergences[value] = found
             self.changed = True
 
     def operands(self, op: Op, values: Sequence[Value]) -> OptionalDivergence:
-        """Return the divergence of a value that `op` computes from `values`, with their widest one as the cause."""
+        """Return the divergence of a value that `op` computes from `values`, caused by the highest one among theirs."""
         worst = _widest(*(self.divergences.get(v) for v in values))
         if worst is None or worst.loc == op.loc:
             return worst
         return Divergence(worst.level, op.loc, COMPUTED, worst)
 
-    # -- walking: `outer` is the divergence with which the innermost loop is entered, `inner` the one since its entry
+    # -- walking
+    # `outer` is the divergence of the control flow at the entry of the innermost loop, `inner` the divergence that came
+    # up since then, in the loop's body. A `break` or `continue` concerns only `inner`, a `return` both.
 
     def region(self, region: Region, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits:
-        """Walk a region and return its divergent exits."""
+        """Walk a region and return its divergent exits (rule 5)."""
         exits = _Exits()
         for op in region.ops:
             op_exits = self.operation(op, outer, inner)
@@ -161,6 +171,7 @@ class Uniformity:
         return exits
 
     def operation(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits | None:
+        """Walk an operation and its regions; return its divergent exits."""
         if op.name == "if":
             return self.branch(op, outer, inner)
         if op.name in LOOPS:
@@ -200,6 +211,7 @@ class Uniformity:
         return reached
 
     def exit(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits | None:
+        """Walk a `return`, `break` or `continue`; return None if all invocations take it."""
         control = inner
         if op.name == "return":
             control = _widest(inner, outer)
@@ -213,6 +225,7 @@ class Uniformity:
         return _Exits(**{f"{op.name}s": Divergence(control.level, op.loc, text, control)})
 
     def branch(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits:
+        """Walk an `if` and analyze its results (rule 3)."""
         condition = self.divergences.get(op.operands[0])
         if condition is not None:
             condition = Divergence(condition.level, op.loc, "this condition differs", condition)
@@ -227,7 +240,8 @@ class Uniformity:
         return exits
 
     def loop(self, op: Op, control: OptionalDivergence) -> _Exits:
-        first = 3 if op.name == "for" else 0
+        """Walk a loop that is entered under the divergence `control`; return its divergent `return`s."""
+        first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
         body = op.regions[0]
         arguments = body.args[1 if first else 0 :]
         trip_count = self.trip_count(op) if first else None
@@ -264,6 +278,7 @@ class Uniformity:
             self.learn(result, exit_divergence)
 
     def call(self, op: Op, control: OptionalDivergence) -> None:
+        """Analyze the callee of a call that is reached under the divergence `control` (rule 6)."""
         callee = self.module.functions[op.attrs["callee"]]
         inner = self.calls.get(op)
         if inner is None:
@@ -302,6 +317,7 @@ class Uniformity:
         return Divergence(INVOCATION, op.loc, f"{_source_name(op)} differs between the invocations of a workgroup")
 
     def load(self, op: Op) -> OptionalDivergence:
+        """Return the divergence of a loaded value (rule 2)."""
         array = origin(op.operands[0])
         index = self.operands(op, op.operands[1:])
         if index is not None:
@@ -312,6 +328,7 @@ class Uniformity:
         return Divergence(INVOCATION, op.loc, f"{name} may be written during the launch, so what is read may differ")
 
     def is_read_only(self, array: Value) -> bool:
+        """True if nothing in the kernel can write the memory of a global array."""
         array_type = array.type
         if not isinstance(array_type, Array) or array_type.space != "global" or array_type.access != "in":
             return False
@@ -368,9 +385,11 @@ def check_uniformity(module: Module) -> None:
 
 
 def _check(analysis: Uniformity, op: Op, control: OptionalDivergence) -> None:
+    """Raise CompileError if a convergent operation may be reached by only part of the invocations that it needs."""
     if not OPS[op.name].convergent:
         return
     is_tile = op.name.startswith("tile_")
+    # The highest level of divergence that the operation tolerates: none if it needs the whole workgroup.
     allowed = 0 if op.name == "barrier" or (is_tile and not _of_subgroup(op)) else SUBGROUP
     scope = "subgroup" if allowed else "workgroup"
     what = "a collective of the subgroup" if allowed else "a barrier or a collective of the workgroup"
@@ -415,6 +434,7 @@ def _check_matrix(analysis: Uniformity, op: Op) -> None:
 
 
 def _error(reason: str, op: Op, why: Divergence, analysis: Uniformity) -> CompileError:
+    """Return an error at `op`, with the chain of causes of a divergence as notes."""
     links = list(why.chain())
     notes = tuple(Note(link.loc, link.text) for link in links if link.loc != UNKNOWN)
     if analysis.module.kernel.attrs.get("over"):

@@ -1,7 +1,8 @@
-"""Value numbering, and indices as sums of numbered values, for IR that hasn't been simplified yet.
+"""Value numbering, for checks that compare values in IR that hasn't been simplified yet.
 
-Values of one function get the same number if they are computed by the same side-effect-free operation from operands
-with the same numbers. An index is also available as a sum: a constant plus numbered terms, exact modulo 2**64.
+Two values of a function get the same number if they are computed by the same side-effect-free operation from operands
+with the same numbers. `ValueNumbers.sum` also gives an index as a constant plus numbered terms, exact modulo 2**64, so
+that callers can find indices that differ by a constant.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from vkjit.ir.types import INDEX
 __all__ = ["Sum", "ValueNumbers"]
 
 Sum = tuple[frozenset[tuple[int, int]], int]
-"""(terms, constant): pairs of value number and coefficient, and what is added to them."""
+"""(terms, constant): a set of (value number, coefficient) pairs, and the constant that is added to the products."""
 
 _MAX_TERMS = 8
+"""The limit of terms that wait for expansion in `ValueNumbers.sum`; further ones aren't expanded."""
 
 
 @dataclass(slots=True)
 class ValueNumbers:
     """Value numbers of one function, assigned on demand.
 
-    `values` maps values to their numbers, `numbers` the key of a computation to its number.
+    `values` maps values to their numbers. `numbers` maps a key of each computation (operation, type, attributes and
+    operands' numbers) to its number.
     """
 
     values: dict[Value, int] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class ValueNumbers:
         return self.values[value]
 
     def _key(self, value: Value) -> object:
+        """Return a key of the computation of a value, or the value itself if it is equivalent to no other one."""
         op = value.op
         if op is None or op.regions or len(op.results) != 1:
             return value

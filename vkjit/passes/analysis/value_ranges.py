@@ -1,8 +1,9 @@
 """Range analysis of integer values.
 
-Finds an interval for each integer value at its definition. `Ranges.visit` sees each operation with the ranges that hold
-there: conditions refine them inside the regions of an `if`, and after it if the other region exits. A value without an
-entry has the full range of its type, and so have results that may overflow.
+`Ranges` walks a function once, in program order, and computes an interval for each integer value at its definition. It
+calls back its user (such as `narrow_index`) for each operation, with the ranges that hold there. Conditions narrow the
+ranges inside the regions of an `if`, and after an `if` if one of its regions exits. A value without an entry has the
+full range of its type, and so have results that may overflow.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ _INVERSE: dict[OpName, OpName] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"
 
 @dataclass(slots=True)
 class Ranges:
-    """The analysis of one function. `visit(self, op)` is called for each operation with the ranges that hold at it."""
+    """The analysis of one function.
+
+    `visit(ranges, op)` is called for each operation; `ranges.of` then returns the ranges that hold before it. `table`
+    has the ranges at the current operation. `undo` has the entries that the enclosing regions have changed, each with
+    its previous range, to be restored at their ends.
+    """
 
     function: Function
     visit: Callable[[Ranges, Op], None]
@@ -36,6 +42,7 @@ class Ranges:
     undo: list[tuple[Value, Interval | None]] = field(default_factory=list)
 
     def run(self) -> None:
+        """Walk the whole function."""
         self.region(self.function.body)
 
     def of(self, value: Value) -> Interval:
@@ -50,6 +57,7 @@ class Ranges:
     # -- walking
 
     def region(self, region: Region, condition: Value | None = None, truth: bool = True) -> None:
+        """Walk a region in which `condition`, if given, has the value `truth`."""
         mark = len(self.undo)
         if condition is not None:
             self.assume(condition, truth)
@@ -63,6 +71,7 @@ class Ranges:
                 self.table[value] = before
 
     def operation(self, op: Op) -> None:
+        """Visit an operation, record the range of its result, and walk its regions."""
         self.visit(self, op)
         if op.name == "assume":
             self.assume(op.operands[0], truth=True)
@@ -71,7 +80,7 @@ class Ranges:
             for region, truth in zip(op.regions, (True, False), strict=True):
                 self.region(region, condition, truth)
             yields = [region.terminator.name == "yield" for region in op.regions]
-            if yields[0] != yields[1]:
+            if yields[0] != yields[1]:  # control continues only after one region
                 self.assume(condition, yields[0])
         elif op.regions:
             if op.name == "for":
@@ -95,6 +104,7 @@ class Ranges:
     # -- facts
 
     def assume(self, condition: Value, truth: bool) -> None:
+        """Narrow ranges by the fact that `condition` has the value `truth`, up to the end of the current region."""
         op = condition.op
         if op is None:
             return
@@ -108,6 +118,7 @@ class Ranges:
             self.compare(op.name if truth else _INVERSE[op.name], x, y)
 
     def compare(self, name: OpName, x: Value, y: Value) -> None:
+        """Narrow the ranges of x and y by the fact that the comparison `name` of them holds."""
         (x0, x1), (y0, y1) = self.of(x), self.of(y)
         if name in ("gt", "ge"):
             self.compare("lt" if name == "gt" else "le", y, x)
@@ -120,6 +131,7 @@ class Ranges:
             self.narrow(y, max(x0, y0), min(x1, y1))
 
     def narrow(self, value: Value, low: int, high: int) -> None:
+        """Set the range of a value up to the end of the current region."""
         if low <= high:  # otherwise the code is unreachable
             self.undo.append((value, self.table.get(value)))
             self.table[value] = (low, high)
@@ -127,6 +139,7 @@ class Ranges:
     # -- operations
 
     def result(self, op: Op) -> Interval | None:
+        """Return the range that an operation's result has if nothing overflows, None if it isn't known."""
         if op.name == "const":
             value = int(op.attrs["value"])
             return value, value
@@ -136,7 +149,7 @@ class Ranges:
             return _IDS[op.name]
         if op.name in ("local_id", "local_size"):
             size = self.function.attrs.get("local_size", _LARGEST_GROUP)[op.attrs["dim"]]
-            low = 0 if op.name == "local_id" or size > 65535 else size
+            low = 0 if op.name == "local_id" or size > 65535 else size  # larger only as `_LARGEST_GROUP`
             return low, size if op.name == "local_size" else size - 1
         rule = _RULES.get(op.name)
         if rule is not None:
@@ -152,6 +165,7 @@ class Ranges:
         return None
 
     def array_number(self, op: Op) -> Interval | None:
+        """Return the range of an `extent` or `stride`; kernels with the attribute `narrow` have only 32-bit ones."""
         array = op.operands[0].type
         narrow = isinstance(array, Array) and self.function.attrs.get("narrow")
         if op.name == "extent":
@@ -164,10 +178,12 @@ def _is_integer(value: Value) -> bool:
 
 
 def _inside(a: Interval, b: Interval) -> bool:
+    """True if interval a is part of b."""
     return b[0] <= a[0] and a[1] <= b[1]
 
 
 def _hull(a: Interval, b: Interval) -> Interval:
+    """Return the smallest interval that contains both intervals."""
     return min(a[0], b[0]), max(a[1], b[1])
 
 

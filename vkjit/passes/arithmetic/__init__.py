@@ -1,1 +1,6 @@
-"""Expansions of arithmetic that SPIR-V lacks or leaves undefined."""
+"""Expansions of arithmetic that SPIR-V lacks or leaves undefined, for the pass `lower_arithmetic`.
+
+The modules define rules (see `formulas.expansion`), mostly one function per operation, named like it. A rule gets a
+`Formula` and the operands as terms, emits simpler operations, and returns the result. Vectors are split into scalars
+before.
+"""

@@ -1,4 +1,8 @@
-"""Expansions of shifts, bit counts, and integer sign, absolute value and power."""
+"""Expansions of shifts, bit counts, and integer sign, absolute value and power, for `lower_arithmetic`.
+
+The rules in `BIT_RULES` emit `_raw` operations, which have a SPIR-V instruction but restrict their operands (see
+`ir.ops`). The instructions that count bits take only 32-bit values. Below, a narrow value is one of 8 or 16 bits.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,18 @@ __all__ = ["BIT_RULES"]
 
 
 def _amount(y: Term) -> Term:
-    """Return the shift amount modulo the width."""
+    """Return the shift amount modulo the bit width."""
     number = y.constant
     return y if number is not None and 0 <= number < y.dtype.bits else y & (y.dtype.bits - 1)
 
 
 def shl(_f: Formula, x: Term, y: Term) -> Term:
+    """Shift left, by y modulo the bit width."""
     return x << _amount(y)
 
 
 def shr(_f: Formula, x: Term, y: Term) -> Term:
+    """Shift right, by y modulo the bit width; arithmetic for signed types."""
     return x >> _amount(y)
 
 
@@ -53,13 +59,13 @@ def popcount(f: Formula, x: Term) -> Term:
 
 
 def ctz(f: Formula, x: Term) -> Term:
-    """Count trailing zeros; 0 gives the width. For a narrow value, a bit above its top is set as a sentinel."""
+    """Count trailing zeros; the bit width for 0. In a narrow value, the bit above its top is set as a sentinel."""
     unsigned = x.bits() if x.dtype.bits >= 32 else x.bits().cast(dtypes.u32) | (1 << x.dtype.bits)
-    return _count_bits(f, ~unsigned & (unsigned - 1)).cast(x.dtype)
+    return _count_bits(f, ~unsigned & (unsigned - 1)).cast(x.dtype)  # a mask of the trailing zeros
 
 
 def clz(f: Formula, x: Term) -> Term:
-    """Count leading zeros; 0 gives the width. For a narrow value, a bit below its lowest is set as a sentinel."""
+    """Count leading zeros; the bit width for 0. In a narrow value, the bit below its lowest is set as a sentinel."""
     if x.dtype.bits < 32:
         return (31 - f.call("find_msb_raw", _to_top_of_u32(x) | (1 << (31 - x.dtype.bits)))).cast(x.dtype)
     zeros = [f.select(word.equals(0), 32, 31 - f.call("find_msb_raw", word | 1)) for word in _split_words(x)]
@@ -77,12 +83,14 @@ def sign(f: Formula, x: Term) -> Term:
 
 
 def absolute(_f: Formula, x: Term) -> Term:
-    """Return an unsigned value unchanged."""
+    """Return the absolute value of an unsigned integer: x itself."""
     return x
 
 
 def power(f: Formula, x: Term, y: Term) -> Term:
-    """Raise to a power by squaring, wrapping around; a negative exponent gives the truncated reciprocal."""
+    """Return x to the power of y, wrapping around. With a negative exponent, it is the reciprocal truncated to an
+    integer: 0, unless x is 1 or -1.
+    """
     number = y.constant
     if number is not None and 0 <= number <= 16:
         return _small_power(f, x, int(number))
@@ -95,6 +103,7 @@ def power(f: Formula, x: Term, y: Term) -> Term:
 
 
 def _small_power(f: Formula, x: Term, exponent: int) -> Term:
+    """Emit exponentiation by squaring for a constant exponent."""
     if exponent == 0:
         return f.term(1, x.dtype)
     half = _small_power(f, x, exponent // 2)

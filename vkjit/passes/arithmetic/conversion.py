@@ -1,7 +1,8 @@
-"""Expansions of conversions: saturating float to integer, bool as 0 or 1, and f16 conversions without double rounding.
+"""Expansions of the operation `cast`, for `lower_arithmetic`.
 
-Float-to-integer expansions end in a `cast` with the attribute `raw`, whose source is in range of the target, where
-SPIR-V defines the result. Conversions between integers, which wrap, and to wider floats are left as they are.
+Floats are converted to integers with saturation, bools to 0 or 1, and f16 values without double rounding. Expansions of
+float-to-integer conversions end in a `cast` with the attribute `raw`: its operand is in the target's range, where
+SPIR-V defines the result. Conversions between integers, which wrap around, and to wider floats need no expansion.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["conversion_rule"]
 
 
 def conversion_rule(op: Op, source: DType, target: DType) -> Rule | None:
-    """Return the rule for a `cast`, None if SPIR-V's conversion suffices."""
+    """Return the expansion rule for a `cast` from `source` to `target`; None if SPIR-V's conversion suffices."""
     if op.attrs.get("raw") or source is target:
         return None
     if source.kind == "bool":
@@ -45,9 +46,10 @@ def _to_bool(_f: Formula, x: Term) -> Term:
 
 
 def _through_f32(target: DType, _f: Formula, x: Term) -> Term:
-    """Convert through f32, without double rounding.
+    """Convert f16 to an integer, or an integer to f16, through f32.
 
-    Every f16 value is exact in f32. Integers of 2**24 and more aren't, but overflow f16 in any case.
+    This doesn't round twice: every f16 value is exact in f32, and integers that aren't exact in f32 (above 2**24)
+    overflow f16 in any case.
     """
     return x.cast(dtypes.f32).cast(target)
 
@@ -57,6 +59,7 @@ def _saturated(target: DType, f: Formula, x: Term) -> Term:
     least = -(1 << (target.bits - 1)) if target.is_signed else 0
     greatest = least + (1 << target.bits) - 1
     above = x >= float(greatest + 1)
+    # values between `least - 1` and `least` truncate to `least`; there are none if `least - 1` isn't exact as a float
     below = x <= float(least - 1) if target.bits < FORMATS[x.dtype].digits else x < float(least)
     outside = above | below | is_nan(x)
     wide = target if target.bits >= 32 else dtypes.i32
@@ -66,7 +69,11 @@ def _saturated(target: DType, f: Formula, x: Term) -> Term:
 
 
 def _double_to_half(f: Formula, x: Term) -> Term:
-    """Convert f64 to f16 through an f32 rounded to odd, which avoids double rounding: its last bit is sticky."""
+    """Convert f64 to f16 through an f32 that is rounded to odd, which avoids errors of double rounding.
+
+    Rounding to odd truncates, and sets the last bit to 1 if the result is inexact. The last bit then tells the second
+    rounding that the value isn't exactly halfway between two f16 values.
+    """
     as_f32 = x.cast(dtypes.f32)
     widened = as_f32.cast(dtypes.f64)
     rounded_away = (widened.abs() > x.abs()).cast(dtypes.u32)

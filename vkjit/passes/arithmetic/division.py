@@ -1,4 +1,9 @@
-"""Expansions of floor and truncating integer division: division by 0 gives 0, the smallest integer by -1 wraps."""
+"""Expansions of floor and truncating integer division, and of their remainders, for `lower_arithmetic`.
+
+Division by 0 gives 0, and the smallest integer divided by -1 wraps to itself. Values that are provably non-negative
+(`is_non_negative`) are divided as unsigned ones, which is cheaper. The `_raw` operations are SPIR-V's instructions,
+whose divisor must not be 0 (see `ir.ops`).
+"""
 
 from __future__ import annotations
 
@@ -15,21 +20,23 @@ _IDS: frozenset[OpName] = frozenset({
     "global_id", "local_id", "group_id", "num_groups", "local_size", "extent",
     "lane_id", "subgroup_id", "subgroup_size", "num_subgroups",
 })  # fmt: skip
+"""Ids, sizes and extents, which are never negative. Below, all other values are called data."""
 _KEEPS_SIGN: frozenset[OpName] = frozenset({
     "add", "mul", "min", "max", "and",
     "floordiv", "floormod", "truncdiv", "truncrem", "udiv_raw", "urem_raw", "sdiv_raw",
 })  # fmt: skip
+"""Operations whose result is non-negative if both operands are and nothing overflows."""
 
 _MAX_DATA_BITS = 32
-"""The bits that other values than ids and extents may contribute to `index` arithmetic that can't overflow."""
+"""The number of bits that data may contribute to an `index` sum or product that is assumed not to overflow."""
 
 
 def is_non_negative(value: Value, depth: int = 8) -> bool:
     """True if a value is provably non-negative, looking through at most `depth` operations.
 
-    Sums and products qualify only for `index`: those of ids and extents don't overflow for any grid or array that fits
-    an address space. Constants and converted integers among the operands are limited by their widths
-    (`_MAX_DATA_BITS`).
+    Sums and products may overflow, so they qualify only in the type `index`. There, sums and products of ids and
+    extents don't overflow for any grid or array that fits in the address space. Constants and other data may be among
+    their operands as long as they contribute at most `_MAX_DATA_BITS` bits.
     """
     dtype = getattr(value.type, "dtype", None)
     if dtype is None or depth == 0:
@@ -65,7 +72,7 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
 
 
 def _data_bits(value: Value, depth: int = 8) -> int:
-    """Return the maximum number of bits that constants and other data (not ids and extents) contribute to a value."""
+    """Return an upper bound on the number of bits that data contributes to a value: 0 for ids and extents."""
     op = value.op
     if op is None or depth == 0:
         return 64
@@ -94,7 +101,7 @@ def _shift_of(y: Term) -> int | None:
 
 
 def _unsigned(f: Formula, x: Term, y: Term, raw: OpName) -> Term:
-    """Emit x / y or x % y of non-negative values; `raw` names the unsigned operation."""
+    """Emit x / y or x % y of non-negative values; `raw` is "udiv_raw" or "urem_raw". Division by 0 gives 0."""
     shift = _shift_of(y)
     if shift is not None:
         return x >> shift if raw == "udiv_raw" else x & ((1 << shift) - 1)
@@ -112,7 +119,7 @@ def _truncating_division(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
     """Emit the truncating quotient and the remainder of signed values. They are valid only if y isn't 0."""
     if y.constant is not None and y.constant not in (0, -1):
         quotient = f.call("sdiv_raw", x, y)
-    else:
+    else:  # divide by 1 instead of 0 and -1, for which the instruction is undefined (-1: if the quotient overflows)
         minus = y.equals(-1)
         safe = f.select(minus | y.equals(0), 1, y)
         quotient = f.select(minus, -x, f.call("sdiv_raw", x, safe))
@@ -120,6 +127,7 @@ def _truncating_division(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
 
 
 def _zero_if_divisor_is_zero(f: Formula, y: Term, result: Term) -> Term:
+    """Select `result`, or 0 where the divisor y is 0."""
     if y.constant is not None:
         return result if y.constant else f.term(0, y.dtype)
     return f.select(y.equals(0), 0, result)
@@ -150,7 +158,7 @@ def floormod(f: Formula, x: Term, y: Term) -> Term:
 
 
 def _rounding_to_zero(x: Term, shift: int) -> Term:
-    """Add a bias to negative x that makes an arithmetic shift round toward zero."""
+    """Add 2**shift - 1 to negative x, so that an arithmetic shift by `shift` rounds toward zero."""
     return x + ((x >> (x.dtype.bits - 1)) & ((1 << shift) - 1))
 
 

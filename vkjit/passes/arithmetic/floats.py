@@ -1,4 +1,7 @@
-"""Expansions of float min, max, sign etc. (f32, f64), with the language's rules for NaN and signed zeros."""
+"""Expansions of float min, max, sign, copysign, rounding etc. for f32 and f64, used by `lower_arithmetic`.
+
+They follow the language's rules: NaN propagates, and -0 < +0.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ __all__ = ["FAST_MATH_RULES", "FLOAT_RULES", "ROUNDING_RULES", "copy_sign"]
 
 
 def copy_sign(magnitude: Term, sign: Term) -> Term:
-    """Combine the magnitude of one value with the sign of the other, by their bits."""
+    """Combine the magnitude of one value with the sign bit of another."""
     fmt = format_of(magnitude)
     combined = (magnitude.bits() & fmt.magnitude_mask) | (sign.bits() & fmt.sign_mask)
     return combined.as_bits_of(magnitude.dtype)
@@ -27,11 +30,12 @@ def copysign(_f: Formula, x: Term, y: Term) -> Term:
 
 def _min_or_max(f: Formula, x: Term, y: Term, name: OpName) -> Term:
     """Return the min or max: NaN propagates, -0 < +0. Operands that compare equal are ordered by their bits."""
-    if x.constant is not None:
+    if x.constant is not None:  # a constant is the second operand, so that the tests of y below can be omitted
         x, y = y, x
     first = f.select(x < y, x, y) if name == "min" else f.select(x > y, x, y)
     number = y.constant
     if number is not None and not math.isnan(number):
+        # if x == y, `first` is y; that is wrong only for max(+0, -0) and min(-0, +0), with a constant zero as y
         if number == 0 and (math.copysign(1, number) < 0) == (name == "max"):
             combined = x.bits() & y.bits() if name == "max" else x.bits() | y.bits()
             first = f.select(x.equals(y), combined.as_bits_of(x.dtype), first)
@@ -42,7 +46,8 @@ def _min_or_max(f: Formula, x: Term, y: Term, name: OpName) -> Term:
 def _break_tie(f: Formula, x: Term, y: Term, name: OpName) -> Term:
     """Return the min or max of values that compare equal, by their bits.
 
-    They may be zeros of both signs, or subnormal numbers that the device's comparisons flush to zero.
+    They may be zeros of both signs, or subnormal numbers that the device's comparisons flush to zero. If one of them is
+    negative, the value with the larger bits (as an unsigned integer) is the smaller one.
     """
     first, second = x.bits(), y.bits()
     negative = (first | second) >= format_of(x).sign_mask
@@ -76,12 +81,13 @@ def sign(f: Formula, x: Term) -> Term:
 
 
 def isfinite(_f: Formula, x: Term) -> Term:
+    """Test by its bits whether a value is finite."""
     fmt = format_of(x)
     return (x.bits() & fmt.magnitude_mask) < fmt.infinity_bits
 
 
 def multiply_add(f: Formula, x: Term, y: Term, z: Term) -> Term:
-    """Return x * y + z with two roundings, for kernels that must not fuse."""
+    """Return x * y + z with two roundings: the expansion of `fma` in strict kernels."""
     with f.exact():
         return x * y + z
 
@@ -97,11 +103,15 @@ FLOAT_RULES: dict[OpName, Callable[..., Term]] = {
 
 
 def _truncated(f: Formula, x: Term) -> Term:
+    """Round an f64 value toward zero."""
     return copy_sign(f.call("floor", x.abs()), x)
 
 
 def _rounded(f: Formula, x: Term) -> Term:
-    """Round to an integer, ties to even: adding 2**52, where f64 values are 1 apart, rounds."""
+    """Round an f64 value to the nearest integral value, ties to even.
+
+    Adding and subtracting 2**52 rounds values below 2**52, since f64 values above it are integral.
+    """
     size = x.abs()
     with f.exact():
         whole = (size + 2.0**52) - 2.0**52
@@ -109,7 +119,7 @@ def _rounded(f: Formula, x: Term) -> Term:
 
 
 ROUNDING_RULES: dict[OpName, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
-"""Rules for f64 on drivers that round f64 values to integers as f32 (quirk `far_whole_numbers`)."""
+"""Rules for f64 on drivers with the quirk `far_whole_numbers`, which compute `trunc` and `round` of f64 as of f32."""
 
 FAST_MATH_RULES: dict[OpName, Callable[..., Term]] = {"min": fast_minimum, "max": fast_maximum}
 """Rules that override `FLOAT_RULES` in kernels with `fast_math`."""

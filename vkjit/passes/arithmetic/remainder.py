@@ -1,7 +1,8 @@
-"""Expansions of float remainders and quotients: exact remainders, and Python's rounding of quotients (f32 and f64).
+"""Expansions of float remainders and integral quotients for f32 and f64, used by `lower_arithmetic`.
 
-If the quotient is less than 2**(digits - 2), the remainder is computed in floats without rounding error. Otherwise it
-is computed by integer division of the significands, behind a branch.
+Remainders are exact, and quotients are rounded as in Python. If the quotient is less than 2**(digits - 2), where
+`digits` is the number of significant bits of the format, the remainder is computed in floats without rounding error.
+Otherwise it is computed by integer division of the significands, in a branch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ __all__ = ["REMAINDER_RULES", "quotient"]
 
 
 def quotient(f: Formula, x: Term, y: Term) -> Term:
-    """Return x / y corrected by its residual: within one ULP on any device, and exact for integral quotients."""
+    """Return x / y corrected by its residual: within one ULP on any device, and exact for integral quotients.
+
+    Quotient and divisor are split into halves with few enough bits that the products, and so the residual
+    x - (x / y) * y, are exact.
+    """
     first = x / y
     with f.exact():
         q_high, y_high = half_precision_part(first), half_precision_part(y)
@@ -34,6 +39,7 @@ def quotient(f: Formula, x: Term, y: Term) -> Term:
 
 
 def _with_sign_of(magnitude: Term, sign: Term) -> Term:
+    """Return a non-negative value with the sign bit of another value."""
     fmt = format_of(sign)
     return (magnitude.bits() | (sign.bits() & fmt.sign_mask)).as_bits_of(sign.dtype)
 
@@ -63,31 +69,33 @@ def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
 
 
 def _long_division(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> Term:
-    """Return the remainder by integer division, `64 - digits` bits of the quotient at a time.
+    """Return the remainder of non-negative values by integer division of the significands.
 
-    Where `only_y_scaled` is true, x is scaled by the power of two that y has been scaled by (see `_Pair`).
+    Each step computes `64 - digits` bits of the quotient: the remainder so far is shifted left, as far as a u64 allows,
+    and reduced modulo the divisor's significand. Where `only_y_scaled` is true (see `_Pair`), x counts as scaled, too.
     """
     fmt = format_of(x)
     step = 64 - fmt.digits
-    steps = -(-(2 * fmt.bias + fmt.mantissa) // step)
+    steps = -(-(2 * fmt.bias + fmt.mantissa) // step)  # enough for the largest difference of exponents
     (top, x_exponent), (divisor, y_exponent) = _significand(f, x), _significand(f, y)
     divisor = f.select(divisor.equals(0), 1, divisor)
     remainder, bits_left = f.call("urem_raw", top, divisor), x_exponent - y_exponent
     if only_y_scaled is not None:
         bits_left = bits_left + f.select(only_y_scaled, f.term(_scale_exponent(fmt), bits_left.dtype), 0)
-    if steps <= 8:
+    if steps <= 8:  # f32; f64 needs too many steps to unroll them
         for _ in range(steps):
             shift = f.select(bits_left < step, bits_left, step)
             remainder, bits_left = f.call("urem_raw", remainder << shift, divisor), bits_left - shift
     else:
         remainder = _division_loop(f, remainder, bits_left, divisor, step, steps)
     scale = y_exponent.raw_cast(fmt.signed) - (fmt.bias + fmt.mantissa)
-    half = scale >> 1
+    half = scale >> 1  # the scale is applied in two factors, as 2**scale itself may be subnormal
     value = remainder.raw_cast(x.dtype)
     return value * power_of_two(half, x.dtype) * power_of_two(scale - half, x.dtype)
 
 
-def _division_loop(f: Formula, remainder: Term, left: Term, divisor: Term, step: int, steps: int) -> Term:
+def _division_loop(f: Formula, remainder: Term, total_bits_left: Term, divisor: Term, step: int, steps: int) -> Term:
+    """Emit the steps of `_long_division` as a loop that ends when no bits of the quotient are left."""
     build, word = f.builder, remainder.value.type
     bounds = [build.const(n, dtypes.i32) for n in (0, steps, 1)]
     body = Region([bounds[0].type, word, word], ["round", "rest", "left"])
@@ -100,13 +108,19 @@ def _division_loop(f: Formula, remainder: Term, left: Term, divisor: Term, step:
             build.op("yield")
         shift = f.select(bits_left < step, bits_left, step)
         build.op("continue", f.call("urem_raw", inner << shift, divisor).value, (bits_left - shift).value)
-    return f.term(build.op("for", *bounds, remainder.value, left.value, types=[word, word], regions=[body]).results[0])
+    return f.term(
+        build.op("for", *bounds, remainder.value, total_bits_left.value, types=[word, word], regions=[body]).results[0]
+    )
 
 
 def _magnitude_remainder(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> Term:
-    """Return x mod y for non-negative values, NaN if it is undefined. For `only_y_scaled`, see `_Pair`."""
+    """Return x mod y for non-negative values; NaN if y is 0, x is infinite, or an operand is NaN.
+
+    For `only_y_scaled`, see `_Pair`.
+    """
     fmt = format_of(x)
     number = y.constant
+    # a constant power of two: x * (1 / y) is exact
     if number is not None and math.isfinite(number) and math.frexp(number)[0] == 0.5 and 2.0**-60 < number < 2.0**60:
         small_quotient_remainder = x - f.call("trunc", x * (1.0 / number)) * number
         remainder = f.select(x < number * 2.0**fmt.digits, small_quotient_remainder, 0.0)
@@ -124,8 +138,8 @@ def _magnitude_remainder(f: Formula, x: Term, y: Term, only_y_scaled: Term | Non
 class _Pair:
     """Dividend and divisor, scaled by a power of two if the remainder may be subnormal, which devices may flush to 0.
 
-    `inverse_scale` undoes the scaling. `only_y_scaled` is true where only the divisor is scaled, as the dividend
-    would overflow. Both are None if no scaling is necessary.
+    `inverse_scale` is the factor that undoes the scaling. `only_y_scaled` is a condition: true where only y is scaled,
+    since x would overflow. These two are None if no scaling is necessary.
     """
 
     x: Term
@@ -134,10 +148,12 @@ class _Pair:
     only_y_scaled: Term | None = None
 
     def unscaled(self, value: Term) -> Term:
+        """Undo the scaling for a remainder of the pair."""
         return value if self.inverse_scale is None else value * self.inverse_scale
 
 
 def _scaled_pair(f: Formula, x: Term, y: Term) -> _Pair:
+    """Return the pair, scaled where y is so small that the remainder may be subnormal."""
     fmt = format_of(x)
     shift = _scale_exponent(fmt)
     number = y.constant
@@ -153,6 +169,7 @@ def _scaled_pair(f: Formula, x: Term, y: Term) -> _Pair:
 
 
 def _scale_exponent(fmt: FloatFormat) -> int:
+    """Return the binary logarithm of the factor that `_Pair` scales by."""
     return 2 * fmt.digits
 
 
@@ -163,6 +180,7 @@ def truncrem(f: Formula, x: Term, y: Term) -> Term:
 
 
 def _signed_remainder(f: Formula, pair: _Pair) -> Term:
+    """Return the remainder of a scaled pair, still scaled, with the dividend's sign."""
     return _with_sign_of(_magnitude_remainder(f, pair.x.abs(), _absolute(f, pair.y), pair.only_y_scaled), pair.x)
 
 
@@ -181,7 +199,8 @@ def truncdiv(f: Formula, x: Term, y: Term) -> Term:
 def _signs_differ(a: Term, b: Term) -> Term:
     """Test for different signs by the sign bits.
 
-    In a comparison, a compiler may undo the scaling of `_Pair`, and devices may flush the unscaled value to 0.
+    A float comparison wouldn't be safe: a compiler may undo the scaling of `_Pair` in its operands, and devices may
+    flush the unscaled values to 0.
     """
     return ((a.bits() ^ b.bits()) & format_of(a).sign_mask).differs(0)
 
@@ -194,27 +213,27 @@ def floormod(f: Formula, x: Term, y: Term) -> Term:
     """Return Python's x % y: the remainder has the divisor's sign, also if it is zero."""
     pair = _scaled_pair(f, x, y)
     remainder = _signed_remainder(f, pair)
-    moved = f.select(_signs_differ(remainder, y), remainder + pair.y, remainder)
+    floored = f.select(_signs_differ(remainder, y), remainder + pair.y, remainder)
     zero = f.term(0.0, x.dtype)
-    return pair.unscaled(f.select(_is_zero(remainder), _with_sign_of(zero, y), moved))
+    return pair.unscaled(f.select(_is_zero(remainder), _with_sign_of(zero, y), floored))
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
     """Return Python's x // y: the exact multiple x - x % y, divided by y and rounded to an integer."""
     pair = _scaled_pair(f, x, y)
     remainder = _signed_remainder(f, pair)
-    plain = x / y
-    whole = (pair.x - remainder) / pair.y
-    whole = (
-        whole if pair.only_y_scaled is None else f.select(pair.only_y_scaled, plain, whole)
+    approximate = x / y
+    integral = (pair.x - remainder) / pair.y
+    integral = (
+        integral if pair.only_y_scaled is None else f.select(pair.only_y_scaled, approximate, integral)
     )  # too large for the remainder to matter
-    lower = ~_is_zero(remainder) & _signs_differ(remainder, y)
-    whole = f.select(lower, whole - 1.0, whole)
-    floor = f.call("floor", whole)
-    floor = f.select(whole - floor > 0.5, floor + 1.0, floor)
+    is_truncated = ~_is_zero(remainder) & _signs_differ(remainder, y)
+    integral = f.select(is_truncated, integral - 1.0, integral)
+    floor = f.call("floor", integral)
+    floor = f.select(integral - floor > 0.5, floor + 1.0, floor)  # `integral` is an integer up to rounding
     zero = f.term(0.0, x.dtype)
-    result = f.select(whole.equals(0.0), _with_sign_of(zero, plain), floor)
-    return f.select(pair.y.equals(0.0), plain, result)
+    result = f.select(integral.equals(0.0), _with_sign_of(zero, approximate), floor)
+    return f.select(pair.y.equals(0.0), approximate, result)
 
 
 REMAINDER_RULES: dict[OpName, Callable[..., Term]] = {

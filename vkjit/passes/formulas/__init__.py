@@ -1,1 +1,1 @@
-"""Formulas over IR values: the expression builder that expansions are written in."""
+"""Formulas over IR values: the expression builder in which lowering passes write the expansions of operations."""

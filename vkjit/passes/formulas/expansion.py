@@ -1,7 +1,8 @@
-"""Expand operations into formulas of simpler ones, until no rule applies.
+"""Expand operations into formulas of simpler operations, until no rule applies.
 
-`expand` asks a chooser for the rule of each operation and rewrites the module in place. Operations that a rule emits
-are expanded in turn. Vector operations are scalarized first, so rules see scalars only.
+The lowering passes (`lower_math`, `lower_arithmetic`, ...) call `expand` with a chooser, which returns the rule for an
+operation, if it has one. The module is rewritten in place. Operations that a rule emits are expanded in turn. Vector
+operations are scalarized first, so rules see scalars only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Rule = Callable[..., Term]
 """rule(formula, *operands) emits the expansion and returns the value that replaces the operation's result."""
 
 Chooser = Callable[[Function, Op], "Rule | None"]
+"""chooser(function, operation) returns the rule for an operation of that function, None if it is kept."""
 
 
 def expand(module: Module, choose: Chooser) -> Module:
@@ -31,6 +33,8 @@ def expand(module: Module, choose: Chooser) -> Module:
 
 
 class _Expander:
+    """The expansion of one function. `mapping` maps the results of expanded operations to their replacements."""
+
     def __init__(self, function: Function, choose: Chooser) -> None:
         self.function = function
         self.choose = choose
@@ -38,12 +42,14 @@ class _Expander:
         self.mapping: dict[Value, Value] = {}
 
     def region(self, region: Region) -> None:
+        """Expand the operations of a region."""
         source, region.ops = region.ops, []
         builder = Builder(region)
         for op in source:
             self.operation(op, builder)
 
     def operation(self, op: Op, builder: Builder) -> None:
+        """Append an operation, or the recursively expanded operations of its rule."""
         op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
         rule = self.choose(self.function, op)
         if rule is None:
@@ -51,7 +57,7 @@ class _Expander:
             for inner in op.regions:
                 self.region(inner)
             return
-        scratch = Region()
+        scratch = Region()  # for the operations of the rule, before their own expansion
         scratch_builder = Builder(scratch, op.loc)
         if _lanes(op):
             result = self.by_lanes(op, scratch_builder)
@@ -65,7 +71,7 @@ class _Expander:
         self.mapping[op.result] = result
 
     def by_lanes(self, op: Op, builder: Builder) -> Value:
-        """Scalarize a vector operation; its lanes are expanded when the emitted operations are visited."""
+        """Emit a vector operation as one scalar operation per lane; these are expanded when they are visited."""
         lanes = []
         for lane in range(_lanes(op)):
             operands = [_extract(builder, value, lane) for value in op.operands]
@@ -84,6 +90,7 @@ def _lanes(op: Op) -> int:
 
 
 def _extract(builder: Builder, value: Value, lane: int) -> Value:
+    """Return a lane of a vector; a scalar stands for all lanes."""
     if not isinstance(value.type, Vector):
         return value
     return builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))

@@ -1,4 +1,4 @@
-"""Binary floating-point formats, and bit-level tests and splits of terms, for formulas."""
+"""The parameters of f32 and f64 as binary floating-point formats, and helpers for formulas that work on their bits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["FORMATS", "FloatFormat", "format_of", "half_precision_part", "is_nan
 class FloatFormat:
     """A binary floating-point format.
 
-    `mantissa` is the number of stored significand bits, `bias` the exponent's bias; `bits` and `signed` are the
-    unsigned and signed integer types of the same width.
+    `mantissa` is the number of stored significand bits, `bias` the exponent's bias. `bits` is the unsigned and `signed`
+    the signed integer type of the same width.
     """
 
     dtype: DType
@@ -69,19 +69,22 @@ def format_of(x: Term) -> FloatFormat:
 
 
 def is_nan(x: Term) -> Term:
-    """Test for NaN by the bits, as drivers may simplify float comparisons."""
+    """Return true if x is NaN, tested by its bits, as drivers may simplify float comparisons like x != x."""
     fmt = format_of(x)
     return (x.bits() & fmt.magnitude_mask) > fmt.infinity_bits
 
 
 def half_precision_part(x: Term) -> Term:
-    """Return x with the lower half of its significand cleared: products of two such parts are exact."""
+    """Return x with the lower half of its significand cleared. Products of two such numbers are exact."""
     fmt = format_of(x)
     mask = fmt.sign_mask * 2 - (1 << ((fmt.digits + 1) // 2))
     return (x.bits() & mask).as_bits_of(x.dtype)
 
 
 def power_of_two(exponent: Term, dtype: DType) -> Term:
-    """Return 2**exponent for a signed integer of the float's width, if the result is a normal number."""
+    """Return 2**exponent as a float of type `dtype`. The result must be a normal number.
+
+    `exponent` is a signed integer of the float's width.
+    """
     fmt = FORMATS[dtype]
     return ((exponent + fmt.bias) << fmt.mantissa).as_bits_of(dtype)

@@ -1,8 +1,9 @@
 """Operator overloading for IR values, so that expansions read like mathematics.
 
-A `Term` wraps a scalar value; its operators append operations through a `Formula`'s builder. Python numbers become
-constants of the other operand's type. `Formula.exact` marks float operations that no compiler may reorder or contract,
-which error-free transformations (two-sum, split products) rely on; the emitter decorates them with NoContraction.
+A `Term` wraps a scalar value. Its operators, such as `x * y + 1`, emit operations through the builder of a `Formula`. A
+Python number becomes a constant of the other operand's type. Error-free transformations (two-sum, split products) rely
+on float operations that no compiler may reorder or contract: `Formula.exact` marks these, and the emitter decorates
+them with NoContraction.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ RegionBuilder = Callable[[], Sequence["Term"]]
 """Builds one region of a branch and returns its results."""
 
 _ROUNDED: frozenset[OpName] = frozenset({"add", "sub", "mul", "div"})
+"""The operations that `Formula.exact` marks."""
 
 
 class Term:
@@ -53,6 +55,7 @@ class Term:
         return scalar.dtype
 
     def _with(self, name: OpName, other: Term | Number, swap: bool = False) -> Term:
+        """Emit an operation on this term and another operand, with the operands in reverse order if `swap`."""
         right = self.formula.term(other, self.dtype)
         return self.formula.call(name, right, self) if swap else self.formula.call(name, self, right)
 
@@ -123,11 +126,11 @@ class Term:
         return self.formula.call("abs", self)
 
     def cast(self, dtype: DType) -> Term:
-        """Convert the value by the language's rules."""
+        """Convert the value as `cast` does: floats saturate when converted to integers, integers wrap."""
         return self if dtype is self.dtype else self.formula.call("cast", self, type=Scalar(dtype))
 
     def raw_cast(self, dtype: DType) -> Term:
-        """Convert a value that is known to be in range of the target type."""
+        """Convert a value that is known to be in the range of the target type, without the code for other values."""
         return self if dtype is self.dtype else self.formula.call("cast", self, type=Scalar(dtype), raw=True)
 
     def bits(self) -> Term:
@@ -139,6 +142,7 @@ class Term:
         return self.as_bits_of(_SIGNED[self.dtype.bits])
 
     def as_bits_of(self, dtype: DType) -> Term:
+        """Reinterpret the bits as a value of type `dtype`."""
         return self if dtype is self.dtype else self.formula.call("bitcast", self, type=Scalar(dtype))
 
     @property
@@ -149,9 +153,9 @@ class Term:
 
 
 class Formula:
-    """Creates terms and appends operations through a builder.
+    """A factory of terms, which emits operations through a builder.
 
-    `strict` is the attribute of the function that is being expanded, for rules to read.
+    `strict` is the attribute `strict` of the function that is being expanded; rules read it.
     """
 
     def __init__(self, builder: Builder, *, strict: bool = False) -> None:
@@ -177,7 +181,7 @@ class Formula:
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Mark float additions, subtractions, products and quotients emitted in the context as exact."""
+        """Within this context, mark float additions, subtractions, multiplications and divisions as exact."""
         saved, self._exact = self._exact, True
         try:
             yield
@@ -197,7 +201,7 @@ class Formula:
         return result
 
     def branch(self, condition: Term, yes: RegionBuilder, no: RegionBuilder) -> list[Term]:
-        """Emit an `if` whose regions `yes` and `no` build; return its results."""
+        """Emit an `if` on `condition`, with the regions that `yes` and `no` build, and return its results."""
         sides: list[tuple[Region, Sequence[Term]]] = []
         for build in (yes, no):
             region = Region()
@@ -211,7 +215,7 @@ class Formula:
 
 
 def _fitted(value: Number, dtype: DType) -> Number:
-    """Convert a Python number to the form of the type's constants; integers wrap around."""
+    """Convert a Python number to the Python type that constants of `dtype` have; integers wrap around."""
     if dtype.kind == "bool":
         return bool(value)
     if dtype.is_float:

@@ -1,1 +1,1 @@
-"""Lowering passes: replace operations that targets lack by operations that they have."""
+"""Lowering passes: replace operations that back ends can't emit by operations that they can."""

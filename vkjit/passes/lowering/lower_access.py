@@ -1,7 +1,7 @@
-"""Lower accesses to strided arrays to accesses to linear ones with explicit offset arithmetic.
+"""Lower accesses to strided arrays to accesses to linear arrays, with explicit offset arithmetic.
 
-Takes a kernel without calls. Afterwards, loads, stores and atomics index linear arrays by a single offset, in elements
-from the first element::
+Takes a kernel without calls. Afterwards, loads, stores and atomics access linear arrays, which are indexed by a single
+offset: the number of elements from the first element (see `Array.linear` in `ir.types`). ::
 
     %v = load %x, %i, %j : f32        ->     %base = linear %x : array<f32, 1, in, linear>       (at the kernel's start)
                                              %s0 = stride %x {axis = 0} : index
@@ -54,7 +54,7 @@ class LowerAccess:
 
 
 def _linear_allocations(kernel: Function) -> dict[Value, tuple[int, ...]]:
-    """Make shared and local arrays linear (rule 3) and return their previous shapes."""
+    """Make shared and local arrays linear (rule 3) in place, and return their previous shapes."""
     shapes: dict[Value, tuple[int, ...]] = {}
     for op in kernel.body.walk():
         if op.name not in ("shared", "local"):
@@ -73,7 +73,11 @@ def _linear_allocations(kernel: Function) -> dict[Value, tuple[int, ...]]:
 
 @dataclass(slots=True)
 class _Lowering:
-    """The lowering of one kernel. `prologue` collects operations for the kernel's start."""
+    """The lowering of one kernel.
+
+    `shapes` has the previous shapes of shared and local arrays. `prologue` collects operations for the kernel's start:
+    the linear views of global arrays (`bases`), their extents, and their strides, in the type of offsets.
+    """
 
     kernel: Function
     shapes: dict[Value, tuple[int, ...]]
@@ -87,6 +91,7 @@ class _Lowering:
         return I32 if self.kernel.attrs.get("narrow") else INDEX
 
     def rule(self, op: Op, builder: Builder) -> list[Value] | None:
+        """Lower one operation; the rule for `rewrite_region`."""
         if op.name == "stride":
             return self.stride_value(op, builder)
         if op.name not in _ACCESSES:
@@ -105,6 +110,7 @@ class _Lowering:
         return builder.op(op.name, array, offset, *op.operands[1 + rank :], **op.attrs).results
 
     def base(self, array: Value, type: Array) -> Value:
+        """Return the linear view of a global array, emitted once in the prologue."""
         if array not in self.bases:
             linear = Array(type.element, 1, type.space, type.access, restrict=type.restrict, linear=True)
             self.bases[array] = Builder(self.prologue, self.kernel.loc).emit("linear", array, type=linear)
@@ -114,6 +120,7 @@ class _Lowering:
     # -- offsets
 
     def strided_offset(self, array: Value, indices: list[Value], builder: Builder) -> Value:
+        """Emit the offset of an element of a global array: the sum of indices times strides."""
         terms: list[Value] = []
         for axis, index in enumerate(indices):
             index = builder.cast(index, self.offset_type)
@@ -122,6 +129,7 @@ class _Lowering:
         return self.total(terms, builder, self.offset_type)
 
     def static_offset(self, indices: list[Value], shape: tuple[int, ...], builder: Builder) -> Value:
+        """Emit the offset of an element of a shared or local array, which is in C order."""
         terms: list[Value] = []
         for axis, index in enumerate(indices):
             index = builder.cast(index, I32)
@@ -131,6 +139,7 @@ class _Lowering:
 
     @staticmethod
     def total(terms: list[Value], builder: Builder, type: Scalar) -> Value:
+        """Emit the sum of `terms`."""
         if not terms:
             return builder.const(0, type)
         result = terms[0]
@@ -141,13 +150,14 @@ class _Lowering:
     # -- strides
 
     def stride(self, array: Value, axis: int) -> Value | None:
-        """Return a stride in the type of offsets; None stands for 1."""
+        """Return the stride along an axis, emitted once in the prologue, in the type of offsets; None stands for 1."""
         key = (array, axis)
         if key not in self.strides:
             self.strides[key] = self.new_stride(array, axis)
         return self.strides[key]
 
     def new_stride(self, array: Value, axis: int) -> Value | None:
+        """Emit a stride; that of a contiguous array is computed from its extents (rule 1)."""
         builder = Builder(self.prologue, self.kernel.loc)
         array_type = array.type
         if not (isinstance(array_type, Array) and array_type.contiguous):
@@ -159,6 +169,7 @@ class _Lowering:
         return extent if inner is None else builder.emit("mul", extent, inner)
 
     def extent(self, array: Value, axis: int) -> Value:
+        """Return the extent along an axis, emitted once in the prologue, in the type of offsets."""
         key = (array, axis)
         if key not in self.extents:
             builder = Builder(self.prologue, self.kernel.loc)
@@ -166,7 +177,10 @@ class _Lowering:
         return self.extents[key]
 
     def stride_value(self, op: Op, builder: Builder) -> list[Value] | None:
-        """Replace an explicit `stride` of a contiguous array (rule 1); other arrays get theirs as an argument."""
+        """Replace an operation `stride` on a contiguous array (rule 1).
+
+        On other arrays, the operation is kept: it reads an argument of the kernel.
+        """
         array, axis = op.operands[0], op.attrs["axis"]
         if not (isinstance(array.type, Array) and array.type.contiguous):
             return None

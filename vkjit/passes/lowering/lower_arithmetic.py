@@ -1,9 +1,11 @@
 """Lower arithmetic that SPIR-V lacks, or leaves undefined for some operands, to operations that it defines.
 
-Takes a module without bf16 values and without the functions that `lower_math` lowers. Afterwards, all elementwise
-operations have a SPIR-V instruction for the kind of their operands and the meaning of `ir.semantics` for all operands:
-integer division by zero, the smallest integer divided by -1, shifts by more than the width, NaN and signed zeros in min
-and max, out-of-range float-to-integer conversions. Bit counts are built from 32-bit ones.
+Takes a module after `lower_bf16` and `lower_math`. Afterwards, each elementwise operation has a SPIR-V instruction for
+the kind of its operands, and its results are those of `ir.semantics` for all operands. This concerns integer division
+by zero, the smallest integer divided by -1, shifts by more than the bit width, NaN and signed zeros in min and max, and
+out-of-range conversions of floats to integers. Bit counts of other widths are built from 32-bit ones.
+
+The expansions are in the package `passes.arithmetic`; this module selects the one for each operation and device.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ __all__ = ["LowerArithmetic"]
 class LowerArithmetic:
     """Lower arithmetic in place.
 
-    `native`: float operations that the back end provides. `correctly_rounded_sqrt`: True if the back end's f32 square
-    root is correctly rounded, which strict kernels need. `whole_numbers`: True if it rounds f64 values to integers
-    correctly.
+    `native`: float operations that the back end provides in addition to SPIR-V's. `correctly_rounded_sqrt`: True if the
+    back end's f32 square root is correctly rounded, which strict kernels need. `correct_f64_rounding`: True if the back end
+    rounds f64 values to integral values correctly (`trunc` and `round`).
     """
 
     native: frozenset[OpName] = frozenset()
     correctly_rounded_sqrt: bool = True
-    whole_numbers: bool = True
+    correct_f64_rounding: bool = True
 
     name: ClassVar[str] = "lower_arithmetic"
 
@@ -49,12 +51,14 @@ class LowerArithmetic:
 
 
 def _element(op: Op) -> DType | None:
+    """Return the dtype of the first operand; None if there is none, or if it isn't a scalar or vector."""
     operand_type = op.operands[0].type if op.operands else None
     return operand_type.dtype if isinstance(operand_type, (Scalar, Vector)) else None
 
 
-def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
-    element, native = _element(op), device.native
+def _choose(options: LowerArithmetic, function: Function, op: Op) -> Rule | None:
+    """Return the expansion rule for an operation; None if it is kept. `options` are those of the pass."""
+    element, native = _element(op), options.native
     if element is None:
         return None
     if op.name == "cast":
@@ -72,9 +76,9 @@ def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
             return multiply_add
         # LLVM would compute the f16 operation in f64
         return partial(_through_f32, "fma") if native and element is dtypes.f16 else None
-    if element is dtypes.f64 and op.name in ROUNDING_RULES and not device.whole_numbers:
+    if element is dtypes.f64 and op.name in ROUNDING_RULES and not options.correct_f64_rounding:
         return ROUNDING_RULES[op.name]
-    if op.name == "sqrt" and not device.correctly_rounded_sqrt and function.attrs.get("strict"):
+    if op.name == "sqrt" and not options.correctly_rounded_sqrt and function.attrs.get("strict"):
         roots: dict[DType, Rule] = {dtypes.f32: rounded_square_root, dtypes.f16: partial(_through_f32, "sqrt")}
         return roots.get(element)
     rules = FLOAT_RULES | FAST_MATH_RULES if function.attrs.get("fast_math") else FLOAT_RULES
@@ -84,6 +88,6 @@ def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
 
 
 def _through_f32(name: OpName, f: Formula, *operands: Term) -> Term:
-    """Compute an f16 operation in f32; the result is exact in f32, or rounds as in NumPy."""
+    """Compute an f16 operation in f32 and round the result to f16. This is exact, or rounds like NumPy's f16."""
     result = f.call(name, *(x.cast(dtypes.f32) for x in operands))
     return result if result.dtype.kind == "bool" else result.cast(dtypes.f16)

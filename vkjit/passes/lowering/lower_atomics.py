@@ -1,7 +1,7 @@
 """Lower float atomics that the device lacks to compare-and-swap loops on the element's bits.
 
-Takes a module with linear arrays. Afterwards, float atomics are only exchanges, and `add` and `sub` where the device
-supports them for the array's memory::
+Takes a module with linear arrays. Afterwards, the only float atomics are exchanges, and `add` and `sub` if the device
+supports them in the array's memory space::
 
     %old = atomic %x, %i, %v {op = "max"}   ->   %bits = linear %x : array<u32, ...>
                                                  %first = atomic_load %bits, %i
@@ -10,8 +10,8 @@ supports them for the array's memory::
                                                    if %found == %seen { break %found } else { yield }
                                                    continue %found }
 
-As part of the IR, these loops are counted by `loop_guard`. Elements of 8 and 16 bits share a word with adjacent
-elements; their loops are left to the back end.
+As these loops are part of the IR, `loop_guard` counts them for drivers that stop long loops. Elements of 8 and 16 bits
+share a 32-bit word with adjacent elements; the back end emits the loops for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["LowerAtomics"]
 
 @dataclass(frozen=True, slots=True)
 class LowerAtomics:
-    """Lower float atomics; `features` are the device's features, as in `DeviceCaps.features`."""
+    """Lower float atomics that the device lacks; `features` are those of the device (`DeviceCaps.features`)."""
 
     name: ClassVar[str] = "lower_atomics"
     features: frozenset[str]
@@ -43,17 +43,18 @@ class LowerAtomics:
 
         def rule(op: Op, builder: Builder) -> list[Value] | None:
             array = op.operands[0].type if op.name == "atomic" else None
-            if not isinstance(array, Array) or not self.lacks(op, array, only_added):
+            if not isinstance(array, Array) or not self.must_lower(op, array, only_added):
                 return None
             return [_compare_and_swap(op, array, builder)]
 
         rewrite_region(module.kernel.body, rule)
         return module
 
-    def lacks(self, op: Op, array: Array, only_added: set[Value]) -> bool:
-        """True if the device has no instruction for this atomic.
+    def must_lower(self, op: Op, array: Array, only_added: set[Value]) -> bool:
+        """True if this atomic must be lowered.
 
-        A shared array can use native additions only if they are its only atomics (`only_added`).
+        `only_added` are the arrays whose only atomics are additions: a shared array can use the device's additions only
+        if it is among them.
         """
         dtype = array.dtype
         if not isinstance(array.element, Scalar) or not dtype.is_float or dtype.bits < 32 or not array.linear:

@@ -1,8 +1,8 @@
 """Lower bf16 arithmetic to f32 arithmetic with explicit rounding.
 
-An elementwise operation on bf16 values becomes the same operation on f32 values, with its result cast to bf16, which
-rounds to nearest even. Operations that can't round are kept: selects, sign changes, comparisons, conversions. Back ends
-represent bf16 values as f32; only loads, stores and casts deal with the two bytes in memory.
+An elementwise operation on bf16 values becomes the same operation on f32 values, and its result is cast to bf16, which
+rounds to nearest even. Selects, sign changes, comparisons and conversions are kept, as they don't round. Back ends can
+emit them because they represent a bf16 value as an f32; only their loads, stores and casts use the 16-bit format.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = ["LowerBf16"]
 _EXACT: frozenset[OpName] = frozenset(
     {"select", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "const", "cast", "bitcast"}
 )
+"""The operations that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class LowerBf16:
 
 
 def _choose(_function: Function, op: Op) -> Rule | None:
+    """Return the expansion rule for an operation; None if it is kept."""
     info = OPS[op.name]
     if op.name in _EXACT or not info.elementwise or not op.operands:
         return None
@@ -47,5 +49,6 @@ def _choose(_function: Function, op: Op) -> Rule | None:
 
 
 def _rounded(name: OpName, f: Formula, *operands: Term) -> Term:
+    """Compute the operation `name` in f32 and round a float result to bf16."""
     result = f.call(name, *(x.cast(dtypes.f32) for x in operands))
     return result if result.dtype.kind == "bool" else result.cast(dtypes.bf16)

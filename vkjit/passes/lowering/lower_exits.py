@@ -1,8 +1,9 @@
 """Lower early returns: produce the normal form, in which the only `return` is the last operation of the function.
 
-`break` and `continue` are kept. A counted `for` stays counted: a return inside becomes a flag and a `break`.
+Below, an operation "returns" if a `return` is nested in it. `break` and `continue` are kept. A counted `for` stays
+counted: a `return` inside it becomes a flag and a `break`.
 
-Code after an early return moves into the branch that continues, without a flag::
+Outside of loops, the code after an early return moves into the branch that continues; no flag is needed::
 
     if %c {                           if %c {
       return                            yield
@@ -12,7 +13,7 @@ Code after an early return moves into the branch that continues, without a flag:
     store %x, %i, %v                  }
     return                            return
 
-A return inside a loop sets a loop-carried flag (and passes on the returned values)::
+A return inside a loop sets a loop-carried flag, and makes the returned values loop-carried, too::
 
     for %lo, %hi, %step {             %left = for %lo, %hi, %step, %false : bool (%i: index, %f: bool) {
       if %c {                           if %c {
@@ -30,8 +31,8 @@ A return inside a loop sets a loop-carried flag (and passes on the returned valu
                                       }
                                       return
 
-Values that don't exist on a path (results of a loop that was left by a return, returned values on paths that don't
-return) are `poison`; the flag keeps them from being used.
+Some values don't exist on all paths: the results of a loop that was left by a return, and the returned values where
+nothing was returned. They are `poison` there, and the test of the flag prevents their use.
 """
 
 from __future__ import annotations
@@ -62,11 +63,13 @@ class LowerExits:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """The ending of a region outside of loops.
+    """The kind of terminator that a region outside of loops must end in. There are three, by `form`:
 
-    `form` is "function" for `return values`; "returns" for `yield values`, if all paths of the region return; or
-    "state" for `yield normals, flag, values`, where the flag is true if the function returned. In form "state", either
-    `normals` or `values` are poison; the field `normals` holds the types of the former.
+    - "function": `return values`, for the function's body;
+    - "returns": `yield values`, for a region in which all paths return the values;
+    - "state": `yield normals, flag, values`, for a region in which some paths return. If the flag is true, the function
+      has returned `values`, and `normals` are poison. Otherwise `normals` are the results of the original `yield`, and
+      `values` are poison. The field `normals` has the types of these results.
     """
 
     form: str
@@ -83,7 +86,11 @@ _RETURNS = _Ending("returns")
 
 
 class _Lowering:
-    """The lowering of one function. `returning` holds the operations that contain a `return`."""
+    """The lowering of one function.
+
+    `types` are the types of the returned values. `returning` are the operations in which a `return` is nested.
+    `replaced` maps results of lowered operations to the values that replace them.
+    """
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -93,6 +100,7 @@ class _Lowering:
         self._find(function.body)
 
     def _find(self, region: Region) -> bool:
+        """Fill `returning`; True if the region contains a `return`."""
         has_return = False
         for op in region.ops:
             inside = [self._find(inner) for inner in op.regions]
@@ -112,7 +120,7 @@ class _Lowering:
     # -- outside of loops
 
     def sequence(self, ops: Sequence[Op], ending: _Ending, into: Region) -> None:
-        """Append the operations to `into`, with the terminator replaced as `ending` demands."""
+        """Append lowered operations to the region `into`, which then has the terminator that `ending` describes."""
         builder = Builder(into)
         for position, op in enumerate(ops):
             builder.loc = op.loc
@@ -125,7 +133,7 @@ class _Lowering:
             into.ops.append(op)
 
     def finish(self, op: Op, ending: _Ending, builder: Builder) -> None:
-        """Emit the terminator of a region without returning operations before it."""
+        """Replace the terminator `op` of a region without returning operations by the one that `ending` describes."""
         if op.name == "return":
             self.returned(op.operands, ending, builder)
         elif op.name == "yield":
@@ -147,15 +155,15 @@ class _Lowering:
             builder.op("yield", *normals, builder.const(True, BOOL), *values)
 
     def terminate(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
-        """Emit the terminator of a region whose last `if` has produced all its operands."""
+        """Emit the terminator of a region; its operands are `results`, the results of the region's last `if`."""
         builder.op("return" if ending.form == "function" else "yield", *results)
 
     def poison(self, types: Sequence[Type], builder: Builder) -> list[Value]:
         return [builder.emit("poison", type=type) for type in types]
 
     def structured(self, op: Op, following: Sequence[Op], ending: _Ending, builder: Builder) -> None:
-        """Lower a returning operation and the operations that follow it in its region."""
-        going_on = completes(op)
+        """Lower an operation that returns, and the operations that follow it in its region."""
+        going_on = completes(op)  # False if no path leads to the operations that follow
         if op.name in LOOPS:
             flag, values = self.loop(op, builder)
             if not going_on:
@@ -173,7 +181,7 @@ class _Lowering:
     def absorb(
         self, op: Op, yielding: list[Region], following: Sequence[Op], ending: _Ending, builder: Builder
     ) -> None:
-        """Lower an `if` of which at most one region continues: the code after it moves into that region."""
+        """Lower an `if` of which at most one region continues after it: the code that follows moves into it."""
         for region in op.regions:
             source, region.ops = region.ops, []
             if region in yielding:
@@ -186,9 +194,9 @@ class _Lowering:
         self.terminate(op.results, ending, builder)
 
     def both_yield(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
-        """Lower an `if` whose regions both may continue, with returns nested deeper.
+        """Lower an `if` that returns from a deeper level, and both of whose regions may also continue after it.
 
-        The flag and the returned values become further results; returns them.
+        The flag and the returned values become additional results of the `if`, and are returned.
         """
         state = _Ending("state", tuple(r.type for r in op.results))
         for region in op.regions:
@@ -200,7 +208,10 @@ class _Lowering:
     def guarded(
         self, flag: Value, values: list[Value], following: Sequence[Op], ending: _Ending, builder: Builder
     ) -> None:
-        """Guard the operations after one that may have returned: they run only if the flag is false."""
+        """Lower the operations `following` after an operation that may have returned: they run only if `flag` is false.
+
+        `values` are the returned values if the flag is true.
+        """
         last = following[0]
         if ending.form == "state" and last.name == "yield":
             builder.op("yield", *last.operands, flag, *values)
@@ -217,7 +228,7 @@ class _Lowering:
         self.terminate(branch.results, ending, builder)
 
     def extend_results(self, op: Op) -> tuple[Value, list[Value]]:
-        """Add the flag and the returned values to the results of an operation, and return them."""
+        """Add the flag and the returned values to the results of an operation. Return (flag, returned values)."""
         start = len(op.results)
         op.results += [Value(type, op, start + number) for number, type in enumerate([BOOL, *self.types])]
         op.results[start].name = "returned"
@@ -226,7 +237,10 @@ class _Lowering:
     # -- loops
 
     def loop(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
-        """Lower a loop that contains a return: make the flag and the returned values loop-carried, and return them."""
+        """Lower a loop that returns: make the flag and the returned values loop-carried.
+
+        Returns the results of the loop for them.
+        """
         body = op.regions[0]
         original = [r.type for r in op.results]
         op.operands += [builder.const(False, BOOL), *self.poison(self.types, builder)]
@@ -261,8 +275,9 @@ class _Lowering:
                     self.in_loop(inner, results)
 
     def break_on(self, flag: Value, values: list[Value], results: list[Type], builder: Builder, always: bool) -> bool:
-        """Break from the outer loop if the inner one has returned.
+        """Emit a `break` from a loop if a loop nested in it has returned.
 
+        `flag` and `values` are the results of the inner loop, `results` the types of the outer loop's original results.
         `always` is True if the inner loop always returns. Returns `always`.
         """
         if always:

@@ -1,9 +1,11 @@
 """Expand mathematical functions (exp, log, sin, pow, ...) into arithmetic that is accurate to a few ULP on any device.
 
-Operations that devices implement imprecisely or not at all are expanded; f16 is computed in f32 and rounded. With the
-function attribute `fast_math`, f32 and f16 functions in GLSL.std.450 are kept. The formulas need neither fused
-multiply-add nor float controls; operations whose order matters are marked `exact`. The error bounds are those of the op
-table's column `ulp`, for results that are normal numbers. The expansions contain operations for `lower_arithmetic`.
+Functions that devices implement imprecisely or not at all are expanded; f16 functions are computed in f32 and rounded.
+In kernels with the attribute `fast_math`, f32 and f16 functions that GLSL.std.450 has are kept.
+
+The expansions (in the package `passes.math`) need neither fused multiply-add nor float controls. Operations whose order
+matters are marked `exact`. The error bounds are those in the column `ulp` of the op table, for results that are normal
+numbers. The expansions contain operations that `lower_arithmetic`, which runs next, has to lower.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ MATH_RULES: dict[OpName, Rule] = {
 class LowerMath:
     """Expand mathematical functions in place.
 
-    `native`: f32 functions that the back end provides with at least the accuracy of the expansion; strict kernels don't
-    use them. `branches` is True if lanes are known to reconverge after a branch; small angles then take a fast path.
+    `native`: f32 functions that the back end computes at least as accurately as the expansion; strict kernels don't use
+    them. `branches`: True if lanes are known to reconverge after a branch, so that trigonometric functions can have a
+    fast path for small angles.
     """
 
     native: frozenset[OpName] = frozenset()
@@ -71,6 +74,7 @@ class LowerMath:
 
 
 def _choose(native: frozenset[OpName], branches: bool, function: Function, op: Op) -> Rule | None:
+    """Return the expansion rule for an operation; None if it is kept."""
     rule = MATH_RULES.get(op.name)
     if branches:
         rule = _BRANCHING.get(op.name, rule)
@@ -94,7 +98,7 @@ def _called(name: OpName, f: Formula, *operands: Term) -> Term:
 
 
 def _through_f32(rule: Rule, f: Formula, *operands: Term) -> Term:
-    """Evaluate the f32 formula and round the result to f16."""
+    """Evaluate an f32 expansion for f16 operands and round the result to f16."""
     return rule(f, *(x.cast(dtypes.f32) for x in operands)).cast(dtypes.f16)
 
 
@@ -107,6 +111,7 @@ _BRANCHING: dict[OpName, Rule] = {
     "cos": partial(circular.cos, fast_path=True),
     "tan": partial(circular.tan, fast_path=True),
 }
-"""Rules with a branch for the fast path."""
+"""Rules used with `branches`: they have a fast path for small angles."""
 
 _FAST: dict[OpName, Rule] = {"log10": _fast_log10}
+"""Rules used with `fast_math`, for functions that GLSL.std.450 lacks."""

@@ -1,13 +1,16 @@
 """sin, cos and tan for all arguments: argument reduction modulo pi/2, then polynomials (f32 and f64).
 
-Fast path, for f32 below 512 if branches are cheap (`fast_path`), by Cody-Waite reduction: multiples of pi/2 are subtracted
-in parts of 15 bits, whose products with the number of quadrants are exact, and rounding errors of the sums are
-compensated. The reduced argument is accurate to 2**-60.
+The reduction returns the quadrant, which is the number of multiples of pi/2 that are subtracted (modulo 4), and the
+reduced argument as a pair of floats, high + low.
 
-General path, by Payne-Hanek reduction in integers: x = M 2**e with an integer M. Only bits of weight less than 4 of the
-product with 2/pi matter, so M is multiplied by a window of 2/pi that starts there. The product's two highest bits are
-the quadrant; the fraction after them is accurate to 2**-62 (f32) or 2**-126 (f64), far below the smallest distance of
-any float from a multiple of pi/2.
+Fast path, for f32 below 512, by Cody-Waite reduction: multiples of pi/2 are subtracted in parts of 15 bits, whose
+products with the number of quadrants are exact, and the rounding errors of the sums are compensated. The reduced
+argument is accurate to 2**-60. The parameter `fast_path` enables this path, on devices where branches are cheap.
+
+General path, by Payne-Hanek reduction in integers: x = M 2**e with an integer M. As whole turns don't matter, only
+those bits of the product with 2/pi count whose weight is less than 4. So M is multiplied by a window of the bits of
+2/pi that starts there. The product's two highest bits are the quadrant; the fraction after them is accurate to 2**-62
+(f32) or 2**-126 (f64), far below the smallest distance of any float from a multiple of pi/2.
 """
 
 from __future__ import annotations
@@ -24,11 +27,13 @@ from .tables import TWO_OVER_PI, tables_of
 __all__ = ["cos", "sin", "tan"]
 
 _WORD = 0xFFFFFFFF
+"""Mask of the low 32 bits of a u64. Numbers of several 32-bit words have one word in each u64."""
 
 
 def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> list[Term]:
     """Return `count` 32-bit words (as u64) from bit `position` (u32) of `words`, which are ordered from the highest."""
     index, shift = position >> 5, (position & 31).cast(dtypes.u64)
+    # Registers can't be indexed, so words from `index` on are selected bit by bit of the index, as in a barrel shifter.
     levels = (len(words) - count - 1).bit_length()
     chosen = [f.term(word, dtypes.u64) for word in words]
     for level in reversed(range(levels)):
@@ -43,9 +48,10 @@ def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> l
 
 
 def _product(factor: list[Term], window: list[Term], count: int) -> list[Term]:
-    """Return the `count` highest words of factor * window, modulo the window's top.
+    """Return `count` words of factor * window: those that have the weights of the window's first `count` words.
 
-    Words are ordered from the lowest in `factor`, from the highest in `window` and the result.
+    Higher words, which are whole turns, are dropped, and so are the lowest. Words are ordered from the lowest in
+    `factor`, and from the highest in `window` and the result.
     """
     products: dict[int, list[Term]] = {}
     for weight, word in enumerate(factor):
@@ -68,11 +74,11 @@ def _product(factor: list[Term], window: list[Term], count: int) -> list[Term]:
 def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
     """Return (quadrant, high, low) with x = quadrant pi/2 + high + low modulo 2 pi, for finite x >= 0."""
     fmt = format_of(x)
-    limbs = 1 if fmt.digits <= 32 else 2
-    count = 2 * limbs
+    limbs = 1 if fmt.digits <= 32 else 2  # words of the significand
+    count = 2 * limbs  # words of the product that are computed
     exponent = (x.bits() >> fmt.mantissa).cast(dtypes.u32)
     significand = ((x.bits() & ((1 << fmt.mantissa) - 1)) | (1 << fmt.mantissa)).cast(dtypes.u64)
-    start = fmt.bias + fmt.mantissa + 2 - 32 * limbs
+    start = fmt.bias + fmt.mantissa + 2 - 32 * limbs  # the biased exponent whose window starts at the table's first bit
     position = f.select(exponent < start, 0, exponent - start)
     table = TWO_OVER_PI[2 - limbs :][: (2 * fmt.bias - start) // 32 + count + limbs + 1]
     factor = [significand] if limbs == 1 else [significand & _WORD, significand >> 32]
@@ -88,6 +94,7 @@ def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
 
 
 def _times_half_pi(f: Formula, high: Term, low: Term) -> tuple[Term, Term]:
+    """Return (high + low) * pi/2 as a pair of floats."""
     upper, lower = tables_of(high).half_pi_split
     with f.exact():
         total = high + low
@@ -107,7 +114,7 @@ _HALF_PI_PARTS = (25735 * 2.0**-14, 30376 * 2.0**-29, 17453 * 2.0**-44, float.fr
 
 
 def _reduced_fast(f: Formula, x: Term) -> tuple[Term, Term, Term]:
-    """Return the same as `_reduced`, for 0 <= x < _FAST_PATH_LIMIT."""
+    """Like `_reduced`, for 0 <= x < _FAST_PATH_LIMIT, by Cody-Waite reduction."""
     first, second, third, remainder = _HALF_PI_PARTS
     k = f.call("round", x * (2 / math.pi))
     with f.exact():
@@ -119,10 +126,12 @@ def _reduced_fast(f: Formula, x: Term) -> tuple[Term, Term, Term]:
 
 
 def _sine(f: Formula, high: Term, low: Term, square: Term) -> Term:
+    """Return the sine of a reduced argument high + low; `square` is high * high."""
     return high + (high * square * f.polynomial(square, tables_of(high).sin) + low * (1.0 - 0.5 * square))
 
 
 def _cosine(f: Formula, high: Term, low: Term, square: Term) -> Term:
+    """Return the cosine of a reduced argument high + low; `square` is high * high."""
     with f.exact():
         half = 0.5 * square
         rounded = 1.0 - half
@@ -169,17 +178,20 @@ def _sine_of(f: Formula, x: Term, quarter_turns: int, fast_path: bool) -> Term:
 
 
 def sin(f: Formula, x: Term, *, fast_path: bool = False) -> Term:
-    """Return the sine, NaN for infinities; `fast_path` enables the fast path."""
+    """Return the sine, NaN for infinities; `fast_path` enables the module's fast path."""
     return _sine_of(f, x, 0, fast_path)
 
 
 def cos(f: Formula, x: Term, *, fast_path: bool = False) -> Term:
-    """Return the cosine, NaN for infinities; `fast_path` enables the fast path."""
+    """Return the cosine, NaN for infinities; `fast_path` enables the module's fast path."""
     return _sine_of(f, x, 1, fast_path)
 
 
 def tan(f: Formula, x: Term, *, fast_path: bool = False) -> Term:
-    """Return the tangent: sine / cosine, or -cosine / sine in odd quadrants; `fast_path` enables the fast path."""
+    """Return the tangent, NaN for infinities: sine / cosine, or -cosine / sine in odd quadrants.
+
+    `fast_path` enables the module's fast path.
+    """
     quadrant, sine, cosine = _sine_and_cosine(f, x, fast_path)
     odd = (quadrant & 1).differs(0)
     value = f.select(odd, cosine, sine) / f.select(odd, sine, cosine)

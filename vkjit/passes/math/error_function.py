@@ -1,7 +1,7 @@
 """erf and erfc: a polynomial near 0, and exp(-x*x) times a rational function for the tail (f32 and f64).
 
-(1 + 2x) exp(x*x) erfc(x) is smooth over all x >= 0 as a function of (x - c)/(x + c) (Shepherd and Laframboise, 1981),
-so a polynomial in that approximates it.
+(1 + 2x) exp(x*x) erfc(x), as a function of t = (x - c)/(x + c), is smooth over all x >= 0 (Shepherd and Laframboise,
+1981). So a polynomial in t approximates it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .tables import tables_of
 __all__ = ["erf", "erfc"]
 
 _CENTER: dict[DType, float] = {dtypes.f32: 2.0, dtypes.f64: 3.75}
+"""c of the module's docstring."""
 _ERFC_LIMIT: dict[DType, float] = {dtypes.f32: 10.1, dtypes.f64: 27.3}  # erfc is 0 from here on
 
 
@@ -28,7 +29,10 @@ def _small(f: Formula, x: Term) -> Term:
 
 
 def _tail(f: Formula, magnitude: Term) -> Term:
-    """Return erfc of a non-negative value. The rounding error of x*x (`cut`) is compensated by exp(-cut) = 1 - cut."""
+    """Return erfc of a non-negative value.
+
+    The rounding error of x*x (`cut`) is compensated by a factor of exp(-cut), which is 1 - cut to working precision.
+    """
     center, limit = _CENTER[magnitude.dtype], _ERFC_LIMIT[magnitude.dtype]
     x = f.select(magnitude > limit, limit, magnitude)
     t = (x - center) / (x + center)
@@ -42,14 +46,14 @@ def _tail(f: Formula, magnitude: Term) -> Term:
 
 
 def erf(f: Formula, x: Term) -> Term:
-    """Return erf: the polynomial below 1, 1 - erfc from there on."""
+    """Return erf(x): for |x| < 1 by the polynomial near 0, else as 1 - erfc(|x|) with the sign of x."""
     magnitude = x.abs()
     central = x + x * _small(f, x)
     return f.select(magnitude < 1.0, central, copy_sign(1.0 - _tail(f, magnitude), x))
 
 
 def erfc(f: Formula, x: Term) -> Term:
-    """Return erfc: 1 - erf for |x| < 1/2, the tail elsewhere."""
+    """Return erfc(x): as 1 - erf(x) for |x| < 1/2, else by the tail, as 2 - erfc(|x|) for negative x."""
     magnitude = x.abs()
     tail = _tail(f, magnitude)
     outer = f.select(x < 0.0, 2.0 - tail, tail)

@@ -1,4 +1,8 @@
-"""exp, exp2 and expm1: x = k ln 2 + r, a polynomial in r, and 2**k by its exponent bits (f32 and f64)."""
+"""exp, exp2 and expm1 (f32 and f64).
+
+With x = k ln 2 + r and an integer k, exp(x) = 2**k exp(r), where exp(r) is a polynomial and 2**k is made from exponent
+bits.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ def clamp(f: Formula, x: Term, low: float, high: float) -> Term:
 
 
 def scale(x: Term, exponent: Term) -> Term:
-    """Return x * 2**exponent, in two steps, so that results may be subnormal or infinite."""
+    """Return x * 2**exponent. The factor is split into two, so that the result may be subnormal or infinite."""
     half = exponent >> 1
     return x * power_of_two(half, x.dtype) * power_of_two(exponent - half, x.dtype)
 
 
 def _limits(x: Term) -> tuple[float, float]:
-    """Return the limits beyond which exp(x) is 0 or infinite, also if it is halved."""
+    """Return the limits to which the argument of exp is clamped: beyond, exp(x) is 0 or infinite, even if halved."""
     fmt = FORMATS[x.dtype]
     return (fmt.least_subnormal_exponent - 2) * math.log(2), (fmt.bias + 3) * math.log(2)
 
@@ -63,7 +67,7 @@ def exp2(f: Formula, x: Term) -> Term:
 
 
 def expm1(f: Formula, x: Term) -> Term:
-    """Return expm1(x) as 2**k (exp(r) - 1) + (2**k - 1), computed at half its value so that 2**k doesn't overflow."""
+    """Return expm1(x) = 2**k (exp(r) - 1) + (2**k - 1). Half of it is computed, so that 2**k doesn't overflow."""
     fmt = format_of(x)
     k, r, correction = _reduced(f, clamp(f, x, -(fmt.digits + 2) * math.log(2), (fmt.bias + 1.2) * math.log(2)))
     body = r + (r * r * f.polynomial(r, tables_of(x).exp) + correction)

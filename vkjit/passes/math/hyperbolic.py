@@ -1,4 +1,6 @@
-"""sinh, cosh, tanh and their inverses, from exp, expm1 and the log of a compensated sum (f32 and f64)."""
+"""sinh, cosh, tanh and their inverses, from exp, expm1, and the logarithm of a sum with its rounding error (f32 and
+f64).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ __all__ = ["acosh", "asinh", "atanh", "cosh", "sinh", "tanh"]
 
 
 def sinh(f: Formula, x: Term) -> Term:
-    """Return sinh: a polynomial for |x| < 1, half the difference of exp(|x|) and its reciprocal elsewhere."""
+    """Return sinh(x): a polynomial for |x| < 1, else half the difference of exp(|x|) and its reciprocal."""
     magnitude = x.abs()
     square = x * x
     small = magnitude + magnitude * (square * f.polynomial(square, tables_of(x).sinh))
@@ -26,13 +28,13 @@ def sinh(f: Formula, x: Term) -> Term:
 
 
 def cosh(f: Formula, x: Term) -> Term:
-    """Return cosh: half the sum of exp(|x|) and its reciprocal."""
+    """Return cosh(x): half the sum of exp(|x|) and its reciprocal."""
     half = exp_scaled(f, x.abs(), -1)
     return half + 0.25 / half
 
 
 def tanh(f: Formula, x: Term) -> Term:
-    """Return tanh: e / (e + 2) with e = exp(2|x|) - 1, with |x| clamped where the result is 1."""
+    """Return tanh(x): e / (e + 2) with e = exp(2|x|) - 1 and the sign of x; |x| is clamped to where the result is 1."""
     magnitude = x.abs()
     limit = (format_of(x).digits + 3) * math.log(2) / 2
     clamped = f.select(magnitude > limit, limit, magnitude)
@@ -41,7 +43,10 @@ def tanh(f: Formula, x: Term) -> Term:
 
 
 def _log_of_one_plus(f: Formula, magnitude: Term, beyond: Term) -> Term:
-    """Return log(1 + beyond), or log(2 magnitude) for large arguments."""
+    """Return log(1 + beyond), or log(2 magnitude) for a large magnitude.
+
+    The callers compute asinh or acosh of `magnitude`, with a `beyond` that approaches 2 magnitude and may overflow.
+    """
     large = magnitude > 2.0 ** (format_of(magnitude).digits // 2 + 1)
     total, error = two_sum(f, 1.0, f.select(large, 1.0, beyond))
     high, low = f.select(large, magnitude, total), f.select(large, 0.0, error)
@@ -51,7 +56,7 @@ def _log_of_one_plus(f: Formula, magnitude: Term, beyond: Term) -> Term:
 
 
 def asinh(f: Formula, x: Term) -> Term:
-    """Return asinh: log(1 + |x| + x*x / (1 + sqrt(1 + x*x))), with the sign of x."""
+    """Return asinh(x): log(1 + |x| + x*x / (1 + sqrt(1 + x*x))), with the sign of x."""
     magnitude = x.abs()
     square = x * x
     beyond = magnitude + square / (1.0 + square_root(f, 1.0 + square))
@@ -61,7 +66,7 @@ def asinh(f: Formula, x: Term) -> Term:
 
 
 def acosh(f: Formula, x: Term) -> Term:
-    """Return acosh: log(1 + t + sqrt(2 t + t*t)) with t = x - 1; NaN below 1."""
+    """Return acosh(x): log(1 + t + sqrt(2 t + t*t)) with t = x - 1; NaN below 1."""
     t = x - 1.0
     inside = x >= 1.0
     safe = f.select(inside, t, 0.0)
@@ -70,7 +75,7 @@ def acosh(f: Formula, x: Term) -> Term:
 
 
 def atanh(f: Formula, x: Term) -> Term:
-    """Return atanh: log(1 + 2|x| / (1 - |x|)) / 2, with the sign of x; infinite at -1 and 1, NaN beyond."""
+    """Return atanh(x): log(1 + 2|x| / (1 - |x|)) / 2, with the sign of x; infinite at -1 and 1, NaN beyond."""
     magnitude = x.abs()
     inside = magnitude < 1.0
     safe = f.select(inside, magnitude, 0.0)

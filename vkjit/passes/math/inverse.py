@@ -1,4 +1,7 @@
-"""asin, acos, atan and atan2 (f32 and f64)."""
+"""asin, acos, atan and atan2 (f32 and f64): polynomials for small arguments, to which large ones are reduced.
+
+Constants such as pi/2 are pairs of floats, high + low, so that sums with them are rounded only once.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ __all__ = ["acos", "asin", "atan", "atan2"]
 
 
 def _half_angle(f: Formula, magnitude: Term) -> tuple[Term, Term, Term, Term]:
-    """Reduce |x| to s <= 1/2: asin(|x|) = pi/2 - 2 asin(s) with s*s = (1 - |x|)/2 for |x| > 1/2; otherwise s = |x|.
+    """Reduce |x| to s <= 1/2: for |x| > 1/2, asin(|x|) = pi/2 - 2 asin(s) with s*s = (1 - |x|)/2; otherwise s = |x|.
 
-    Returns |x| > 1/2; s*R with asin(s) = s + s*R; and s split into an upper part and the remainder, accurate for any
-    rounding of the device's square root.
+    Return (large, curved, upper, lacking). `large` is |x| > 1/2; asin(s) is s + `curved`; and s is `upper` + `lacking`,
+    an upper part and a remainder that also corrects the rounding of the device's square root.
     """
     large = magnitude > 0.5
     square = f.select(large, (1.0 - magnitude) * 0.5, magnitude * magnitude)
@@ -42,6 +45,7 @@ def acos(f: Formula, x: Term) -> Term:
     """Return the arccosine, NaN outside [-1, 1]."""
     table, magnitude = tables_of(x), x.abs()
     large, curved, upper, lacking = _half_angle(f, magnitude)
+    # With asin(s) = upper + lacking + curved: 2 asin(s) for x > 1/2, pi - 2 asin(s) for x < -1/2, else pi/2 - asin(x).
     with f.exact():
         small = upper + (curved + lacking)
         negative_large = 2.0 * (table.half_pi[0] - (upper + ((curved + lacking) - table.half_pi[1])))
@@ -52,7 +56,10 @@ def acos(f: Formula, x: Term) -> Term:
 
 
 def _angle(f: Formula, small: Term, large: Term) -> Term:
-    """Return atan(small / large) for 0 <= small <= large and large > 0, with a single division."""
+    """Return atan(small / large) for 0 <= small <= large and large > 0, with a single division.
+
+    Ratios above tan(pi/8) are reduced by atan(q) = pi/4 + atan((q - 1)/(q + 1)).
+    """
     high, low = tables_of(small).quarter_pi
     reduce_further = small > large * math.tan(math.pi / 8)
     t = f.select(reduce_further, small - large, small) / f.select(reduce_further, small + large, large)
@@ -63,7 +70,7 @@ def _angle(f: Formula, small: Term, large: Term) -> Term:
 
 
 def atan(f: Formula, x: Term) -> Term:
-    """Return the arctangent; for |x| > 1, pi/2 minus that of the reciprocal."""
+    """Return the arctangent; for |x| > 1, as pi/2 minus the arctangent of 1/|x|, with the sign of x."""
     high, low = tables_of(x).half_pi
     magnitude, one = x.abs(), f.term(1.0, x.dtype)
     steep = magnitude > 1.0
@@ -73,9 +80,9 @@ def atan(f: Formula, x: Term) -> Term:
 
 
 def _scaled(f: Formula, small: Term, large: Term) -> tuple[Term, Term]:
-    """Scale both values by a power of two so that their sum neither overflows nor is subnormal.
+    """Scale both values by the same power of two, so that their sum neither overflows nor is subnormal.
 
-    Two infinities become two ones.
+    The ratio stays the same. Two infinities become two ones, as atan2 takes their ratio as 1.
     """
     fmt = format_of(large)
     up, down = 2.0 ** (fmt.digits + 8), 2.0**-8

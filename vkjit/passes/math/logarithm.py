@@ -1,7 +1,7 @@
 """log, log2, log10 and log1p: x = 2**k (1 + g), and a polynomial in s = g / (2 + g) (f32 and f64).
 
-log(1 + g) = g - (g*g/2 - s*(g*g/2 + R(s*s))). For bases 2 and 10, g - g*g/2 is split into an upper part, whose products
-are exact, and a remainder.
+log(1 + g) = g - (g*g/2 - s*(g*g/2 + R(s*s))) with a polynomial R. For bases 2 and 10, log(1 + g) is split into an upper
+part, whose product with an upper part of 1 / ln(base) is exact, and a remainder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ def reduced(f: Formula, x: Term) -> tuple[Term, Term]:
     fmt = format_of(x)
     bits = x.bits()
     subnormal = bits < (1 << fmt.mantissa)
+    # A subnormal x is n * 2**least_subnormal_exponent, where n are its bits as an integer. Continue with n, a normal
+    # number.
     bits = f.select(subnormal, bits.cast(x.dtype).bits(), bits)
+    # Subtracting the bits of sqrt(1/2) leaves k in the exponent field; the significand field then has the bits of m
+    # less those of sqrt(1/2).
     root_half = int(math.sqrt(0.5) * 2**fmt.digits) & ((1 << fmt.mantissa) - 1) | ((fmt.bias - 1) << fmt.mantissa)
     moved = bits - root_half
     m = ((moved & ((1 << fmt.mantissa) - 1)) + root_half).as_bits_of(x.dtype)
@@ -40,7 +44,7 @@ def reduced(f: Formula, x: Term) -> tuple[Term, Term]:
 
 
 def _tail(f: Formula, g: Term) -> tuple[Term, Term]:
-    """Return (g*g/2, s*(g*g/2 + R))."""
+    """Return (g*g/2, s*(g*g/2 + R)), with s and R of the module's docstring."""
     s = g / (2.0 + g)
     z = s * s
     half_square = 0.5 * g * g
@@ -56,7 +60,7 @@ def _natural(f: Formula, k: Term, g: Term) -> Term:
 
 
 def _domain(f: Formula, x: Term, result: Term) -> Term:
-    """Return a logarithm's result with its special cases: -inf for 0, NaN for negative x and NaN, inf for inf."""
+    """Return `result`, or the logarithm of a special x: -inf for 0, NaN for negative x and NaN, inf for inf."""
     special = f.select(x.equals(0.0), -math.inf, f.select(x > 0.0, x, math.nan))
     return f.select((x > 0.0) & (x < math.inf), result, special)
 
@@ -78,7 +82,7 @@ def log_of_sum(f: Formula, high: Term, low: Term, exponent_offset: Term | int = 
 
 
 def log1p(f: Formula, x: Term) -> Term:
-    """Return log1p: the logarithm of the sum 1 + x with its rounding error."""
+    """Return log(1 + x), computed from the sum 1 + x and the rounding error of that sum."""
     total, error = two_sum(f, 1.0, x)
     result = log_of_sum(f, total, error)
     special = f.select(x.equals(-1.0), -math.inf, f.select(x > -1.0, x, math.nan))
@@ -87,7 +91,7 @@ def log1p(f: Formula, x: Term) -> Term:
 
 
 def _split(f: Formula, g: Term) -> tuple[Term, Term]:
-    """Return log(1 + g) as an upper part of half precision and a remainder."""
+    """Return log(1 + g) as an upper part, whose significand has half of the digits, and a remainder."""
     half_square, tail = _tail(f, g)
     with f.exact():
         high = half_precision_part(g - half_square)
@@ -100,6 +104,7 @@ def log2(f: Formula, x: Term) -> Term:
     k, m = reduced(f, x)
     high, low = _split(f, m - 1.0)
     first = k.raw_cast(x.dtype)
+    # k + (high + low) * (upper + lower): the rounding error of the sum of the large terms is added to the small ones.
     with f.exact():
         product, low_sum = high * upper, (low + high) * lower + low * upper
         total = first + product
@@ -114,6 +119,7 @@ def log10(f: Formula, x: Term) -> Term:
     k, m = reduced(f, x)
     high, low = _split(f, m - 1.0)
     exponent = k.raw_cast(x.dtype)
+    # k log10(2) + (high + low) * (upper + lower): likewise.
     with f.exact():
         first = exponent * two[0]
         product = high * upper

@@ -1,7 +1,8 @@
 """pow as 2**(y log2 |x|), with the logarithm as a pair of floats (f32 and f64).
 
 The upper part of a pair has half the format's digits, so that products of upper parts are exact; the lower part has all
-digits. The logarithm has half a format more digits than the result needs if y log2 |x| is at its largest.
+digits. So the logarithm has one and a half times the digits of the format, enough for the largest y log2 |x|, which
+magnifies its error most.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Pair:
 
     @staticmethod
     def of_sum(large: Term, small: Term, low: Term) -> _Pair:
-        """Return large + small + low as a pair, for |large| >= |small| or large = 0."""
+        """Return large + small + low as a pair. |large| must be at least |small|, or 0."""
         total = large + small
         return _Pair.of(total, (small - (total - large)) + low)
 
@@ -45,7 +46,10 @@ class _Pair:
 
 
 def _log2(f: Formula, x: Term) -> _Pair:
-    """Return log2 of a positive number: k + s (c0 + z (c1 + z P(z))) with z = s*s, s = (m - 1)/(m + 1)."""
+    """Return log2 of a positive number x = 2**k m as a pair.
+
+    It is k + s (c0 + z (c1 + z P(z))) with s = (m - 1)/(m + 1), z = s*s, and a polynomial P.
+    """
     table = tables_of(x)
     k, m = reduced(f, x)
     above, below = m - 1.0, m + 1.0
@@ -65,7 +69,7 @@ def _log2(f: Formula, x: Term) -> _Pair:
 
 
 def _exp2_of(f: Formula, high: Term, low: Term) -> Term:
-    """Return 2**(high + low)."""
+    """Return 2**(high + low), 0 or infinity if that is out of range, and NaN for NaN."""
     fmt, table = format_of(high), tables_of(high)
     whole = high + low
     least, greatest = fmt.least_subnormal_exponent - 2.0, fmt.bias + 2.0
@@ -101,7 +105,7 @@ _CONSTANT_EXPONENTS: dict[object, Callable[[Term], Term]] = {
 
 
 def power(f: Formula, x: Term, y: Term) -> Term:
-    """Return x**y with NumPy's special cases: NaN for negative x and fractional y, 1 for y = 0 and for x = 1, ..."""
+    """Return x**y with NumPy's special cases, such as NaN for negative x and fractional y, and 1 for y = 0 or x = 1."""
     if y.constant in _CONSTANT_EXPONENTS:
         return _CONSTANT_EXPONENTS[y.constant](x)
     if y.constant == 0.5:

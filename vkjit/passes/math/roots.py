@@ -1,4 +1,7 @@
-"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64; `rounded_square_root` only f32)."""
+"""Square roots that don't rely on the device's rounding, rsqrt and hypot.
+
+For f32 and f64; `rounded_square_root` is for f32 only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ __all__ = ["hypot", "rounded_square_root", "rsqrt", "square_root"]
 
 
 def square_root(f: Formula, x: Term) -> Term:
-    """Return the square root within one ULP, for non-negative x that isn't near the ends of the exponent range."""
+    """Return the square root within one ULP, by one correction of the device's square root.
+
+    x must be non-negative and not near the ends of the exponent range, where the residual would underflow or overflow.
+    """
     first = f.call("sqrt", x)
     upper = half_precision_part(first)
     with f.exact():
@@ -30,10 +36,11 @@ def _residual(f: Formula, x: Term, root_of_x: Term) -> Term:
 
 
 def rounded_square_root(f: Formula, x: Term) -> Term:
-    """Return the correctly rounded square root, from a reciprocal square root within a few ULP.
+    """Return the correctly rounded square root, computed from the device's reciprocal square root within a few ULP.
 
     Let y be the approximation and u one ULP of it. As x, y * y and y * u are multiples of u * u, the root is greater
-    than y + u / 2 if and only if x - y * y > y * u, which is an exact comparison. So is the one for the number below y.
+    than y + u / 2 if and only if x - y * y > y * u. This comparison is exact, and so is that with the number below y.
+    They decide if the result is y or one of its neighbors.
     """
     fmt = format_of(x)
     half, one = fmt.bias // 2, f.term(1.0, x.dtype)
@@ -57,12 +64,15 @@ def rounded_square_root(f: Formula, x: Term) -> Term:
 
 
 def rsqrt(f: Formula, x: Term) -> Term:
-    """Return the reciprocal square root, for types in which the device lacks it."""
+    """Return the reciprocal square root as 1 / sqrt(x), for types for which the device has no instruction."""
     return 1.0 / f.call("sqrt", x)
 
 
 def hypot(f: Formula, x: Term, y: Term) -> Term:
-    """Return sqrt(x*x + y*y), computed with scaled operands; infinite if either is, even if the other is NaN."""
+    """Return sqrt(x*x + y*y). It is infinite if x or y is, even if the other is NaN.
+
+    The operands are scaled by a power of two, so that the squares neither overflow nor underflow.
+    """
     fmt = format_of(x)
     first, second = x.abs(), y.abs()
     swap = first < second

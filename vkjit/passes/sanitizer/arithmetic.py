@@ -1,8 +1,10 @@
-"""Checks of arithmetic: signed integer overflow, and the operation that first produces a NaN.
+"""The sanitizer's checks "overflow" and "nan": signed integer overflow, and operations that produce a new NaN.
 
-Inserts a report after an operation where a signed sum, difference, product, negation, absolute value, or conversion to
-a narrower signed type doesn't hold the exact result, and where a float result is NaN though no operand is. NaNs that
-come from memory or constants aren't reported.
+Overflow: inserts a report after each signed sum, difference, product, negation, absolute value, and conversion to a
+narrower signed type. It fires if the result isn't the exact one.
+
+NaN: inserts a report after each float operation. It fires if the result is NaN and no operand is. NaNs that come from
+memory or constants aren't reported.
 """
 
 from __future__ import annotations
@@ -22,26 +24,30 @@ from .state import State
 __all__ = ["Arithmetic"]
 
 _WRAPPING: dict[OpName, str] = {"add": "+", "sub": "-", "mul": "*", "neg": "-", "abs": "abs"}
+"""The operations that may overflow, and how messages show them."""
 _PROPAGATING: frozenset[OpName] = frozenset({
     "select", "min", "max", "fmin", "fmax", "neg", "abs", "sign", "copysign", "floor", "ceil", "trunc", "round", "cast",
     "bitcast", "const", "poison",
 })  # fmt: skip
-"""Operations that only propagate a NaN of an operand."""
+"""Operations that aren't checked: constants, and operations that compute no new NaN."""
 
 
 @dataclass(slots=True)
 class Arithmetic:
-    """Instrumentation of arithmetic; each component of a vector is checked. `wraps` and `nans` select the checks."""
+    """Instrumentation of arithmetic; each component of a vector is checked.
+
+    `wraps` enables the check for integer overflow, `nans` the check for NaN.
+    """
 
     state: State
     wraps: bool
     nans: bool
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Do nothing: accesses aren't checked here."""
+        """Do nothing: these checks aren't about memory accesses."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Check the result of an operation."""
+        """Emit the checks of an operation's result."""
         if len(op.results) != 1 or not isinstance(op.result.type, (Scalar, Vector)):
             return
         dtype = op.result.type.dtype
@@ -51,6 +57,7 @@ class Arithmetic:
             self._check_overflow(op, Formula(builder))
 
     def _check_nan(self, op: Op, f: Formula) -> None:
+        """Emit a report for each component that is NaN although no operand's component is."""
         operands = [v for v in op.operands if getattr(v.type, "dtype", dtypes.i32).is_float]
         for lane in range(_size(op.result)):
             is_new = f.call("isnan", _lane(f, op.result, lane))
@@ -61,6 +68,7 @@ class Arithmetic:
             self._report(f, op, is_new, parts, "nan", f"{op.name} of {shown} gives NaN")
 
     def _check_overflow(self, op: Op, f: Formula) -> None:
+        """Emit a report for each component that isn't the exact result, if the operation may overflow."""
         for lane in range(_size(op.result)):
             result = _lane(f, op.result, lane)
             operands = [_lane(f, value, lane) for value in op.operands]
@@ -86,27 +94,31 @@ def _size(value: Value) -> int:
 
 
 def _lane(f: Formula, value: Value, lane: int) -> Term:
+    """Return component `lane` of a vector, or a scalar itself."""
     if not isinstance(value.type, Vector):
         return f.term(value)
     return f.term(f.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype)))
 
 
 def _narrows(source: Term, target: Term) -> bool:
+    """True for a conversion from a signed type to one with fewer bits."""
     return source.dtype.is_integer and source.dtype.is_signed and target.dtype.bits < source.dtype.bits
 
 
 def _wrapped(name: OpName, operands: list[Term], result: Term) -> Term:
-    """Return the condition that the exact result isn't `result`."""
+    """Return the condition that the exact result of the operation `name` isn't `result`."""
     a = operands[0]
     if name in ("neg", "abs"):
         return (a < 0) & (result < 0 if name == "abs" else result.equals(a))
     b = operands[1]
+    # a sum overflows if its sign differs from those of both operands; x < 0 tests the sign bit
     if name == "add":
         return ((a ^ result) & (b ^ result)) < 0
     if name == "sub":
         return ((a ^ b) & (a ^ result)) < 0
     if result.dtype.bits <= 32:
         return (a.cast(dtypes.i64) * b.cast(dtypes.i64)).differs(result.cast(dtypes.i64))
+    # no wider type is available for the product: divide it by b; -2**63 * -1 wraps, but the division undoes that
     f = result.formula
     undone = f.call("truncdiv", result, b)
     least = -(1 << 63)

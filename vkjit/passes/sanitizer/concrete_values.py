@@ -1,8 +1,9 @@
-"""Compile-time evaluation of integers for all invocations of a workgroup and all iterations of loops with constant
-bounds.
+"""Compile-time evaluation of integer values, for all invocations of a workgroup and all iterations of loops.
 
-Values computed from local ids, constants and induction variables become arrays with an axis of iterations and an axis
-of invocations. Values that depend on anything else, or that might wrap, are unknown (None).
+A value that is computed from local ids, constants, and induction variables of loops with constant bounds becomes a
+NumPy array: one row per iteration, one column per invocation. An axis has size 1 if the value doesn't depend on it.
+Values that depend on anything else, or that might wrap around, are unknown (None). `definite_writes` uses this to find
+the array elements that a workgroup accesses.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from vkjit.ir.types import Scalar
 __all__ = ["ConcreteValues", "Ints"]
 
 _MAX_ITERATIONS = 1 << 12
-"""Limit on the iterations of the loops that are evaluated, times the invocations divided by 256."""
+"""Maximum number of iterations to evaluate, for workgroups of up to 511 invocations. For larger ones, it is divided by
+the number of invocations / 256.
+"""
 _MAX_MAGNITUDE = 1 << 30
-"""Integers beyond this magnitude might wrap."""
+"""Integers of a larger magnitude are treated as unknown, since 32-bit arithmetic with them might wrap around."""
 
 Ints = npt.NDArray[np.int64]
+"""The values of an integer: one row per iteration, one column per invocation."""
 _FUNCTIONS: dict[OpName, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     "floordiv": np.floor_divide, "floormod": np.remainder,
@@ -35,37 +39,45 @@ _FUNCTIONS: dict[OpName, Callable[..., Any]] = {
 
 @dataclass(slots=True)
 class ConcreteValues:
-    """Values of integers for the iterations of the enclosing loops (first axis) and all invocations (second axis)."""
+    """An evaluator for the integers at one place of a kernel, outside of loops or in the body of a loop.
+
+    The rows of the results are the combined iterations of the enclosing loops whose bounds are known; `iterations` is
+    their number. `induction_variables` has the values of these loops' induction variables. `local_ids_unknown` is True
+    to treat local ids as unknown. `cache` has the values evaluated so far.
+    """
 
     local_size: tuple[int, int, int]
     local_ids_unknown: bool = False
-    """True if local ids are unknown."""
     induction_variables: dict[Value, Ints] = field(default_factory=dict)
     iterations: int = 1
     cache: dict[Value, Ints | None] = field(default_factory=dict)
 
     def inside_loop(self, loop: Op) -> ConcreteValues:
-        """Return the state inside of a loop: with all its iterations if its bounds are constants; else its induction
-        variable is unknown.
+        """Return the evaluator for the body of a loop, or of another structured operation.
+
+        If it is a `for` with constant bounds, and not too long, its iterations are added as rows; else the result is
+        `self`, and values that depend on the induction variable are unknown.
         """
         bounds: list[Any] = [constant_of(v) for v in loop.operands[:3]] if loop.name == "for" else [None]
         if not all(isinstance(b, int) for b in bounds) or bounds[2] <= 0:
             return self
-        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))
+        trip_count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))
         invocations = self.local_size[0] * self.local_size[1] * self.local_size[2]
-        if not count or self.iterations * count * max(1, invocations // 256) > _MAX_ITERATIONS:
+        if not trip_count or self.iterations * trip_count * max(1, invocations // 256) > _MAX_ITERATIONS:
             return self
-        counters = {v: np.tile(values, (count, 1)) for v, values in self.induction_variables.items()}
-        counters[loop.regions[0].args[0]] = np.repeat(np.arange(*bounds, dtype=np.int64), self.iterations)[:, None]
-        return ConcreteValues(self.local_size, self.local_ids_unknown, counters, self.iterations * count)
+        # the rows of the enclosing loops, repeated for each iteration of this one
+        variables = {v: np.tile(values, (trip_count, 1)) for v, values in self.induction_variables.items()}
+        variables[loop.regions[0].args[0]] = np.repeat(np.arange(*bounds, dtype=np.int64), self.iterations)[:, None]
+        return ConcreteValues(self.local_size, self.local_ids_unknown, variables, self.iterations * trip_count)
 
-    def knows_loop(self, loop: Op) -> bool:
-        """True if the iterations of a loop are known."""
+    def has_iterations_of(self, loop: Op) -> bool:
+        """True if the iterations of a loop are among the rows of the results."""
         return loop.regions[0].args[0] in self.induction_variables
 
     def cells(self, shape: Sequence[int], indices: Sequence[Value]) -> Ints | None:
-        """Return the elements of an array that are accessed, as offsets in C order; None if unknown, or if some are out
-        of bounds.
+        """Return the elements that an access to an array of this shape touches, in all iterations and invocations.
+
+        They are sorted offsets in C order. Returns None if an index is unknown or out of bounds.
         """
         total: Ints = np.zeros((1, 1), dtype=np.int64)
         for extent, value in zip(shape, indices, strict=True):
@@ -76,7 +88,7 @@ class ConcreteValues:
         return np.unique(total)
 
     def of(self, value: Value) -> Ints | None:
-        """Return the numbers of a value, or None if unknown."""
+        """Return the values of an IR integer, or None if they are unknown."""
         if value not in self.cache:
             numbers = self._of(value)
             if numbers is not None and max(abs(int(numbers.min())), abs(int(numbers.max()))) > _MAX_MAGNITUDE:
@@ -85,6 +97,7 @@ class ConcreteValues:
         return self.cache[value]
 
     def _of(self, value: Value) -> Ints | None:
+        """Evaluate the operation that computes an integer."""
         if value in self.induction_variables:
             return self.induction_variables[value]
         op = value.op
@@ -105,6 +118,7 @@ class ConcreteValues:
         return result
 
     def _ids(self, dim: int) -> Ints:
+        """Return the local ids along `dim` of all invocations, as a single row."""
         x, y, z = self.local_size
         number = np.arange(x * y * z, dtype=np.int64)[None, :]
         return (number % x, number // x % y, number // (x * y))[dim]

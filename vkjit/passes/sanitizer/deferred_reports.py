@@ -1,7 +1,12 @@
-"""Deferred reports: keep reports in variables and write their records at the end of the kernel, for software drivers.
+"""Lowering of sanitizer reports for software drivers: write all records at the end of the kernel.
 
-Takes a kernel with `report %cond, values... {site}` anywhere. Each site that can report gets a bit of a mask and
-variables for the values of its first report. At the end of the kernel, one loop writes the records of up to 32 sites::
+This is the alternative to `report_records`, which writes a record where the report is. Software drivers execute both
+sides of every branch, and they execute a store once per invocation, even if it is masked off. A branch with stores for
+every report would be slow there.
+
+Each report site gets a bit in a mask, and local variables for the values of its first report. An operation `report
+%cond, values... {site}` sets the bit and the variables if the condition holds. At the end of the kernel, one loop per
+group of up to 32 sites writes the records::
 
     for %k = 0, popcount(%todo), 1 (%todo) {
         select the site and values of the lowest bit of %todo
@@ -9,9 +14,8 @@ variables for the values of its first report. At the end of the kernel, one loop
         continue %todo & (%todo - 1)
     }
 
-Software drivers run both sides of every branch, and each store one invocation after the other, even if it is masked
-off. The loop's body runs once if nothing is wrong, for any number of sites. Values that are still available at the end
-of the kernel don't get a variable.
+If nothing was reported, software drivers execute the loop's body once, for any number of sites. Values that are still
+available at the end of the kernel don't get a variable.
 """
 
 from __future__ import annotations
@@ -31,10 +35,11 @@ from .state import State
 __all__ = ["defer_records"]
 
 _BITS = 32
+"""The number of bits in a mask."""
 
 
 def defer_records(state: State) -> None:
-    """Replace the reports of a kernel by deferred ones."""
+    """Replace the reports of a kernel by updates of masks and variables, and append the loops that write records."""
     body = state.kernel.body
     _hoist(body, set(reports_of(state)))
     reports = reports_of(state)
@@ -58,8 +63,10 @@ def defer_records(state: State) -> None:
 
 
 def _hoist(region: Region, reports: set[Op]) -> None:
-    """Hoist reports out of the `if` that contains them if neither their condition nor their values are computed inside:
-    values that a branch doesn't change need no merge after it.
+    """Move reports before the `if` that contains them, unless their condition or values are computed inside.
+
+    The condition of the `if` (for the second region, its negation) is combined with that of the report. A branch that
+    doesn't change masks and variables needs no merge of their values after it.
     """
     source, region.ops = region.ops, []
     builder = Builder(region)
@@ -70,16 +77,20 @@ def _hoist(region: Region, reports: set[Op]) -> None:
                 inner.ops.remove(report)
                 builder.loc = report.loc
                 f = Formula(builder)
-                chosen = f.term(op.operands[0]) if side == 0 else ~f.term(op.operands[0])
+                condition = f.term(op.operands[0]) if side == 0 else ~f.term(op.operands[0])
                 if not is_constant(report.operands[0]):
-                    chosen = chosen & f.term(report.operands[0])
-                report.operands[0] = chosen.value
+                    condition = condition & f.term(report.operands[0])
+                report.operands[0] = condition.value
                 region.ops.append(report)
         region.ops.append(op)
 
 
 def _leading(side: Region, reports: set[Op]) -> list[Op]:
-    """Return the reports at the start of a side, before any nested control flow, that use no value computed there."""
+    """Return the reports in a region of an `if` that can move before it.
+
+    They use no value computed in the region. The search stops at the first nested control flow and at the first report
+    that can't move.
+    """
     leading: list[Op] = []
     inside: set[Value] = set()
     for op in side.ops:
@@ -97,30 +108,35 @@ def _leading(side: Region, reports: set[Op]) -> list[Op]:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A site: its bit, and for each stored value the variable that holds it (True), or the value itself if it is still
-    available at the end (False).
+    """A report site whose record is written at the end of the kernel.
+
+    `site` is its number, `bit` its bit in the mask of its group. `stored_values` has a pair for each value that the record
+    stores: the variable that holds the value and True; or, if the value is available at the end of the kernel, the
+    value itself and False.
     """
 
     site: int
     bit: int
-    kept: list[tuple[Value, bool]]
+    stored_values: list[tuple[Value, bool]]
 
     def values(self, f: Formula, layouts: RecordLayouts) -> list[Term]:
-        """Load the kept values at the end of the kernel."""
+        """Return the kept values as 64-bit terms; to be called at the end of the kernel."""
         zero = f.builder.index(0)
-        kept_values = [f.builder.emit("load", kept, zero) if is_variable else kept for kept, is_variable in self.kept]
+        kept_values = [
+            f.builder.emit("load", kept, zero) if is_variable else kept for kept, is_variable in self.stored_values
+        ]
         return [layouts.bits(self.site, f, value) for value in kept_values]
 
 
 @dataclass(slots=True)
 class _Group:
-    """Up to 32 sites that share a `mask` with a bit for each site that has reported."""
+    """Up to 32 sites that share a mask. The variable `mask` has a bit for each site that has reported."""
 
     mask: Value
     places: list[_Site] = field(default_factory=list)
 
     def write(self, f: Formula, layouts: RecordLayouts, records: Records) -> None:
-        """Write the records of the sites that have reported."""
+        """Emit the loop that writes the records of the sites that have reported; for a single site, a branch."""
         builder = f.builder
         pending = f.term(builder.emit("load", self.mask, builder.index(0)))
         values = [place.values(f, layouts) for place in self.places]
@@ -130,19 +146,19 @@ class _Group:
             return
         body = Region([U32, U32], ["k", "todo"])
         with builder.at(body):
-            left = f.term(body.args[1])
-            lowest = [(left & place.bit).differs(0) for place in self.places]
-            site = _first(f, lowest, [f.term(place.site, dtypes.u32) for place in self.places])
-            chosen = []
+            remaining = f.term(body.args[1])
+            is_set = [(remaining & place.bit).differs(0) for place in self.places]
+            site = _first(f, is_set, [f.term(place.site, dtypes.u32) for place in self.places])
+            chosen = []  # the values of the site of the lowest bit; sites with fewer values are left out of a selection
             for position in range(max(map(len, values))):
-                able = [n for n, stored in enumerate(values) if len(stored) > position]
-                chosen.append(_first(f, [lowest[n] for n in able], [values[n][position] for n in able]))
+                with_value = [n for n, stored in enumerate(values) if len(stored) > position]
+                chosen.append(_first(f, [is_set[n] for n in with_value], [values[n][position] for n in with_value]))
             records.write(f, site, chosen)
-            builder.op("continue", (left & (left - 1)).value)
+            builder.op("continue", (remaining & (remaining - 1)).value)
         zero, one = (builder.const(number, U32) for number in (0, 1))
         iterations = f.call(
             "min", f.call("popcount", pending), f.term(len(self.places), dtypes.u32)
-        )  # a visible upper bound
+        )  # the minimum changes nothing, but gives later passes a constant bound
         builder.op("for", zero, iterations.value, one, pending.value, types=[U32], regions=[body])
 
 
@@ -155,7 +171,11 @@ def _first(f: Formula, conditions: list[Term], values: list[Term]) -> Term:
 
 
 class _DeferredReports:
-    """The masks and variables of one kernel."""
+    """The masks and variables of one kernel.
+
+    `places` maps each report to its group and site. `available_at_end` are the values that are available at the end of the
+    kernel: parameters, and results of operations outside of control flow.
+    """
 
     def __init__(self, state: State, layouts: RecordLayouts, reports: list[Op]) -> None:
         self.state = state
@@ -165,24 +185,29 @@ class _DeferredReports:
         by_site: dict[int, list[Op]] = {}
         for op in reports:
             by_site.setdefault(op.attrs["site"], []).append(op)
-        self.steady = {result for op in state.kernel.body.ops for result in op.results} | set(state.kernel.body.args)
+        self.available_at_end = {result for op in state.kernel.body.ops for result in op.results} | set(
+            state.kernel.body.args
+        )
         for site, ops in by_site.items():
             place = self._place(site, ops)
             self.places.update((op, place) for op in ops)
 
     def _place(self, site: int, ops: list[Op]) -> tuple[_Group, _Site]:
+        """Assign a bit and variables to a site; `ops` are its reports."""
         if not self.groups or len(self.groups[-1].places) == _BITS:
             self.groups.append(_Group(self._variable(U32)))
         group = self.groups[-1]
         kept = []
-        for same in zip(*(self.layouts.stored(op) for op in ops), strict=True):
-            steady = same[0] in self.steady and all(value is same[0] for value in same)
-            kept.append((same[0], False) if steady else (self._variable(same[0].type), True))
+        for corresponding in zip(*(self.layouts.stored(op) for op in ops), strict=True):
+            steady = corresponding[0] in self.available_at_end and all(
+                value is corresponding[0] for value in corresponding
+            )
+            kept.append((corresponding[0], False) if steady else (self._variable(corresponding[0].type), True))
         group.places.append(_Site(site, 1 << len(group.places), kept))
         return group, group.places[-1]
 
     def _variable(self, kind: Type) -> Value:
-        """Allocate a variable of the invocation that is initially 0."""
+        """Allocate a local array of one element, initialized to 0 at the start of the kernel."""
         prologue = self.state.prologue
         assert isinstance(kind, Scalar)
         array = prologue.emit("local", type=Array(kind, 1, "local", shape=(1,), contiguous=True))
@@ -190,7 +215,9 @@ class _DeferredReports:
         return array
 
     def note(self, op: Op, builder: Builder) -> None:
-        """Set the bit of a report's site if its condition holds; store its values if it is the site's first report."""
+        """Emit the code for a report: set the bit of its site if its condition holds, and store the values if the bit
+        wasn't set before.
+        """
         group, place = self.places[op]
         f, zero = Formula(builder), builder.index(0)
         condition = f.term(op.operands[0])
@@ -198,7 +225,7 @@ class _DeferredReports:
         bit = f.select(condition, f.term(place.bit, dtypes.u32), 0)
         builder.op("store", group.mask, zero, (before | bit).value)
         first = condition & (before & place.bit).equals(0)
-        for (array, is_variable), value in zip(place.kept, self.layouts.stored(op), strict=True):
+        for (array, is_variable), value in zip(place.stored_values, self.layouts.stored(op), strict=True):
             if is_variable:
                 old = f.term(builder.emit("load", array, zero))
                 builder.op("store", array, zero, f.select(first, f.term(value), old).value)

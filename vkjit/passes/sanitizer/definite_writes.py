@@ -1,13 +1,18 @@
-"""Static proof that shared and local arrays are written before they are read, so that they need no shadow memory.
+"""Definite-assignment analysis: prove that every element of a shared or local array is written before it is read.
 
-`is_covered` takes the accesses of an array in a kernel in normal form. The array is covered if all elements that are
-read have been written by stores that every invocation reaches; for a shared array by all invocations together, with a
-barrier between them and the reads. A store that is skipped because its index is out of bounds counts, as it is reported
-itself.
+`uninitialized` doesn't instrument arrays for which the proof succeeds. `is_covered` takes the accesses to one array of
+a kernel in normal form (see `ir.verify`). An array is covered if all elements that are read have been written by stores
+that every invocation reaches. For a local array, each invocation has to write the elements that it reads. For a shared
+array, the invocations of the workgroup have to write them together, and a barrier has to follow before the reads. A
+store that is skipped because its index is out of bounds counts as a write, since that error is reported itself.
 
-Elements are tracked as sets of indices known at compile time (see `concrete_values`) and, for local arrays, as ranges of rows
-up to a bound known at the launch only (see `row_ranges`): a loop may read what an earlier loop up to the same bound has
-written. For a read at an unknown index the whole array has to be written.
+The written elements are tracked in two forms:
+
+1. A set of elements that is known at compile time (see `concrete_values`).
+2. For local arrays, ranges of rows (indices along the first axis) whose bounds are known only at the launch (see
+   `row_ranges`). A loop may read the rows that an earlier loop with the same bounds has written.
+
+A read at an unknown index is covered only if the whole array has been written.
 """
 
 from __future__ import annotations
@@ -30,9 +35,10 @@ from .shadow import Accesses, array_of
 __all__ = ["is_covered"]
 
 Mask = npt.NDArray[np.bool_]
-Place = tuple["Op | None", Region, int]
-"""(operation that contains the region, or None for the kernel's body; region; index in the region of the operation, or
-of its ancestor)
+PositionLevel = tuple["Op | None", Region, int]
+"""One level of an operation's position: (owner, region, index). The region is one that contains the operation, and the
+index is that of the operation, or of its ancestor, in it. The owner is the operation that has the region, None for the
+kernel's body.
 """
 
 
@@ -43,14 +49,17 @@ def is_covered(accesses: Accesses, body: Region, local_size: tuple[int, int, int
     if any(op.operands[0] is not accesses.root for op in accesses.all):
         return False
     array, places = _Array.of(accesses.root, local_size), _places(body)
-    return all(array.reads(load, array.before(places[load]), places[load], local_size) for load in accesses.loads)
+    return all(
+        array.is_load_covered(load, array.written_before(places[load]), places[load], local_size)
+        for load in accesses.loads
+    )
 
 
-def _places(body: Region) -> dict[Op, list[Place]]:
-    """Return, for each operation, the regions that contain it, outermost first."""
-    places: dict[Op, list[Place]] = {}
+def _places(body: Region) -> dict[Op, list[PositionLevel]]:
+    """Return the position of each operation: a list of its levels, outermost first."""
+    places: dict[Op, list[PositionLevel]] = {}
 
-    def visit(region: Region, owner: Op | None, outer: list[Place]) -> None:
+    def visit(region: Region, owner: Op | None, outer: list[PositionLevel]) -> None:
         for position, op in enumerate(region.ops):
             places[op] = [*outer, (owner, region, position)]
             for inner in op.regions:
@@ -62,7 +71,11 @@ def _places(body: Region) -> dict[Op, list[Place]]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The elements that have been written: a mask of cells, and ranges of rows, each with a mask of the cells in a row."""
+    """The elements of one array that have been written.
+
+    `cells` is a mask over all elements in C order. `rows` has ranges of rows, each with a mask over the elements of a
+    row. The operators `|` and `&` are union and intersection.
+    """
 
     cells: Mask
     rows: tuple[tuple[Rows, Mask], ...] = ()
@@ -83,9 +96,9 @@ class _Written:
 class _Array:
     """An array and its definite writes.
 
-    `private`: True for a local array, which each invocation has to write on its own. `start`: the values known at the
-    start of the kernel. `writers`: for each region, the positions of its writing operations, each with everything that
-    the region has written up to and including it.
+    `private` is True for a local array. `start` evaluates integers outside of loops. `writers` maps each visited region
+    to pairs: the index of an operation that writes the array, and the elements that the region has definitely written
+    after that operation.
     """
 
     root: Value
@@ -98,17 +111,18 @@ class _Array:
     def of(cls, root: Value, local_size: tuple[int, int, int]) -> _Array:
         kind = array_of(root)
         private = kind.space == "local"
+        # for a local array, elements have to be written by each invocation, so an index may not depend on local ids
         start = ConcreteValues((1, 1, 1), local_ids_unknown=True) if private else ConcreteValues(local_size)
         return cls(root, tuple(kind.shape or ()), private, start)
 
     def nothing(self) -> _Written:
         return _Written(np.zeros(math.prod(self.shape), dtype=bool))
 
-    def before(self, chain: list[Place]) -> _Written:
-        """Return what has been written when an operation is reached.
+    def written_before(self, chain: list[PositionLevel]) -> _Written:
+        """Return the elements that have been written when control reaches the operation with the position `chain`.
 
-        For shared arrays, only what precedes the last barrier counts; all invocations of the workgroup run that region
-        together.
+        For a shared array, only stores before the last barrier of each region count. A barrier shows that all
+        invocations of the workgroup execute that region together.
         """
         written_before = self.nothing()
         for _, region, reached in chain:
@@ -122,62 +136,67 @@ class _Array:
     def writers_of(self, region: Region) -> list[tuple[int, _Written]]:
         """Return the region's entry of `writers`, computed once: an array may be read in hundreds of places."""
         if region not in self.writers:
-            rows, total = [], self.nothing()
+            entries, total = [], self.nothing()
             for position, op in enumerate(region.ops):
                 more = self.written(op, self.start)
                 if more is not None:
                     total |= more
-                    rows.append((position, total))
-            self.writers[region] = rows
+                    entries.append((position, total))
+            self.writers[region] = entries
         return self.writers[region]
 
-    def written(self, op: Op, numbers: ConcreteValues, counter: Op | None = None) -> _Written | None:
-        """Return what an operation always writes, or None.
+    def written(self, op: Op, numbers: ConcreteValues, row_loop: Op | None = None) -> _Written | None:
+        """Return the elements that an operation always writes; None if there are none.
 
-        `counter` is the enclosing loop of unknown extent whose induction variable indexes rows, if any.
+        `numbers` evaluates integers at the operation. `row_loop` is the enclosing `for` with unknown bounds, if there
+        is one: a store whose row is its induction variable writes a range of rows.
         """
         if op.name == "store" and op.operands[0] is self.root:
-            return self.stored(op, numbers, counter)
+            return self.written_by_store(op, numbers, row_loop)
         if op.name == "if":
-            return self.chosen(op, numbers, counter)
+            return self.written_by_branch(op, numbers, row_loop)
         if op.name != "for" or any(leave is not op.regions[0].terminator for leave in exits_of(op.regions[0])):
             return None
         inside = numbers.inside_loop(op)
-        if inside.knows_loop(op):
-            return self.all_of(op.regions[0], inside, counter)
-        if not self.private or counter is not None:
+        if inside.has_iterations_of(op):
+            return self.written_by_region(op.regions[0], inside, row_loop)
+        if not self.private or row_loop is not None:
             return None
-        return replace(self.all_of(op.regions[0], inside, op), cells=self.nothing().cells)
+        # the loop may have no iterations, so that only the range of rows, which is then empty, is certain
+        return replace(self.written_by_region(op.regions[0], inside, op), cells=self.nothing().cells)
 
-    def chosen(self, branch: Op, numbers: ConcreteValues, counter: Op | None) -> _Written | None:
-        """Return what both sides of an `if` write, or None. A side that contains a report doesn't count."""
+    def written_by_branch(self, branch: Op, numbers: ConcreteValues, row_loop: Op | None) -> _Written | None:
+        """Return the elements that an `if` always writes: those that both regions write; None if there are none.
+
+        A region that contains a report is ignored: it is the failing side of a bounds check.
+        """
         sides = [region for region in branch.regions if not any(op.name == "report" for op in region.ops)]
         if not sides or (len(sides) > 1 and not self.private):
             return None  # the invocations of a workgroup may take different sides
         if any(side.terminator.name != "yield" for side in sides):
             return None
-        each = [self.all_of(side, numbers, counter) for side in sides]
+        each = [self.written_by_region(side, numbers, row_loop) for side in sides]
         return each[0] if len(each) == 1 else each[0] & each[1]
 
-    def all_of(self, region: Region, numbers: ConcreteValues, counter: Op | None) -> _Written:
-        """Return what the operations of a region always write."""
+    def written_by_region(self, region: Region, numbers: ConcreteValues, row_loop: Op | None) -> _Written:
+        """Return the elements that the operations of a region always write, together."""
         total = self.nothing()
         for op in region.ops:
-            more = self.written(op, numbers, counter)
+            more = self.written(op, numbers, row_loop)
             if more is not None:
                 total |= more
         return total
 
-    def stored(self, store: Op, numbers: ConcreteValues, counter: Op | None) -> _Written:
-        """Return what a store writes."""
+    def written_by_store(self, store: Op, numbers: ConcreteValues, row_loop: Op | None) -> _Written:
+        """Return the elements that a store writes: known ones, and a range of rows if its row is that of `row_loop`."""
         written, indices = self.nothing(), store.operands[1 : 1 + len(self.shape)]
         cells = numbers.cells(self.shape, indices)
         if cells is not None:
             written.cells[cells] = True
         rows = (
             None
-            if counter is None or indices[0] is not counter.regions[0].args[0]
-            else rows_of_induction_variable(counter)
+            if row_loop is None or indices[0] is not row_loop.regions[0].args[0]
+            else rows_of_induction_variable(row_loop)
         )
         columns = numbers.cells(self.shape[1:], indices[1:])
         if rows is None or columns is None:
@@ -186,8 +205,13 @@ class _Array:
         mask[columns] = True
         return replace(written, rows=((rows, mask),))
 
-    def reads(self, load: Op, known: _Written, chain: list[Place], local_size: tuple[int, int, int]) -> bool:
-        """True if the load is covered: all elements that it may read are in `known`, those written before it."""
+    def is_load_covered(
+        self, load: Op, known: _Written, chain: list[PositionLevel], local_size: tuple[int, int, int]
+    ) -> bool:
+        """True if all elements that a load may read are in `known`, the elements written before it.
+
+        `chain` is the load's position.
+        """
         numbers = ConcreteValues(local_size)
         for owner, _, _ in chain:
             numbers = numbers if owner is None else numbers.inside_loop(owner)
@@ -203,5 +227,5 @@ class _Array:
 
 
 def _last_barrier(region: Region, reached: int) -> int:
-    """Return the position of the last barrier before `reached` in a region, or 0 if there is none."""
+    """Return the index of the last barrier before the index `reached` in a region; 0 if there is none."""
     return max((n for n, op in enumerate(region.ops[:reached]) if op.name == "barrier"), default=0)

@@ -1,10 +1,11 @@
-"""Instrumentation of kernels with the sanitizer's checks.
+"""The sanitizer pass: instrument a kernel with checks that report errors to the host.
 
-Takes an inlined kernel in normal form whose attribute `sanitize` names checks and whose accesses are guarded
-(see `bounds_checks`). Adds hidden parameters after the user's, and code around accesses, barriers and arithmetic. The
-code writes a record for each source location at which a check fails. The attribute `sanitizer_plan` tells the launch
-what to pass and how to read records. The kernel continues after a report, with the results that it would have without
-the sanitizer.
+Takes an inlined kernel in normal form (see `ir.verify`). Its attribute `sanitize` lists the requested checks, and
+`bounds_checks` has already guarded its accesses. The pass adds hidden parameters after the user's, and code around
+accesses, barriers and arithmetic. This code writes a record to memory for each source location at which a check fails.
+The kernel's new attribute `sanitizer_plan` tells the host which hidden arguments to pass and how to read the records.
+
+After a failed check, the kernel continues and computes the same results as without the sanitizer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .races import Races
 from .report_records import write_records
 from .shadow import ACCESSES, ShadowMemory
 from .state import State
-from .uniform_assumptions import Promises
+from .uniform_assumptions import UniformAssumptionChecks
 from .uninitialized import UninitializedReads
 
 __all__ = ["Sanitize"]
@@ -30,10 +31,11 @@ __all__ = ["Sanitize"]
 
 @dataclass(frozen=True, slots=True)
 class Sanitize:
-    """The sanitizer pass; kernels without the attribute `sanitize` are unchanged.
+    """The sanitizer pass. Kernels without the attribute `sanitize` are left unchanged.
 
-    `deferred`: write records at the end of the kernel (see the module `deferred_reports`). `one_thread`: see `State`.
-    `shared_bytes`: the shared memory available to a workgroup.
+    `deferred`: True to write all records at the end of the kernel (see the module `deferred_reports`). `one_thread`:
+    True if the device runs each workgroup in a single thread (see `State`). `shared_bytes`: the shared memory available
+    to a workgroup, in bytes.
     """
 
     name: ClassVar[str] = "sanitize"
@@ -48,9 +50,10 @@ class Sanitize:
         state = State.of(module, checks, one_thread=self.one_thread)
         tracking = ShadowMemory(state)
         state.plan.stores = tracking.written()
-        # Created even without the check "uniform": `finish` then has nothing to replace.
-        promises = Promises(state)
-        parts: list[Part] = []
+        promises = UniformAssumptionChecks(
+            state
+        )  # without the check "uniform" it is unused, and its `finish` does nothing
+        parts: list[Check] = []
         if state.has("uninitialised"):
             parts.append(UninitializedReads(state, tracking, self.shared_bytes))
         if state.has("races"):
@@ -69,18 +72,18 @@ class Sanitize:
         return module
 
 
-class Part(Protocol):
-    """One kind of check."""
+class Check(Protocol):
+    """The interface of the instrumentation for one kind of check."""
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Append code before a memory access."""
+        """Append the code that belongs before the memory access `op`."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Append code after an operation."""
+        """Append the code that belongs after the operation `op`; called for every operation of the kernel."""
 
 
-def _instrument(region: Region, parts: list[Part]) -> None:
-    """Call each part before each access and after each operation."""
+def _instrument(region: Region, parts: list[Check]) -> None:
+    """Rebuild a region, with the code that each part emits before each access and after each operation."""
     source, region.ops = region.ops, []
     builder = Builder(region)
     for op in source:

@@ -1,7 +1,8 @@
-"""Detection of infinite loops: a `while` loop with too many iterations is reported and left.
+"""The sanitizer's check "loops": report and exit `while` loops that seem to be infinite.
 
-Each invocation counts the iterations of each `loop` from its entry. After `MAX_ITERATIONS` iterations it reports and
-leaves the loop, with zeros as the loop's results. A `for` always terminates.
+Instruments each operation `loop`, which a `while` loop is compiled to. Every invocation counts the loop's iterations,
+from 0 at each entry. After `MAX_ITERATIONS` iterations it reports an error and exits the loop with zeros as the loop's
+results. A counted `for` always terminates and isn't instrumented.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_ITERATIONS = 50_000
 
 @dataclass(slots=True)
 class LoopLimit:
-    """Instrumentation of `loop` operations."""
+    """Instrumentation of the `loop` operations of one kernel."""
 
     state: State
 
@@ -43,6 +44,7 @@ class LoopLimit:
                 self.run(inner)
 
     def _count(self, op: Op, builder: Builder) -> None:
+        """Emit a counter with its reset before the loop, and insert the increment and the exit at the body's start."""
         prologue = self.state.prologue
         kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
         counter = prologue.emit("local", type=kind)

@@ -1,29 +1,31 @@
-"""Data race detection: two invocations access one element, at least one of them writes, and nothing orders them.
+"""Data race detection: find two unordered accesses of different invocations to one element, at least one a write.
 
-Happens-before holds between accesses of one invocation, and between accesses of one workgroup with a barrier between
-them. Workgroups are never ordered. Atomics don't race with each other, nor do writes of the same value.
+Two accesses are ordered if they belong to the same invocation, or to the same workgroup with a barrier between them.
+Accesses of different workgroups are never ordered. Atomics don't race with each other, nor do writes of the same value.
 
-Each watched cell has shadow words (see `layout`): one for the last writer, and three each for reads, for atomics that
-write, and for atomics that only read, as far as the kernel has them. An access compares itself with the words that it
-conflicts with, and records its own word::
+The check sees accesses in the order in which the device happens to execute them. Each access leaves a shadow word (see
+`layout`) in the cell of its element, and compares itself with the words of earlier accesses. A plain write is of kind
+"write", a plain read of kind "read"; an atomic is of kind "atomic read" if it only loads, else "atomic write". A cell
+has one word for the last write, and three words for each other kind that occurs in the kernel::
 
-    write          exchanges the writer's word; compares with that and all others
-    read           records a word; compares with the writer and with atomics that write
-    atomic write   records a word; compares with the writer and with reads
-    atomic read    records a word; compares with the writer
+    write          replaces the word of the last write; compares with that word and with those of all other kinds
+    read           records a word; compares with the last write and with atomic writes
+    atomic write   records a word; compares with the last write and with reads
+    atomic read    records a word; compares with the last write
 
-Of the three words, the first belongs to an access that may still conflict with others, and stays. A further access from
-the same workgroup takes the second word, one from another workgroup the third. So a later conflicting access finds at
-least one conflict if there is any. Words are read and written by relaxed atomics of device scope, and an invocation
-that has stored a first word reads it again: if two invocations in lockstep store it, the one that was overwritten takes
-the second or third word.
+The first of the three words stays in place as long as its access may still conflict with a later one. While it does,
+another access of the same kind goes into the second word if it is from the same workgroup as the first, else into the
+third. A later conflicting access therefore finds at least one conflict if there is any.
 
-A read that repeats a read of the same invocation, source location and epoch isn't instrumented (see `redundant_reads`), as
-writers find the first one.
+Words are loaded and stored by relaxed atomics of device scope. An invocation that has stored a first word loads it
+again: if two invocations stored it at the same time, the one whose word was overwritten uses the second or third word.
 
-Kernels may synchronize by acquiring atomics, or by fences with atomics whose results are used; barriers don't show that
-order. Then accesses within a workgroup aren't compared and, if such an atomic or fence has device scope, accesses of
-different workgroups aren't either.
+A load that repeats a load of the same invocation, source location and epoch isn't instrumented (see `redundant_reads`),
+since writes are compared with the word of the first one.
+
+Kernels may also synchronize by acquiring atomics, or by fences together with atomics whose results are used. Shadow
+words don't record such an order. In these kernels, accesses within a workgroup aren't compared; if such an atomic or
+fence has device scope, accesses of different workgroups aren't compared either.
 """
 
 from __future__ import annotations
@@ -47,22 +49,26 @@ from .state import State, hidden_array
 __all__ = ["Races"]
 
 WRITER = 0
-"""The plane of shadow words for the last writers."""
+"""The number of the plane with the words of the last writes."""
 
 WORDS = 3
-"""Planes for each other kind of access."""
+"""The number of words, and so of planes, for each other kind of access."""
 
 _BELOW_EPOCH = SITE_BITS + HASH_BITS
+"""The number of bits below the epoch in a shadow word."""
 _FACTOR = 0x9E3779B1
-"""2**32 over the golden ratio, odd: multiplication by it mixes bits into the high bits."""
+"""2**32 divided by the golden ratio, rounded to an odd number: multiplication by it mixes low bits into high bits."""
 
 
 @dataclass(slots=True)
 class Races:
-    """Instrumentation of accesses to watched arrays, with an epoch counter that barriers advance.
+    """Instrumentation of the accesses to watched arrays of one kernel.
 
-    `planes` maps each kind of access except "write" to its first plane; `repeated_reads` are the repeated reads.
-    `ordered_groups` and `ordered_invocations` are True if atomics may order workgroups, or the invocations of one.
+    `watched` are the arrays; `planes` maps each kind of access except "write" to the first of its planes.
+    `ordered_groups` is True if atomics or fences may order different workgroups, `ordered_invocations` if they may
+    order invocations of one workgroup. `epoch_array` holds each invocation's epoch, if the kernel has barriers. `sites`
+    are the access sites so far, `reported` the report sites, each with its number. `repeated_reads` are the loads that
+    aren't instrumented.
     """
 
     state: State
@@ -93,26 +99,27 @@ class Races:
                 self._count_epochs()
 
     def _count_epochs(self) -> None:
-        """Allocate the epoch: the number of barriers so far, from 1, in a local array of one element."""
+        """Allocate the epoch counter, a local array with one element that is 1 at the start of the kernel."""
         prologue = self.state.prologue
         kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
         self.epoch_array = prologue.emit("local", type=kind)
         prologue.op("store", self.epoch_array, prologue.index(0), prologue.const(1, dtypes.u32))
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Advance the epoch after a barrier."""
+        """Increment the epoch after a barrier, up to LAST_EPOCH."""
         if op.name == "barrier" and self.epoch_array is not None:
             f = Formula(builder)
             following = f.call("min", self._epoch(f) + 1, f.term(LAST_EPOCH, dtypes.u32))
             builder.op("store", self.epoch_array, builder.index(0), following.value)
 
     def _epoch(self, f: Formula) -> Term:
+        """Return this invocation's current epoch."""
         if self.epoch_array is None:
             return f.term(1, dtypes.u32)
         return f.term(f.builder.emit("load", self.epoch_array, f.builder.index(0)))
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Compare an access with earlier ones, and record its word."""
+        """Emit the comparison of an access with earlier ones, and the store of its word."""
         root = origin(op.operands[0])
         if root not in self.watched or op in self.repeated_reads:
             return
@@ -120,10 +127,10 @@ class Races:
         if op.name == "store":
             access.write()
         else:
-            access.other()
+            access.read_or_atomic()
 
-    def me(self) -> Term:
-        """Return the upper half of the invocation's shadow words: the numbers of its workgroup and of itself in it."""
+    def own_id(self) -> Term:
+        """Return the upper 32 bits of this invocation's shadow words: its workgroup's linear id and its local id."""
         cache = self.state.cached_terms
         if "me" not in cache:
             group, local = self.state.group.cast(dtypes.u32), self.state.local.cast(dtypes.u32)
@@ -155,40 +162,44 @@ _CONFLICTS = {"read": ("atomic write",), "atomic write": ("read",), "atomic read
 
 
 class _Access:
-    """The instrumentation of one access."""
+    """The instrumentation of one access.
+
+    `how` is the kind of the access. `conflicts` collects a pair for each shadow word that the access is compared with:
+    the condition that there is a conflict, and the word.
+    """
 
     def __init__(self, races: Races, op: Op, root: Value, f: Formula) -> None:
         self.races, self.op, self.root, self.f, self.how = races, op, root, f, _how(op)
         self.cell = races.tracking.cell(op, f.builder)
         self.shadow = races.state.param("shadow", hidden_array(dtypes.u64))
-        self.me = f.term(races.me().value)
+        self.me = f.term(races.own_id().value)
         self.epoch = races._epoch(f)
         self.site = races.site(op, self.how, root)
         self.conflicts: list[tuple[Term, Term]] = []
 
     def write(self) -> None:
-        """Instrument a plain write: it conflicts with all other accesses, except writes of the same value."""
+        """Instrument a plain write. It conflicts with all other accesses, except writes of the same value."""
         mark = _hash(self.f, self.op.operands[-1])
-        for before in self.leave_write(self.word(mark)):
+        for before in self.exchange_last_write(self.word(mark)):
             self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
         for how in self.races.planes:
             self.compare_all(how)
         self.report()
 
-    def other(self) -> None:
+    def read_or_atomic(self) -> None:
         """Instrument a read or an atomic access."""
-        self.leave(self.races.planes[self.how], self.word(self.f.term(0, dtypes.u32)))
-        self.compare(self.look(WRITER))
+        self.record(self.races.planes[self.how], self.word(self.f.term(0, dtypes.u32)))
+        self.compare(self.load_word(WRITER))
         for how in _CONFLICTS[self.how]:
             self.compare_all(how)
         self.report()
 
     def compare_all(self, how: str) -> None:
-        """Compare with the words of one kind, if the kernel has them."""
+        """Compare with all words of one kind, if the kernel has accesses of that kind."""
         first = self.races.planes.get(how)
-        words = WORDS - 1 if self.space == "shared" else WORDS  # the third word is for other workgroups
+        words = WORDS - 1 if self.space == "shared" else WORDS  # the third word is only for other workgroups
         for number in range(0 if first is None else words):
-            self.compare(self.look((first or 0) + number))
+            self.compare(self.load_word((first or 0) + number))
 
     @property
     def space(self) -> str:
@@ -197,50 +208,57 @@ class _Access:
     # -- shadow words
 
     def word(self, mark: Term) -> Term:
+        """Return this access's shadow word. `mark` is the hash of the written value, 0 for other accesses."""
         low = (self.epoch << _BELOW_EPOCH) | (mark | (self.site << HASH_BITS))
         return (self.me.cast(dtypes.u64) << 32) | low.cast(dtypes.u64)
 
-    def place(self, plane: int) -> Value:
+    def word_index(self, plane: int) -> Value:
+        """Return the index of the cell's word in a plane."""
         if plane == 0:
             return self.cell.value
         return (self.cell + self.races.state.scalar("cells") * plane).value
 
     @property
-    def plain(self) -> bool:
-        """True if only the lanes of one vector operation access the words at the same time, so that atomics aren't
-        needed.
+    def without_atomics(self) -> bool:
+        """True if shadow words can be accessed without atomics: only the lanes of one vector operation access a word at
+        the same time.
         """
         return self.races.state.one_thread and self.space == "shared"
 
-    def leave_write(self, word: Term) -> list[Term]:
-        """Record the writer's word; return the words of earlier writes, and of writes in the same vector operation."""
-        if not self.plain:
-            attrs: Attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
-            place = self.place(WRITER)
-            return [self.f.term(self.f.builder.emit("atomic", self.shadow, place, word.value, **attrs))]
-        before = self.look(WRITER)
-        self.store(WRITER, word)
-        return [before, self.look_again(WRITER)]
+    def exchange_last_write(self, word: Term) -> list[Term]:
+        """Replace the word of the last write by `word`. Return the words that this write is to be compared with.
 
-    def look(self, plane: int) -> Term:
-        if not self.plain:
-            return self.look_again(plane)
-        return self.f.term(self.f.builder.emit("load", self.shadow, self.place(plane)))
-
-    def look_again(self, plane: int) -> Term:
-        """Load a word from memory, even if this invocation has just stored to it.
-
-        A plain load uses an offset that the compiler can't prove equal to that of the store, so the stored value isn't
-        forwarded.
+        They are the previous word and, if the exchange isn't atomic, also the word that is in memory afterwards: it may
+        be from another lane of the same vector operation.
         """
-        place = self.place(plane)
-        if self.plain:
+        if not self.without_atomics:
+            attrs: Attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
+            place = self.word_index(WRITER)
+            return [self.f.term(self.f.builder.emit("atomic", self.shadow, place, word.value, **attrs))]
+        before = self.load_word(WRITER)
+        self.store(WRITER, word)
+        return [before, self.reload_word(WRITER)]
+
+    def load_word(self, plane: int) -> Term:
+        """Load the cell's word in a plane."""
+        if not self.without_atomics:
+            return self.reload_word(plane)
+        return self.f.term(self.f.builder.emit("load", self.shadow, self.word_index(plane)))
+
+    def reload_word(self, plane: int) -> Term:
+        """Load a word after this invocation has stored to it, to see whether another one has overwritten it.
+
+        A plain load adds the hidden parameter "zero" to the offset. The compiler can't prove that the load and the
+        store have the same address, so it doesn't forward the stored value.
+        """
+        place = self.word_index(plane)
+        if self.without_atomics:
             again = self.f.term(place) + self.f.term(self.races.state.scalar("zero").value)
             return self.f.term(self.f.builder.emit("load", self.shadow, again.value))
         return self.f.term(self.f.builder.emit("atomic_load", self.shadow, place, order="relaxed", scope="device"))
 
-    def put(self, plane: int, word: Term, condition: Term) -> None:
-        """Store a word where the condition holds."""
+    def store_if(self, plane: int, word: Term, condition: Term) -> None:
+        """Store a word in invocations where the condition holds."""
 
         def store() -> list[Term]:
             self.store(plane, word)
@@ -249,17 +267,20 @@ class _Access:
         self.f.branch(condition, store, list)
 
     def store(self, plane: int, word: Term) -> None:
-        place = self.place(plane)
-        if self.plain:
+        """Store a word in a plane of the cell."""
+        place = self.word_index(plane)
+        if self.without_atomics:
             self.f.builder.op("store", self.shadow, place, word.value)
             return
         self.f.builder.op("atomic_store", self.shadow, place, word.value, order="relaxed", scope="device")
 
-    def leave(self, plane: int, mine: Term) -> None:
-        """Store a word as the first of its kind unless the one there may still conflict with other accesses; then as
-        the second or third.
+    def record(self, plane: int, mine: Term) -> None:
+        """Record the word `mine` in one of the three planes that begin at `plane` (see the module docstring).
+
+        The first word is replaced if it is unused, or if it is from an earlier epoch of this workgroup: an access that
+        conflicts with that one later conflicts with this one, too.
         """
-        first = self.look(plane)
+        first = self.load_word(plane)
         epoch = first.cast(dtypes.u32) >> _BELOW_EPOCH
         stale = epoch.differs(self.epoch)
         if self.space == "global":
@@ -267,27 +288,29 @@ class _Access:
 
         def replace() -> list[Term]:
             self.store(plane, mine)
-            return [self.look_again(plane)]
+            return [self.reload_word(plane)]
 
         (now,) = self.f.branch(epoch.equals(0) | stale, replace, lambda: [first])
+        # if the first word is now that of another invocation, use the second or third word
         who = (now >> 32).cast(dtypes.u32)
         if self.space == "shared":
-            self.put(plane + 1, mine, who.differs(self.me))
+            self.store_if(plane + 1, mine, who.differs(self.me))
             return
         together = self.same_group(who)
-        self.put(plane + 1, mine, who.differs(self.me) & together)
-        self.put(plane + 2, mine, ~together)
+        self.store_if(plane + 1, mine, who.differs(self.me) & together)
+        self.store_if(plane + 2, mine, ~together)
 
     def same_group(self, who: Term) -> Term:
+        """Return the condition that `who`, the upper half of a shadow word, is in this invocation's workgroup."""
         return ((who ^ self.me) >> LOCAL_BITS).equals(0)
 
     # -- conflicts
 
     def compare(self, word: Term, *, differs: Term | None = None) -> None:
-        """Add the conflict with the access that a word describes, if there is one.
+        """Add the condition that this access conflicts with the one that a shadow word describes.
 
-        `differs` is given if both accesses are writes: the low HASH_BITS bits are the XOR of the hashes of their values.
-        They conflict only if it isn't 0.
+        `differs` is given if both accesses are writes. Its low HASH_BITS bits are the XOR of the hashes of the written
+        values; if they are 0, the values are considered equal and there is no conflict.
         """
         who, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
         epoch = low >> _BELOW_EPOCH
@@ -297,9 +320,12 @@ class _Access:
         self.conflicts.append((unordered, word))
 
     def _unordered(self, who: Term, epoch: Term) -> Term:
-        """Return the condition that the access by `who` in `epoch` isn't ordered before this one."""
+        """Return the condition that the access by `who` in `epoch` isn't ordered before this one.
+
+        `together` below is the condition within a workgroup: both accesses are in the same epoch.
+        """
         races = self.races
-        together = epoch.equals(self.epoch)  # never equal for cells without an access: epochs begin at 1
+        together = epoch.equals(self.epoch)  # never true for an unused word: its epoch is 0, and epochs begin at 1
         if races.has_barriers:
             together = together & self.epoch.differs(LAST_EPOCH)
         if races.ordered_invocations:
@@ -313,7 +339,7 @@ class _Access:
         return inside | (~same & epoch.differs(0))
 
     def report(self) -> None:
-        """Report the first conflict."""
+        """Emit a report that fires if there is a conflict, with the indices and the first word in conflict."""
         any_conflict, word = self.conflicts[0]
         for condition, other in self.conflicts[1:]:
             word = self.f.select(any_conflict, word, other)
@@ -328,21 +354,21 @@ class _Access:
 
 
 def _synchronized(ops: list[Op]) -> tuple[bool, bool]:
-    """Return two booleans: atomics or fences may order accesses of different workgroups; the same within a workgroup."""
+    """Return (`ordered_groups`, `ordered_invocations`) of `Races`: what atomics and fences may order."""
     used = {value for op in ops for value in op.operands}
     atomics = [op for op in ops if op.name.startswith("atomic")]
-    seen = [op for op in atomics if op.results and op.result in used]
+    used_atomics = [op for op in atomics if op.results and op.result in used]
     fences = [op for op in ops if op.name == "fence"]
-    acquiring = [op for op in seen if op.attrs["order"] in ("acquire", "acq_rel")]
-    if not acquiring and not (fences and seen):
+    acquiring = [op for op in used_atomics if op.attrs["order"] in ("acquire", "acq_rel")]
+    if not acquiring and not (fences and used_atomics):
         return False, False
-    marks = [*acquiring, *fences]
-    wide = any(op.attrs["scope"] == "device" for op in marks)
-    return wide, any(op.attrs["scope"] != "device" for op in marks) or wide
+    synchronizing = [*acquiring, *fences]
+    device_wide = any(op.attrs["scope"] == "device" for op in synchronizing)
+    return device_wide, any(op.attrs["scope"] != "device" for op in synchronizing) or device_wide
 
 
 def _hash(f: Formula, value: Value) -> Term:
-    """Return a hash of a value in HASH_BITS bits."""
+    """Return a hash of a scalar or vector value in the low HASH_BITS bits of a u32."""
     parts = [value]
     if isinstance(value.type, Vector):
         scalar = Scalar(value.type.dtype)
@@ -354,7 +380,7 @@ def _hash(f: Formula, value: Value) -> Term:
 
 
 def _word(f: Formula, term: Term) -> Term:
-    """Return a scalar as 32 bits."""
+    """Return the bits of a scalar as a u32; the halves of a 64-bit scalar are combined by XOR."""
     dtype = term.dtype
     if dtype.kind == "bool":
         return f.select(term, f.term(1, dtypes.u32), 0)

@@ -1,8 +1,10 @@
-"""Redundant reads: loads that repeat a dominating load of the same source location and element, with no barrier
-between.
+"""Analysis of redundant reads: loads that the race check needn't instrument.
 
-`repeated_reads` takes an inlined kernel in normal form. Indices are equal if they have the same value number (see
-`value_numbering`). Unrolled code has many such reads before it is simplified.
+A load is redundant if a dominating load has the same source location and reads the same element, and no barrier is
+between them. Arrays and indices are the same if they have the same value numbers (see `value_numbering`). Unrolled code
+that hasn't been simplified yet has many such loads.
+
+The analysis takes an inlined kernel in normal form (see `ir.verify`).
 """
 
 from __future__ import annotations
@@ -22,34 +24,37 @@ _Read = tuple[Loc, tuple[int, ...]]
 
 
 def repeated_reads(body: Region) -> set[Op]:
-    """Return the loads of a kernel's body that repeat others."""
+    """Return the redundant loads of a kernel's body."""
     finder = _Finder()
     finder.region(body, set())
-    return finder.found
+    return finder.redundant
 
 
 @dataclass(slots=True)
 class _Finder:
-    """A walk over the kernel; `found` are the repeated loads so far."""
+    """The walk over the kernel; `redundant` has the redundant loads so far."""
 
-    alike: ValueNumbers = field(default_factory=ValueNumbers)
-    found: set[Op] = field(default_factory=set)
+    value_numbers: ValueNumbers = field(default_factory=ValueNumbers)
+    redundant: set[Op] = field(default_factory=set)
 
     def region(self, region: Region, seen: set[_Read]) -> None:
-        """Visit a region; `seen` has the reads of this epoch that dominate the current operation."""
+        """Visit a region. `seen` has the loads since the last barrier that dominate the current operation."""
         for op in region.ops:
             if op.name == "load":
-                key = (op.loc, tuple(self.alike.number(value) for value in op.operands))
-                if key in seen:
-                    self.found.add(op)
-                seen.add(key)
+                read = (op.loc, tuple(self.value_numbers.number(value) for value in op.operands))
+                if read in seen:
+                    self.redundant.add(op)
+                seen.add(read)
             elif op.name == "barrier":
                 seen.clear()
             elif op.regions:
                 self.inside(op, seen)
 
     def inside(self, op: Op, seen: set[_Read]) -> None:
-        """Visit the regions of an operation. Reads in them aren't added to `seen`, as they don't dominate what follows."""
+        """Visit the regions of an operation. Loads in them aren't added to `seen`: they don't dominate what follows.
+
+        The body of a loop with a barrier starts with nothing seen, as the last iteration's barrier may precede it.
+        """
         has_barrier = any(inner.name == "barrier" for region in op.regions for inner in region.walk())
         for region in op.regions:
             self.region(region, set() if has_barrier and op.name in LOOPS else set(seen))

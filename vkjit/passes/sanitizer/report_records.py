@@ -1,13 +1,15 @@
-"""Lowering of sanitizer reports to records, one per site, so that one launch reports all sites.
+"""Lowering of sanitizer reports to records, one per report site, so that one launch can report errors at all sites.
 
-Replaces `report %cond, values... {site}` for sites of a kind in `KINDS` by::
+The last step of the pass `Sanitize`. It replaces `report %cond, values... {site}`, for sites of a kind in `KINDS`, by::
 
     if %cond { %old = atomic_cas %records, site * 32, 0, workgroup + 1
-               if %old == 0 { store the invocation's number in the workgroup, and the values, after it } }
+               if %old == 0 { store the linear local id, and the values, after it } }
 
-The first invocation that reports a site claims its record; others don't change it. Extents of arguments and integer
-constants are omitted from the record, because the host knows them. Software drivers run both sides of every branch; for
-them, the module `deferred_reports` writes the records at the end of the kernel.
+The format of records is described in `layout`. The first invocation that reports a site claims its record; later ones
+don't change it. Extents of arguments and integer constants are omitted from the record, because the host knows them.
+
+Software drivers execute both sides of every branch. For them, the module `deferred_reports` writes the records at the
+end of the kernel instead.
 """
 
 from __future__ import annotations
@@ -31,19 +33,21 @@ __all__ = ["KINDS", "RecordLayouts", "Records", "reports_of", "write_records", "
 KINDS = frozenset({
     "bounds", "zero_division", "race", "uninitialised", "fresh_shared", "overflow", "nan", "uniform", "loops",
 })  # fmt: skip
-"""Kinds of report sites that become records. Asserts and a driver's loop limit remain reports."""
+"""Kinds of report sites that become records. Reports of other kinds, such as asserts, remain `report` operations.
+"uninitialised" and "fresh_shared" are uninitialized reads, the latter from shared memory.
+"""
 
 
 _GATHERED = frozenset({"fresh_shared"})
-"""Kinds whose reports in straight-line code share one branch.
+"""Kinds whose reports share one branch if they are in the same straight-line code.
 
-Uninitialized reads of local arrays aren't included: most of their conditions fold to constants, and a shared branch
-would keep them all in use.
+Uninitialized reads of local arrays aren't included. Most of their conditions fold to False, and their reports are then
+removed one by one; a common branch would keep them in use.
 """
 
 
 def write_records(state: State) -> None:
-    """Replace the reports of a kernel in place."""
+    """Replace the reports of a kernel by code that writes records where the reports are."""
     body = state.kernel.body
     _gather(body, state.module.sites)
     reports = set(reports_of(state))
@@ -71,7 +75,9 @@ def reports_of(state: State) -> list[Op]:
 
 
 def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
-    """Guard the reports of straight-line code by one branch: `if any of them { each of them }`."""
+    """Move the reports of kinds in `_GATHERED` to the end of their straight-line code, into one common branch:
+    `if any of the conditions { each of the reports }`.
+    """
     source, region.ops = region.ops, []
     waiting: list[Op] = []
     for op in source:
@@ -87,6 +93,7 @@ def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
 
 
 def _behind_branch(reports: list[Op], region: Region) -> None:
+    """Append reports to a region, inside one branch if there are several."""
     if len(reports) < 2:
         region.ops += reports
         return
@@ -105,20 +112,21 @@ def zero_of(kind: Type) -> bool | int | float:
 
 
 class RecordLayouts:
-    """The values that the record of each site stores.
+    """The values that the record of each report site stores.
 
     A value is omitted if it is the same extent of an argument, or the same integer constant, in all reports of the
-    site: the plan then tells the host what it is.
+    site. `host_values` has, for each site, a `HostValue` for each omitted value and None for each stored one. The constructor
+    puts the omitted values into the plan's `value_kinds`; "" stands for the kinds that `bits` fills in.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.known: dict[int, list[HostValue | None]] = {}
+        self.host_values: dict[int, list[HostValue | None]] = {}
         for op in reports_of(state):
             values = [self._host_value(value) for value in op.operands[1 : 1 + MAX_VALUES]]
-            before = self.known.setdefault(op.attrs["site"], values)
-            self.known[op.attrs["site"]] = [x if x == y else None for x, y in zip(before, values, strict=True)]
-        for site, host_values in self.known.items():
+            before = self.host_values.setdefault(op.attrs["site"], values)
+            self.host_values[op.attrs["site"]] = [x if x == y else None for x, y in zip(before, values, strict=True)]
+        for site, host_values in self.host_values.items():
             state.plan.value_kinds[site] = tuple("" if value is None else value for value in host_values)
 
     def _host_value(self, value: Value) -> HostValue | None:
@@ -133,11 +141,11 @@ class RecordLayouts:
 
     def stored(self, op: Op) -> list[Value]:
         """Return the values of a report that its record stores."""
-        host_values = self.known[op.attrs["site"]]
+        host_values = self.host_values[op.attrs["site"]]
         return [v for v, host in zip(op.operands[1:], host_values, strict=False) if host is None]
 
     def bits(self, site: int, f: Formula, value: Value) -> Term:
-        """Return a stored value as 64 bits, and add its kind to the plan; to be called for the values in order."""
+        """Return a stored value as a u64, and put its kind into the plan. To be called for a site's values in order."""
         kind, bits = _bits(f, value)
         kinds = list(self.state.plan.value_kinds[site])
         if "" in kinds:
@@ -147,7 +155,7 @@ class RecordLayouts:
 
 
 class Records:
-    """The memory of records, as words and as 64-bit values."""
+    """The memory of the records, as u32 words (`words`) and as u64 values (`values`)."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -155,7 +163,9 @@ class Records:
         self.values = state.param("values", hidden_array(dtypes.u64))
 
     def write(self, f: Formula, site: Term, values: Sequence[Term]) -> None:
-        """Claim the record of a site (u32) and, if no invocation has claimed it yet, fill it."""
+        """Emit code that claims the record of a site (a u32) and, unless it was claimed before, fills it with `values`
+        (u64).
+        """
         builder = f.builder
         first = site * RECORD_WORDS
         group = self._linear(f, "group_id", [f.term(builder.emit("num_groups", dim=dim)) for dim in (0, 1)])
@@ -182,7 +192,7 @@ class Records:
 
 
 def _bits(f: Formula, value: Value) -> tuple[str, Term]:
-    """Return the kind of a scalar value, and the value as 64 bits."""
+    """Return the kind of a scalar value (see `SanitizerPlan.value_kinds`), and the value as a u64."""
     dtype = getattr(value.type, "dtype", dtypes.i32)
     term = f.term(value)
     if dtype.kind == "bool":

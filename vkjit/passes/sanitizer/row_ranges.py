@@ -1,9 +1,15 @@
-"""Ranges of array rows that a loop covers, with bounds known at the launch only.
+"""Symbolic ranges of array rows that a loop accesses, for loops whose bounds are known only at the launch.
 
-`Rows` describe what loops with positive constant steps, and indices computed from their induction variables, go
-through; equal `Rows` are always the same rows. Since `c * s + i` with `c < E` and `0 <= i < s` is below `E * s`, a
-loop over blocks covers the same rows as a loop over all. Bounds have 64 bits, and what is multiplied is small enough
-not to wrap.
+`definite_writes` compares the rows that a loop reads with the rows that an earlier loop has written. `Rows` is a range
+with symbolic bounds; two equal `Rows` are always the same rows at run time.
+
+A range is found for two forms of indices:
+
+1. The index is the induction variable of a loop. The range is that of the loop's bounds.
+2. The index is `c * s + i`, where `c` is the induction variable of a loop over blocks from 0 to `E`, `s` is the
+   constant size of a block, and `0 <= i < s`. The range is the rows from 0 to `E * s`.
+
+Bounds have 64 bits. Products are used only if their factors are small enough that they can't wrap around.
 """
 
 from __future__ import annotations
@@ -21,13 +27,15 @@ __all__ = ["Rows", "rows_of_index", "rows_of_induction_variable"]
 
 _MAX_ROWS = 1 << 31
 _MAX_BLOCK = 1 << 12
+"""Limits on the factors of a product, the number of blocks and the size of a block, so that it can't wrap around."""
 
 Key = object
+"""A symbolic bound; equal keys stand for equal values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows from `start` to below `end * scale`."""
+    """The rows from `start` (inclusive) to `end * scale` (exclusive)."""
 
     start: Key
     end: Key
@@ -35,34 +43,44 @@ class Rows:
 
 
 def rows_of_induction_variable(loop: Op) -> Rows | None:
-    """Return the rows that the induction variable of a loop goes through; None if its step isn't 1."""
+    """Return the rows that are written by a loop with a store to the row of its induction variable.
+
+    Returns None if the loop's step isn't 1, as it then skips rows.
+    """
     return _below(loop) if constant_of(loop.operands[2]) == 1 else None
 
 
 def rows_of_index(index: Value, numbers: ConcreteValues, loops: list[Op]) -> Rows | None:
-    """Return rows that contain an index in one of the enclosing loops; None if unknown."""
-    counters = {loop.regions[0].args[0]: loop for loop in loops if loop.name == "for"}
-    if index in counters:
-        return _rising(counters[index])
-    for block, place in _pairs(index, "add"):
-        for counter, size in _pairs(block, "mul"):
-            scale, inner = _number(size), numbers.of(place)
-            if counter not in counters or scale is None or inner is None:
+    """Return a range that contains all values of an index; None if none is known.
+
+    `loops` are the enclosing loops of the access, and `numbers` evaluates integers at the access.
+    """
+    loop_of_variable = {loop.regions[0].args[0]: loop for loop in loops if loop.name == "for"}
+    if index in loop_of_variable:
+        return _rising(loop_of_variable[index])
+    for block, offset in _pairs(index, "add"):
+        for variable, size in _pairs(block, "mul"):
+            scale, offsets = _number(size), numbers.of(offset)
+            if variable not in loop_of_variable or scale is None or offsets is None:
                 continue
-            rows = _rising(counters[counter])
-            if rows is not None and rows.scale == 1 and rows.start == 0 and 0 <= inner.min() <= inner.max() < scale:
-                return _scaled(counters[counter].operands[1], scale)
+            rows = _rising(loop_of_variable[variable])
+            if rows is not None and rows.scale == 1 and rows.start == 0 and 0 <= offsets.min() <= offsets.max() < scale:
+                return _scaled(loop_of_variable[variable].operands[1], scale)
     return None
 
 
 def _rising(loop: Op) -> Rows | None:
-    """Return the range of a loop's induction variable if its step is a positive constant; else None."""
+    """Return a range that contains all values of a loop's induction variable; None unless its step is a positive
+    constant.
+    """
     step = _number(loop.operands[2])
     return _below(loop) if step is not None and step > 0 else None
 
 
 def _below(loop: Op) -> Rows:
-    """Return the range from a loop's start to its end."""
+    """Return the range from a loop's start to its end. An end `base * constant` becomes `end` and `scale` of the range
+    if the start is 0.
+    """
     start, end = _key(loop.operands[0]), loop.operands[1]
     if start == 0:
         for base, size in _pairs(end, "mul"):
@@ -79,7 +97,7 @@ def _scaled(end: Value, scale: int) -> Rows | None:
 
 
 def _is_small(value: Value) -> bool:
-    """True if a value is known to be far below the largest index."""
+    """True if a value is known to be small enough that its product with a block size can't wrap around."""
     op = value.op
     if value.type != INDEX or op is None:
         return False
@@ -92,7 +110,7 @@ def _is_small(value: Value) -> bool:
 
 
 def _pairs(value: Value, name: OpName) -> list[tuple[Value, Value]]:
-    """Return the two operands of an index operation of that name in both orders; nothing for other operations."""
+    """Return the operands (x, y) and (y, x) of an operation `name` on `index` values; [] for any other value."""
     op = value.op
     if op is None or op.name != name or value.type != INDEX:
         return []
@@ -101,11 +119,12 @@ def _pairs(value: Value, name: OpName) -> list[tuple[Value, Value]]:
 
 
 def _number(value: Value) -> int | None:
+    """Return the value of a constant; None for any other value."""
     return int(constant_of(value)) if is_constant(value) else None
 
 
 def _key(value: Value) -> Key:
-    """Return a key that is equal only for equal values."""
+    """Return the symbolic bound of a value: a constant, an extent of an array, or the IR value itself."""
     if is_constant(value):
         return int(constant_of(value))
     op = value.op

@@ -1,13 +1,18 @@
-"""Shadow memory: which arrays are watched, and which shadow cell belongs to an element.
+"""Shadow memory of the sanitizer: choose the arrays to check, and compute the shadow cell of an accessed element.
 
-A `ShadowMemory` has the accesses of each array of a kernel in normal form, and computes the cell of an access. The cells of
-a global array start at a base that the launch passes and follow the array's strides, so that overlapping arrays share
-cells. Shared arrays have cells per workgroup after those. Local arrays have their own shadow in the kernel.
+`ShadowMemory` collects the accesses to each array of a kernel in normal form. The race check and the check for
+uninitialized reads ask it which arrays to watch, and which cell belongs to an access. A cell is a number, an index into
+the memory that `layout` describes.
 
-Global and shared arrays are watched for races if they are written and not accessed by atomics only; arrays that share
-memory are watched together. Arrays where each invocation of an `over=` kernel accesses its own element only, possibly
-under several names for one view, are left out. Accesses of subgroups by cooperative matrices aren't tracked: arrays
-that they write count as initialized.
+Cells: the launch passes the cell of a global array's first element, and the other cells follow the array's strides.
+Arrays that overlap in memory therefore share cells. After the cells of all global arrays come those of shared arrays,
+separately for each workgroup. Local arrays have no cells; `uninitialized` marks their elements in another local array.
+
+An array is watched for races if some access writes it and some access isn't atomic. Arrays that overlap in memory are
+treated as one. A kernel with `over=` (one invocation per element of an array) often accesses only the element at the
+invocation's own index; arrays that are accessed only like that can't race and aren't watched.
+
+Loads and stores of cooperative matrices aren't tracked. An array that they write counts as initialized.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ def array_of(value: Value) -> Array:
 
 @dataclass(slots=True)
 class Accesses:
-    """The operations on one array."""
+    """The operations that access one array. `root` is the parameter or allocation."""
 
     root: Value
     loads: list[Op] = field(default_factory=list)
@@ -69,7 +74,11 @@ class Accesses:
 
 
 class ShadowMemory:
-    """The arrays of one kernel and their shadow cells."""
+    """The arrays of one kernel and their shadow cells.
+
+    `arrays` maps each array to the accesses to it; `matrices` maps each array that a `mat_store` writes to the location
+    of one.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -84,6 +93,7 @@ class ShadowMemory:
                 self.matrices.setdefault(origin(op.operands[0]), op.loc)
 
     def _note(self, op: Op) -> None:
+        """Add an access to the entry of its array."""
         root = origin(op.operands[0])
         entry = self.arrays.setdefault(root, Accesses(root))
         kind = {"load": entry.loads, "store": entry.stores}.get(op.name, entry.atomics)
@@ -92,31 +102,37 @@ class ShadowMemory:
     def watched_for_races(self) -> dict[Value, Accesses]:
         """Return the arrays to watch for races."""
         watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.writes and not a.only_atomics}
-        for members, alike in self._sharing_memory():
+        for members, same_view in self._sharing_memory():
             harmless = not any(a.writes for a in members) or all(a.only_atomics for a in members)
-            if not harmless and not (alike and self._own_elements_only(members)):
+            if not harmless and not (same_view and self._own_elements_only(members)):
                 watched |= {a.root: a for a in members}
         return watched
 
     def _sharing_memory(self) -> list[tuple[list[Accesses], bool]]:
-        """Return the global arrays in groups that share memory, each with True if all members are the same view."""
+        """Return the global arrays in groups that overlap in memory.
+
+        A group comes with True if all its members are the same view: same address, shape and strides. The attribute
+        `overlaps` of the kernel lists the overlapping pairs of arguments.
+        """
         groups = {r: [a] for r, a in self.arrays.items() if a.space == "global"}
-        unlike: set[Value] = set()
-        numbers = {self._number(root): root for root in groups}
-        for one, two, same in self.state.kernel.attrs.get("overlaps", ()):
-            if one not in numbers or two not in numbers:
+        different_views: set[Value] = set()
+        root_of_number = {self._number(root): root for root in groups}
+        for first, second, same_view in self.state.kernel.attrs.get("overlaps", ()):
+            if first not in root_of_number or second not in root_of_number:
                 continue
-            combined = groups[numbers[one]]
-            if groups[numbers[two]] is not combined:
-                combined += groups[numbers[two]]
-                groups |= dict.fromkeys((a.root for a in combined), combined)
-            if not same:
-                unlike.add(combined[0].root)
-        distinct = {id(members): members for members in groups.values()}
-        return [(members, not unlike & {a.root for a in members}) for members in distinct.values()]
+            merged = groups[
+                root_of_number[first]
+            ]  # merge the groups of both arrays; all members refer to the same list
+            if groups[root_of_number[second]] is not merged:
+                merged += groups[root_of_number[second]]
+                groups |= dict.fromkeys((a.root for a in merged), merged)
+            if not same_view:
+                different_views.add(merged[0].root)
+        distinct_groups = {id(members): members for members in groups.values()}
+        return [(members, not different_views & {a.root for a in members}) for members in distinct_groups.values()]
 
     def maybe_uninitialized(self) -> dict[Value, Accesses]:
-        """Return the arrays that may be read before they are written: shared and local arrays, and Outs."""
+        """Return the arrays that may be read before they are written: shared and local arrays, and `Out` parameters."""
         return {
             root: a
             for root, a in self.arrays.items()
@@ -126,20 +142,23 @@ class ShadowMemory:
         }
 
     def written(self) -> dict[int, tuple[str, Loc]]:
-        """Return the global arrays that are written: by number, the name and a location that writes it."""
-        changed = [a for a in self.arrays.values() if a.space == "global" and a.writes]
-        places = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
-        places |= {a.root: (a.stores or a.atomics)[0].loc for a in changed}
-        return {self._number(root): (root.name, loc) for root, loc in places.items()}
+        """Return the global arrays that are written: argument number -> (name, a source location that writes it)."""
+        written_arrays = [a for a in self.arrays.values() if a.space == "global" and a.writes]
+        locations = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
+        locations |= {a.root: (a.stores or a.atomics)[0].loc for a in written_arrays}
+        return {self._number(root): (root.name, loc) for root, loc in locations.items()}
 
     def _own_elements_only(self, members: list[Accesses]) -> bool:
-        """True if each invocation accesses only the element at its own index."""
+        """True if each invocation accesses only the element at its own index of the arrays `members`.
+
+        False for kernels without `over=`, where an invocation has no index of its own.
+        """
         over = self.state.kernel.attrs.get("over")
         target = next((p for p in self.state.kernel.params if p.name == over), None)
         if target is None or not isinstance(target.type, Array) or not 1 <= target.type.rank <= 3:
             return False
         if not all(array_of(a.root).contiguous for a in members):
-            return False  # elements might overlap
+            return False  # different indices might be the same memory, as in a broadcast array
         all_dims = frozenset(range(target.type.rank))
         operations = [op for a in members for op in a.all]
         first = _dims(operations[0])
@@ -158,6 +177,7 @@ class ShadowMemory:
         return base + (static_offset(indices, array_of(root), f) + self._first_shared_cell(root))
 
     def _global_cell(self, root: Value, indices: list[Term], f: Formula) -> Term:
+        """Return the shadow cell of an element of a global array, and mark the array as tracked."""
         number = self._number(root)
         if number not in self.state.plan.tracked:
             self.state.plan.tracked.append(number)
@@ -170,6 +190,7 @@ class ShadowMemory:
         return offset + self.state.scalar("base", number)
 
     def _stride(self, root: Value, axis: int) -> Term:
+        """Return a stride of a global array in elements, read once in the prologue."""
         cache, key = self.state.cached_terms, f"stride {self._number(root)} {axis}"
         if key not in cache:
             prologue = self.state.prologue
@@ -177,15 +198,15 @@ class ShadowMemory:
         return cache[key]
 
     def _number(self, root: Value) -> int:
-        """Return the number of an array among the user's arguments."""
+        """Return the argument number of a global array."""
         numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
         return numbers[self.state.kernel.params.index(root)]
 
     def _shared_base(self, f: Formula) -> Term:
-        """Return the first cell of the workgroup's shared arrays.
+        """Return the first cell of this workgroup's shared arrays.
 
-        The number of cells per workgroup is a hidden parameter, since it is known only after all accesses have been
-        seen.
+        The number of cells per workgroup is passed as a hidden parameter, since the pass knows it only after it has
+        visited all accesses.
         """
         cache = self.state.cached_terms
         if "shared cells" not in cache:
@@ -194,6 +215,7 @@ class ShadowMemory:
         return f.term(cache["shared cells"].value)
 
     def _first_shared_cell(self, root: Value) -> int:
+        """Return the first cell of a shared array, relative to those of its workgroup; allocate it on first use."""
         if root not in self._shared:
             self._shared[root] = self.state.plan.shared_cells
             self.state.plan.shared_cells += math.prod(array_of(root).shape or ())
@@ -201,7 +223,7 @@ class ShadowMemory:
 
 
 def static_offset(indices: list[Term], kind: Array, f: Formula) -> Term:
-    """Return the offset in C order of an element of a shared or local array."""
+    """Return the offset, in elements, of an element of a shared or local array of type `kind`, which is in C order."""
     total = f.term(f.builder.index(0))
     shape = kind.shape or ()
     for axis, index in enumerate(indices):

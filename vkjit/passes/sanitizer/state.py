@@ -1,4 +1,4 @@
-"""State that the parts of the sanitizer share for one kernel: hidden parameters, ids, and the plan."""
+"""State that all checks of the sanitizer share while they instrument one kernel: hidden parameters, ids, the plan."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ __all__ = ["State", "hidden_array"]
 
 
 def hidden_array(dtype: DType) -> Array:
-    """Return the type of a hidden parameter that is memory."""
+    """Return the type of a hidden array parameter with elements of `dtype`."""
     return Array(Scalar(dtype), 1, access="inout", restrict=True, linear=True)
 
 
 @dataclass(slots=True)
 class State:
-    """One kernel. `prologue` collects code for the start of the kernel, where `finish` inserts it.
+    """The state of the instrumentation of one kernel.
 
-    `one_thread`: a workgroup runs in one thread of the device, as vectors one after the other or all in lockstep.
+    `plan` is filled in by the checks. `prologue` collects code that `finish` inserts at the start of the kernel.
+    `one_thread` is True if the device runs all invocations of a workgroup in one thread, as SIMD vectors. `params` has
+    the hidden parameters created so far. `cached_terms` has values computed in the prologue, by a descriptive key.
     """
 
     module: Module
@@ -55,7 +57,7 @@ class State:
         return check in self.plan.checks
 
     def param(self, role: str, type: Type, arg: int = -1) -> Value:
-        """Return the hidden parameter of a role; create it on first use."""
+        """Return the hidden parameter with this role and array argument (see `Hidden`); create it on first use."""
         hidden = Hidden(role, arg)
         if hidden not in self.params:
             body = self.kernel.body
@@ -68,7 +70,7 @@ class State:
         return self.params[hidden]
 
     def scalar(self, role: str, arg: int = -1) -> Term:
-        """Return a hidden scalar as an index, read at the start of the kernel."""
+        """Return the hidden scalar parameter with this role, cast to `index` in the prologue."""
         key = f"{role} {arg}"
         if key not in self.cached_terms:
             f = Formula(self.prologue)
@@ -76,7 +78,7 @@ class State:
         return self.cached_terms[key]
 
     def id(self, name: OpName, dim: int = 0) -> Term:
-        """Return an id as an index."""
+        """Return the id operation `name` (such as "local_id") along `dim`, emitted once in the prologue."""
         key = f"{name} {dim}"
         if key not in self.cached_terms:
             self.cached_terms[key] = Formula(self.prologue).term(self.prologue.emit(name, dim=dim))

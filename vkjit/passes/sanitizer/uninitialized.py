@@ -1,9 +1,14 @@
-"""Detection of uninitialized reads from shared arrays, local arrays, and Out parameters, with shadow memory.
+"""The sanitizer's check "uninitialised": report reads of array elements that haven't been written.
 
-Each element has a mark, which is set by stores. A load, or an atomic that reads, reports an error if the mark is not
-set. The marks of global arrays are words of hidden memory, which are 0 at the launch. The marks of a shared or local
-array are an array in the same memory space; if shared memory has no room, those of shared arrays are words of hidden
-memory, too. A vector has one mark: it counts as written if one of its lanes is.
+Checks shared arrays, local arrays and `Out` parameters. Each element has a mark, which stores set. A load, or an atomic
+that reads, reports an error if the mark isn't set.
+
+The marks of an `Out` parameter are u32 words of hidden memory, which are 0 at the launch. The marks of a shared or
+local array are another array in the same memory space. If shared memory has no room for them, the marks of shared
+arrays are words of hidden memory, too. An element that is a vector has a single mark: it counts as written when any of
+its lanes is written.
+
+Arrays that `definite_writes` proves to be initialized aren't instrumented.
 """
 
 from __future__ import annotations
@@ -31,7 +36,12 @@ _MAX_UNROLLED = 16
 
 @dataclass(slots=True)
 class UninitializedReads:
-    """Instrumentation of accesses to arrays that may be uninitialized."""
+    """Instrumentation of accesses to arrays that may be uninitialized.
+
+    `shared_bytes` is the shared memory available to a workgroup. `watched` are the instrumented arrays. `marks` maps
+    those with marks in their own memory space to the arrays of marks. `updates` are loads that aren't checked (see
+    `_updates`).
+    """
 
     state: State
     tracking: ShadowMemory
@@ -42,27 +52,33 @@ class UninitializedReads:
 
     def __post_init__(self) -> None:
         body, size = self.state.kernel.body, self.state.local_size
-        unsure = self.tracking.maybe_uninitialized().items()
-        self.watched = {root for root, a in unsure if a.space == "global" or not is_covered(a, body, size)}
+        candidates = self.tracking.maybe_uninitialized().items()
+        self.watched = {root for root, a in candidates if a.space == "global" or not is_covered(a, body, size)}
         self.updates = _updates(self.state.kernel.body)
         shared = [root for root in self.watched if array_of(root).space == "shared"]
         if shared and self._fits(shared):
             self._clear_shared(shared)
 
     def _fits(self, shared: list[Value]) -> bool:
-        """True if a byte per element of these arrays fits in shared memory beside all shared arrays."""
-        kinds = [array_of(op.result) for op in self.state.kernel.body.walk() if op.name == "shared"]
-        lanes = [kind.element.size if isinstance(kind.element, Vector) else 1 for kind in kinds]
-        used = sum(_count(k) * k.dtype.itemsize * n for k, n in zip(kinds, lanes, strict=True))
-        return used + 16 * len(kinds) + sum(_count(array_of(root)) + 16 for root in shared) <= self.shared_bytes
+        """True if the marks of these arrays, one byte per element, fit in shared memory beside all shared arrays.
+
+        16 bytes per array are added for alignment.
+        """
+        types = [array_of(op.result) for op in self.state.kernel.body.walk() if op.name == "shared"]
+        lanes = [kind.element.size if isinstance(kind.element, Vector) else 1 for kind in types]
+        used = sum(_count(k) * k.dtype.itemsize * n for k, n in zip(types, lanes, strict=True))
+        return used + 16 * len(types) + sum(_count(array_of(root)) + 16 for root in shared) <= self.shared_bytes
 
     def _clear_shared(self, shared: list[Value]) -> None:
-        """Allocate the marks of shared arrays in shared memory; the workgroup clears them at the start of the kernel."""
+        """Allocate the marks of shared arrays in shared memory, and emit code that clears them at the kernel's start.
+
+        The invocations of the workgroup clear them together, and a barrier follows.
+        """
         prologue, size = self.state.prologue, self.state.invocations
         for root in sorted(shared, key=self._position):
             count = _count(array_of(root))
-            kind = Array(Scalar(dtypes.u8), 1, space="shared", shape=(count,), contiguous=True)
-            self.marks[root] = marks = prologue.emit("shared", type=kind)
+            marks_type = Array(Scalar(dtypes.u8), 1, space="shared", shape=(count,), contiguous=True)
+            self.marks[root] = marks = prologue.emit("shared", type=marks_type)
             body = Region([prologue.index(0).type], ["i"])
             with prologue.at(body):
                 prologue.op("store", marks, body.args[0], prologue.const(0, dtypes.u8))
@@ -72,16 +88,18 @@ class UninitializedReads:
         prologue.op("barrier")
 
     def _position(self, root: Value) -> int:
-        """Return the position of an allocation in the program, which makes the output deterministic."""
+        """Return the position of an allocation in the program. Sorting by it makes the order of allocations
+        deterministic.
+        """
         return next(n for n, op in enumerate(self.state.kernel.body.walk()) if op is root.op)
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Add cleared marks after the allocation of a local array."""
+        """Emit the allocation and clearing of marks after the allocation of a local array."""
         if op.name != "local" or op.result not in self.watched or op.result in self.marks:
             return
         count = _count(array_of(op.result))
-        kind = Array(Scalar(dtypes.u8), 1, space="local", shape=(count,), contiguous=True)
-        marks = builder.emit("local", type=kind)
+        marks_type = Array(Scalar(dtypes.u8), 1, space="local", shape=(count,), contiguous=True)
+        marks = builder.emit("local", type=marks_type)
         self.marks[op.result] = marks
         zero = builder.const(0, dtypes.u8)
         if count <= _MAX_UNROLLED:
@@ -96,7 +114,7 @@ class UninitializedReads:
         builder.op("for", start, stop, step, types=[], regions=[body])
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Check the mark if the access reads; set it if it writes."""
+        """Emit the check of the element's mark if the access reads, and set the mark if the access writes."""
         root = origin(op.operands[0])
         if root not in self.watched or op.name not in ACCESSES:
             return
@@ -111,6 +129,7 @@ class UninitializedReads:
             builder.op("store", marks, place.value, builder.const(1, array_of(marks).dtype))
 
     def _mark(self, op: Op, root: Value, f: Formula) -> tuple[Value, Term]:
+        """Return the array with the mark of the accessed element, and the mark's index in it."""
         kind = array_of(root)
         if root not in self.marks:
             return self.state.param("written", hidden_array(dtypes.u32)), self.tracking.cell(op, f.builder)
@@ -124,7 +143,10 @@ def _count(kind: Array) -> int:
 
 
 def _updates(region: Region) -> set[Op]:
-    """Return the loads of vectors that only serve to write a lane: their other lanes aren't used."""
+    """Return the loads of vectors that are part of the assignment of one lane: load, insert the lane, store.
+
+    They don't count as reads of the element.
+    """
     users: dict[Value, list[Op]] = {}
     for op in region.walk():
         for value in op.operands:
@@ -137,15 +159,18 @@ def _updates(region: Region) -> set[Op]:
 
 
 def _only_inserted_into(value: Value, users: dict[Value, list[Op]]) -> bool:
+    """True if the only uses of a vector are `vec_insert`s of lanes into it."""
     uses = users.get(value, [])
     return all(op.name == "vec_insert" and op.operands[0] is value and op.operands[1] is not value for op in uses)
 
 
 def _kind(root: Value) -> str:
+    """Return the kind of report site for an uninitialized read of an array."""
     return "fresh_shared" if array_of(root).space == "shared" else "uninitialised"
 
 
 def _message(root: Value) -> str:
+    """Return the message of an uninitialized read of an array, with a placeholder for each index."""
     kind = array_of(root)
     what = {"global": "an element of an Out", "shared": "shared memory", "local": "a local array"}[kind.space]
     shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))

@@ -1,16 +1,22 @@
 """Layout assignment: choose a `Layout` for each tile value of a function.
 
-Values that are connected by control flow, and operands and results of the same shape, share a layout. Layouts are
-chosen first for the accumulators of products, and for all that can be derived from them. Matrices that are only loaded,
-transposed and stored come next: they get square blocks, so that both the loads and the stores are vectorized. The
-largest tile without a layout follows, until all have one.
+`lower` calls `assign` before it lowers the first operation. The goal is that few values need a conversion to another
+layout (rule 3). Layouts are chosen in this order, and after each choice the layouts of further values follow from it by
+rules 1 and 2:
 
-1. Tied values share a layout: loop-carried values and the results of branches; operands of an elementwise operation
-   that have its shape; the accumulator of a product and its result; the operand of a scan and its result.
+- the accumulators of products
+- on GPUs, matrices that are only loaded, transposed and stored: they get square blocks, so that both the loads and the
+  stores are vectorized
+- the largest tile that has no layout yet, repeatedly, until all tiles have one
+
+1. Tied values share one layout: a loop-carried value with its initial value and its value in the next iteration; the
+   result of a branch with the values that its regions yield; an elementwise operation's result with the operands of the
+   same shape; the accumulators of a product with its result; the operand of a scan with its result.
 2. Derived layouts: a reduction has its operand's layout without the axis; a transposed tile has its operand's axes,
    permuted; a reshape that only adds or removes axes of size 1 keeps the other axes; an operand that is broadcast has
-   the axes of the result that it shares.
-3. A value that is used in another layout than its own is converted at the use, through shared memory or by shuffles.
+   the layout of the result along the axes that it has, too.
+3. If an operation needs a value in another layout than the value's own, the value is converted there, through shared
+   memory or by shuffles (see `layout_conversion`).
 """
 
 from __future__ import annotations
@@ -28,28 +34,33 @@ from .layout import Layout, blocked, default_layout, grouped_rows
 __all__ = ["Assignment", "assign"]
 
 Derive = Callable[[Layout], "Layout | None"]
+"""Derives the layout of one value from that of another one (rule 2); None if that isn't possible."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """The layouts of a function's tile values: a union-find structure over tied values.
+    """The layouts of a function's tile values: a union-find structure over tied values (rule 1).
 
-    `layouts` is keyed by the representative of each class. `bits` is the logarithm of the number of invocations by
-    scope; `vector` and `lanes` are passed to `default_layout`.
+    `parents` are the links of the union-find, and `layouts` has the layout of each class of tied values, by its
+    representative. `bits` is the base-2 logarithm of the number of invocations that tiles are distributed over, by
+    scope. `vector` is the largest group of contiguous elements in an invocation. `lane_bits` is `lane_bits` of
+    `default_layout`.
     """
 
     bits: dict[str, int]
     vector: int
-    lanes: int
+    lane_bits: int
     parents: dict[Value, Value] = field(default_factory=dict)
     layouts: dict[Value, Layout] = field(default_factory=dict)
 
     def find(self, value: Value) -> Value:
+        """Return the representative of a value's class."""
         while value in self.parents:
             value = self.parents[value]
         return value
 
     def tie(self, *values: Value) -> None:
+        """Unite the classes of values, so that they share a layout."""
         first = self.find(values[0])
         for other in values[1:]:
             root = self.find(other)
@@ -57,7 +68,7 @@ class Assignment:
                 self.parents[root] = first
 
     def of(self, value: Value) -> Layout:
-        """Return the layout of a tile value; choose the canonical one if it has none yet."""
+        """Return the layout of a tile value; if it has none yet, choose the default layout."""
         root = self.find(value)
         layout = self.layouts.get(root)
         if layout is None:
@@ -65,19 +76,20 @@ class Assignment:
         return layout
 
     def accumulator_layout(self, op: Op) -> Layout:
-        """Return the layout of a product's accumulators.
+        """Choose and return the layout of a product's accumulators.
 
-        For operands with 32-bit elements, each invocation holds groups of contiguous elements along both axes, so that
-        multiply-add reads vectors of either operand.
+        On GPUs, if the operands have 32-bit elements, each invocation holds groups of contiguous elements along both
+        axes, so that multiply-add can read both operands as vectors.
         """
         layout, wide = self.of(op.result), all(tile_of(v).dtype.bits == 32 for v in op.operands[:2])
-        if wide and self.vector > 1 and not self.lanes and layout.scope == "workgroup":
+        if wide and self.vector > 1 and not self.lane_bits and layout.scope == "workgroup":
             layout = self.layouts[self.find(op.result)] = grouped_rows(layout, self.vector)
         return layout
 
     def default(self, value: Value) -> Layout:
+        """Return the default layout for the type of a tile value."""
         kind = tile_of(value)
-        return default_layout(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lanes)
+        return default_layout(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lane_bits)
 
 
 def tile_of(value: Value) -> Tile:
@@ -86,12 +98,9 @@ def tile_of(value: Value) -> Tile:
     return value.type
 
 
-def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) -> Assignment:
-    """Assign a layout to each tile value of a function.
-
-    `bits` is the logarithm of the number of invocations by scope; `vector` and `lanes` are passed to `default_layout`.
-    """
-    assignment = Assignment(bits, vector, lanes)
+def assign(function: Function, bits: dict[str, int], vector: int, lane_bits: int) -> Assignment:
+    """Assign a layout to each tile value of a function. The parameters are described at `Assignment`."""
+    assignment = Assignment(bits, vector, lane_bits)
     relations: list[tuple[Value, Value, Derive]] = []
     values: list[Value] = []
     for op in function.body.walk():
@@ -106,7 +115,7 @@ def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) ->
         if op.name == "tile_mma":
             assignment.accumulator_layout(op)
     _propagate(assignment, relations)
-    if vector > 1 and not lanes:
+    if vector > 1 and not lane_bits:
         for value in _transposed_copies(function):
             layout = blocked(tile_of(value).shape, bits[tile_of(value).scope], tile_of(value).scope, vector)
             if layout is not None and assignment.find(value) not in assignment.layouts:
@@ -120,7 +129,7 @@ def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) ->
 
 
 def _transposed_copies(function: Function) -> list[Value]:
-    """Return the matrices that are loaded, transposed and stored, and not used otherwise."""
+    """Return the results of `tile_load` that are only transposed, and the transposed matrix only stored."""
     users: dict[Value, list[Op]] = {}
     loaded: list[Value] = []
     for op in function.body.walk():
@@ -140,7 +149,7 @@ def _transposed_copies(function: Function) -> list[Value]:
 
 
 def _tie_control(assignment: Assignment, op: Op) -> None:
-    """Apply rule 1 to loops and branches."""
+    """Apply rule 1 to a loop or branch: tie the values that control flow connects."""
     if op.name == "if":
         for region in op.regions:
             if region.terminator.name == "yield":
@@ -148,7 +157,7 @@ def _tie_control(assignment: Assignment, op: Op) -> None:
         return
     if op.name not in LOOPS:
         return
-    first = 3 if op.name == "for" else 0
+    first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
     arguments = op.regions[0].args[1 if first else 0 :]
     _tie_all(assignment, arguments, op.operands[first:])
     if op.name == "for":
@@ -158,22 +167,26 @@ def _tie_control(assignment: Assignment, op: Op) -> None:
 
 
 def _tie_all(assignment: Assignment, first: list[Value], second: list[Value]) -> None:
+    """Tie the tiles at equal positions of two lists; other values are ignored."""
     for a, b in zip(first, second, strict=True):
         if isinstance(a.type, Tile):
             assignment.tie(a, b)
 
 
 def _relate(assignment: Assignment, op: Op, relations: list[tuple[Value, Value, Derive]]) -> None:
-    """Apply rules 1 and 2 to an operation on tiles."""
+    """Tie the values of a tile operation by rule 1, and add the derivations of rule 2 to `relations`.
+
+    A relation is a source, a target, and the function that derives the layout of the target from that of the source.
+    """
     operands = [v for v in op.operands if isinstance(v.type, Tile)]
     if op.name in ("tile_map", "tile_each"):
-        main = op.result if op.results else operands[0]
+        reference = op.result if op.results else operands[0]
         for value in operands:
             shape = tile_of(value).shape
-            if shape == tile_of(main).shape:
-                assignment.tie(main, value)
+            if shape == tile_of(reference).shape:
+                assignment.tie(reference, value)
             else:
-                relations.append((main, value, lambda layout, shape=shape: layout.operand(shape)))  # type: ignore[misc]
+                relations.append((reference, value, lambda layout, shape=shape: layout.operand(shape)))  # type: ignore[misc]
     elif op.name == "tile_mma":
         assignment.tie(operands[2], op.result)
     elif op.name == "tile_scan":
@@ -183,9 +196,9 @@ def _relate(assignment: Assignment, op: Op, relations: list[tuple[Value, Value, 
         relations.append((operands[0], op.result, lambda layout: layout.without(axis)))
     elif op.name == "tile_transpose":
         axes = permutation(op)
-        back = tuple(axes.index(a) for a in range(len(axes)))
+        inverse = tuple(axes.index(a) for a in range(len(axes)))
         relations.append((operands[0], op.result, lambda layout: layout.permuted(axes)))
-        relations.append((op.result, operands[0], lambda layout: layout.permuted(back)))
+        relations.append((op.result, operands[0], lambda layout: layout.permuted(inverse)))
     elif op.name == "tile_reshape":
         before, after = tile_of(operands[0]).shape, tile_of(op.result).shape
         relations.append((operands[0], op.result, lambda layout: layout.reshaped(after)))
@@ -193,7 +206,7 @@ def _relate(assignment: Assignment, op: Op, relations: list[tuple[Value, Value, 
 
 
 def _propagate(assignment: Assignment, relations: list[tuple[Value, Value, Derive]]) -> None:
-    """Derive layouts along the relations until nothing changes."""
+    """Derive layouts for values without one, by the relations of `_relate`, until nothing changes."""
     changed = True
     while changed:
         changed = False

@@ -1,10 +1,13 @@
 """Choice of the engine that computes a tile product.
 
-Cooperative matrices are planned before (see `mma_fragments`); the products without a plan run on one of these:
+A product is a `tile_mma`. `mma_fragments` decides which products run on cooperative matrices ("matrix"). Each other
+product is computed by multiply-add in registers, where each invocation holds a block of the accumulators (see
+`fma_matmul`). Its engine says where the operands are read:
 
-    fma         multiply-add in registers: a block of accumulators per invocation, operands staged in shared memory
-    direct      the same, with operands read from global memory: on CPUs, where shared memory is no faster
-    registers   the same, with operands in registers: for a subgroup's tiles, as a subgroup has no shared memory
+    fma         from shared memory, where they are staged
+    direct      from global memory: on CPUs, where shared memory is no faster
+    registers   from registers, or from global memory if neither is in registers: for tiles of a subgroup, as a subgroup
+                has no shared memory of its own
 """
 
 from __future__ import annotations
@@ -22,18 +25,20 @@ __all__ = ["Choice", "choose_engine"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The engine of a product and the reason for the choice, which `inspect` shows."""
+    """The engine of a product, "matrix" or one of the module's list, and the reason for the choice as text for
+    `inspect`.
+    """
 
     engine: str
     reason: str
 
 
 def choose_engine(op: Op, options: Options, caps: DeviceCaps) -> Choice:
-    """Return the engine for a product without cooperative matrices."""
+    """Return the engine for a product that doesn't run on cooperative matrices."""
     kind = op.attrs["type"]
     assert isinstance(kind, Tile)
     if kind.scope == "subgroup":
         return Choice("registers", "a subgroup has no shared memory of its own")
-    if options.direct:
+    if options.reads_global_memory:
         return Choice("direct", f"devices of kind {caps.kind} read shared memory no faster than any other")
     return Choice("fma", "multiply-add in registers runs everywhere")

@@ -1,17 +1,17 @@
 """Tile products by multiply-add in registers: each invocation holds a block of the accumulators.
 
-The operands of a `tile_mma` are staged in shared memory, held in registers, or read from global memory. A loop over K
-reads, in each step, one column of A and one row of B as far as the invocation needs them, and accumulates the outer
-product. Products and sums are computed in the accumulators' type, in the order of K.
+`matmul` calls `multiply` for each `tile_mma` that doesn't run on cooperative matrices. The code is a loop over K. Each
+step reads one column of A and one row of B, as far as the invocation needs them, and adds their outer product to the
+accumulators. Products and sums are computed in the accumulators' type, in the order of K.
 
-Operands are read directly from global memory on CPUs, where shared memory is ordinary memory, and for the tiles of a
-subgroup; elsewhere the workgroup stages them. Rows in shared memory are padded so that the elements of a column are in
-different banks.
+Operands are staged in shared memory (`Staged`, or as 16-byte vectors `Packed`), held in registers (`Held`), or read
+from global memory (`Deferred`); see `engines`. Rows in shared memory are padded so that the elements of a column are in
+different banks. `lower`, `matmul` and `prefetch` call the staging functions, for products on matrices, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vkjit import dtypes
@@ -22,41 +22,46 @@ from vkjit.ir.types import INDEX, Scalar, Tile
 from .assign_layouts import tile_of
 from .layout import Axis, Layout, staging
 from .layout_conversion import convert_layout
-from .memory import indices, load, slice_operands, whole
+from .memory import indices, is_inside, load, slice_operands
 from .shared_operands import Packed
 from .tile_state import Deferred, Held, LoweringContext, Staged
 
 __all__ = ["multiply", "reserve", "stage_held", "stage_slices", "write"]
 
 Operand = Held | Staged | Deferred | Packed
-Read = Callable[[int, Value, int], Value]
-"""Reads the operand's element for a slot of its outer axis, at index `k` of K: a value and an offset from it."""
+"""The possible locations of operand A or B of a product by multiply-add."""
 PADDING_BYTES = 16
+"""The padding of rows in shared memory that are written by rows."""
 LANES = 4
-"""Elements of a vector of an operand that is staged as vectors: the steps along K that one read can serve."""
+"""Elements (of 32 bits) in a vector of an operand that is staged as vectors. If the vectors run along K, one read
+serves this many steps.
+"""
 MAX_UNROLLED_PREFETCHED = 2048
-"""Multiply-adds in an unrolled iteration if both operands are prefetched as vectors.
+"""The limit of multiply-adds in an unrolled iteration if both operands are prefetched as vectors.
 
-Kernels that ask for prefetching want large tiles to be fast and accept the compile time. Reads of shared memory then
-overlap the multiply-adds of all earlier steps.
+It is high, as kernels that ask for prefetching have large tiles and accept the compile time. Reads of shared memory can
+then overlap the multiply-adds of all earlier steps.
 """
 CPU_ACCUMULATORS = 16
-"""Accumulators that a CPU keeps in vector registers besides the operands of a step. More are computed in blocks of
-rows. If the compiler saw several steps at once, it would load too far ahead.
+"""The number of accumulators that a CPU can keep in vector registers, besides the operands of a step.
+
+If an invocation has more, they are computed in blocks of rows, one loop over K for each block. It also limits
+unrolling: in a longer body, LLVM would load operands too far ahead of their use.
 """
 
 
 # -- staging in shared memory
 def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
-    """Return the distance between rows, in elements.
+    """Return the distance between rows of a tile in shared memory, in elements.
 
-    This is the length of a row plus padding of at least one element: 4 bytes if the array is written by columns
+    This is the length of a row plus padding of at least one element: 4 bytes if the shared array is written by columns
     (`transposed`), 16 bytes if it is written by rows.
     """
     return shape[1] + (max(1, 4 // itemsize) if transposed else max(1, PADDING_BYTES // itemsize))
 
 
 def _place(context: LoweringContext, kind: Tile, label: str, *, transposed: bool) -> Staged:
+    """Allocate shared memory for a tile; `transposed` if it is written by columns."""
     pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
     why = "one bank further, as columns are written" if transposed else "16 bytes further, as rows are written"
     context.notes.append(f"{context.builder.loc}: {label} staged in rows of {kind.shape[1]}, {pitch} apart: {why}")
@@ -69,7 +74,8 @@ def stage_slices(
 ) -> list[Staged]:
     """Stage slices of arrays in shared memory; all are loaded before any is stored.
 
-    With `pad_rows`, rows are padded by 16 bytes, as matrices require, regardless of how they are written.
+    A slice is given as its `tile_load`, the operands of that after replacement, and a label for notes. With `pad_rows`,
+    rows are padded by 16 bytes, as matrices require, regardless of how they are written.
     """
     ready: list[tuple[Staged, Held]] = []
     for op, operands, label in slices:
@@ -84,7 +90,10 @@ def stage_slices(
 
 
 def reserve(context: LoweringContext, op: Op, label: str, *, pad_rows: bool) -> tuple[Staged, Layout]:
-    """Allocate shared memory for a slice; return it with the layout in which the elements are loaded."""
+    """Allocate shared memory for the slice of the `tile_load` `op`; return it with the layout for loading the slice.
+
+    `label` is used in notes. With `pad_rows`, rows are padded by 16 bytes regardless of how they are written.
+    """
     kind, axes = tile_of(op.result), op.attrs["axes"]
     fastest = next(a for a in reversed(axes) if a is not None)
     layout = staging(kind.shape, fastest, context.bits("workgroup"), "workgroup", context.options.vector)
@@ -92,7 +101,7 @@ def reserve(context: LoweringContext, op: Op, label: str, *, pad_rows: bool) -> 
 
 
 def stage_held(context: LoweringContext, tile: Held, kind: Tile, label: str) -> Staged:
-    """Stage a tile from registers in shared memory."""
+    """Stage a tile of type `kind` from registers in shared memory."""
     staged = _place(context, kind, label, transposed=False)
     context.access(staged.array, "w")
     write(context, staged, tile)
@@ -105,12 +114,13 @@ def write(context: LoweringContext, staged: Staged, tile: Held) -> None:
     rows, columns = (context.element_indices(axis, layout.scope) for axis in layout.axes)
     tests = [context.in_bounds(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
     owner = context.is_owner(layout)
-    firsts = [b.emit("mul", row, b.index(staged.pitch)) for row in rows]
+    row_offsets = [b.emit("mul", row, b.index(staged.pitch)) for row in rows]
 
     def element(i: int, j: int) -> None:
-        b.op("store", staged.array, b.emit("add", firsts[i], columns[j]), tile.values[layout.number((i, j))])
+        b.op("store", staged.array, b.emit("add", row_offsets[i], columns[j]), tile.values[layout.number((i, j))])
 
-    def every() -> None:
+    def store_all() -> None:
+        """Store the elements of all slots."""
         for i, j in layout.slots():
             test = context.all_of((tests[0][i], tests[1][j]))
             if test is None:
@@ -120,30 +130,33 @@ def write(context: LoweringContext, staged: Staged, tile: Held) -> None:
                 element(i, j)
 
     if owner is None:
-        every()
+        store_all()
         return
     with b.when(owner):
-        every()
+        store_all()
 
 
 # -- the loop over K
 def multiply(
     context: LoweringContext, a: Operand, b: Operand, acc: Held, depth: int, *, prefetched: bool = False
 ) -> Held:
-    """Return acc + a @ b. Operands in registers must have the layouts of `outer_layouts`.
+    """Return acc + a @ b; `depth` is the size of K.
 
-    `prefetched`: the next iteration's operands are prefetched meanwhile, and this is the only such product of the loop.
+    `prefetched` is True if the operands of the next iteration of an enclosing loop are prefetched during this product,
+    and it is the only prefetched product of that loop.
     """
     rows, columns = acc.layout.axes
     sides = (_Side(context, a, rows, 0, acc.layout.scope), _Side(context, b, columns, 1, acc.layout.scope))
     if any(isinstance(side.source, Held) for side in sides):
         return _fully_unrolled(context, sides, acc, depth)
     test = context.all_of(side.whole() for side in sides)
-    written_out = prefetched and isinstance(a, Packed) and isinstance(b, Packed)
+    both_packed = prefetched and isinstance(a, Packed) and isinstance(b, Packed)
     unroll = _unrolled(
-        depth, acc.layout.slots_per_invocation, MAX_UNROLLED_PREFETCHED if written_out else _max_multiply_adds(context)
+        depth, acc.layout.slots_per_invocation, MAX_UNROLLED_PREFETCHED if both_packed else _max_multiply_adds(context)
     )
+    # Vectors along K must be read by one unrolled iteration.
     unroll = max(unroll, LANES) if any(side.inner for side in sides) else unroll
+    # Without bounds tests if all elements are known to exist; with tests if slots are left over; else with a branch.
     if test is None and all(side.exact for side in sides):
         return Held(acc.layout, tuple(_loop(context, sides, acc, context.builder.index(depth), unroll, clipped=False)))
     limit = _depth_inside(context, sides, depth)
@@ -160,20 +173,21 @@ def multiply(
 
 
 def _max_multiply_adds(context: LoweringContext) -> int:
-    """Return the number of multiply-adds in the body of the loop."""
-    return CPU_ACCUMULATORS if context.options.direct else context.options.unroll
+    """Return the limit of multiply-adds in an unrolled iteration of the loop over K."""
+    return CPU_ACCUMULATORS if context.options.reads_global_memory else context.options.unroll
 
 
 def _unrolled(depth: int, accumulators: int, limit: int) -> int:
-    """Return the largest unroll factor that divides `depth` and keeps the multiply-adds of an unrolled iteration within
-    `limit`.
-    """
+    """Return the largest unroll factor that divides `depth` and gives at most `limit` multiply-adds per iteration."""
     return max(u for u in (1, 2, 4, 8, 16, 32) if depth % u == 0 and (u == 1 or u * accumulators <= limit))
 
 
 class _Side:
-    """One operand as the loop reads it: `which` is 0 for A and 1 for B, `outer` the axis that it shares with the
-    accumulators.
+    """Operand A (`which` 0) or B (`which` 1) as the loop over K reads it.
+
+    `outer` is the axis that the operand shares with the accumulators (M for A, N for B), and `positions` has the
+    element index along it of each slot. `tests` has for each slot the condition that it lies inside the array, for
+    operands in global memory. `vectors` caches the elements of vectors that were loaded in an unrolled iteration.
     """
 
     def __init__(self, context: LoweringContext, source: Operand, outer: Axis, which: int, scope: str) -> None:
@@ -194,7 +208,10 @@ class _Side:
 
     @property
     def exact(self) -> bool:
-        """True if every slot is an element of the operand, so that it can be read without a test."""
+        """True if every slot along `outer` can be read without a test.
+
+        That holds if each slot has an element. Staged operands can always be read, as their indices are clamped.
+        """
         return self.outer.exact or not isinstance(self.source, Deferred)
 
     @property
@@ -203,36 +220,41 @@ class _Side:
         return isinstance(self.source, Packed) and self.source.along == 1 - self.which
 
     def whole(self) -> Value | None:
-        """Return the condition that all elements lie inside the array; None if that is known."""
+        """Return the condition that the slice lies entirely inside its array; None if that is known to be true."""
         if not isinstance(self.source, Deferred):
             return None
-        return whole(self.context, self.lengths, tile_of(self.source.op.result).shape)
+        return is_inside(self.context, self.lengths, tile_of(self.source.op.result).shape)
 
     def inner_length(self) -> Value | None:
-        """Return the extent of the operand along K inside the array; None for all of it."""
+        """Return the number of the operand's elements along K that lie inside its array; None if all do."""
         return self.lengths[1 - self.which] if isinstance(self.source, Deferred) else None
 
     def lane(self, slot: int, first: Value, step: int) -> Value:
-        """Return the element for a slot, `step` steps after the first of an unrolled iteration, from an operand staged
-        as vectors.
+        """Return the element for a slot along `outer` from an operand staged as vectors.
+
+        Its index along K is `first`, that of the unrolled iteration, plus `step`. Vectors are loaded once an iteration.
         """
         assert isinstance(self.source, Packed)
         b, along = self.context.builder, self.inner
+        # The vector covers LANES steps of one slot, or LANES contiguous slots of one step.
         key, lane = ((slot, step // LANES), step % LANES) if along else ((slot // LANES, step), slot % LANES)
         if key not in self.vectors:
             position = self.positions[slot - (0 if along else lane)]
-            line = position if along else self.context.at(first, step)
+            row = position if along else self.context.at(first, step)
             column = b.emit("floordiv", first if along else position, b.index(LANES))
             column = self.context.at(column, step // LANES) if along else column
-            place = b.emit("add", b.emit("mul", line, b.index(self.source.pitch)), column)
-            vector, kind = b.emit("load", self.source.array, place), self.source.element
+            offset = b.emit("add", b.emit("mul", row, b.index(self.source.pitch)), column)
+            vector, kind = b.emit("load", self.source.array, offset), self.source.element
             words = [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(LANES)]
             plain = kind is dtypes.u32
             self.vectors[key] = words if plain else [b.emit("bitcast", w, type=Scalar(kind)) for w in words]
         return self.vectors[key][lane]
 
     def read(self, slot: int, k: Value, clipped: bool) -> Value:
-        """Return the element for a slot at index `k` of K."""
+        """Return the element for a slot along `outer` and index `k` of K, from shared or global memory.
+
+        If `clipped`, elements outside of the array are replaced by the padding.
+        """
         b = self.context.builder
         if isinstance(self.source, Staged):
             row, column = (self.safe[slot], k) if self.which == 0 else (k, self.safe[slot])
@@ -252,7 +274,7 @@ class _Side:
 
 
 def _depth_inside(context: LoweringContext, sides: Sequence[_Side], depth: int) -> Value:
-    """Return the number of steps along K after which the operands are only padding with zeros."""
+    """Return the number of steps along K to compute: beyond it, an operand has only padding, which is zero."""
     limit = context.builder.index(depth)
     for side in sides:
         length = side.inner_length()
@@ -264,15 +286,18 @@ def _depth_inside(context: LoweringContext, sides: Sequence[_Side], depth: int) 
 def _loop(
     context: LoweringContext, sides: Sequence[_Side], acc: Held, limit: Value, unroll: int, *, clipped: bool
 ) -> list[Value]:
-    """Emit the loop over K and return the accumulators; on CPUs, one loop for each block of rows."""
+    """Emit the loop over K, up to `limit`, and return the accumulators; on CPUs, one loop for each block of rows.
+
+    If `clipped`, reads of operands in global memory are tested along M and N.
+    """
     b = context.builder
     rows, columns = (axis.slots_per_invocation for axis in acc.layout.axes)
-    each = max(1, CPU_ACCUMULATORS // columns) if context.options.direct else rows
+    block_rows = max(1, CPU_ACCUMULATORS // columns) if context.options.reads_global_memory else rows
     accumulators: list[Value] = []
-    for first in range(0, rows, each):
-        block = range(first, min(first + each, rows))
-        given = acc.values[block.start * columns : block.stop * columns]
-        types = [v.type for v in given]
+    for first in range(0, rows, block_rows):
+        block = range(first, min(first + block_rows, rows))
+        initial = acc.values[block.start * columns : block.stop * columns]
+        types = [v.type for v in initial]
         region = Region([INDEX, *types])
         with b.at(region):
             k, *sums = region.args
@@ -281,7 +306,7 @@ def _loop(
             for step in range(unroll):
                 sums = _step(context, sides, block, (k, step), sums, clipped)
             b.op("continue", *sums)
-        accumulators += b.op("for", b.index(0), limit, b.index(unroll), *given, types=types, regions=[region]).results
+        accumulators += b.op("for", b.index(0), limit, b.index(unroll), *initial, types=types, regions=[region]).results
     return accumulators
 
 
@@ -293,8 +318,9 @@ def _step(
     sums: Sequence[Value],
     clipped: bool,
 ) -> list[Value]:
-    """Emit the multiply-adds of one index of K for some slots of the rows. `step` is the first index of an unrolled
-    iteration, and the offset from it.
+    """Emit the multiply-adds of one index of K for the row slots `rows`, and return the accumulators.
+
+    The index is the sum of `step`: the first index of an unrolled iteration, and the offset from it.
     """
     assert isinstance(sums[0].type, Scalar)
     dtype, k = sums[0].type.dtype, context.at(*step)
@@ -318,15 +344,16 @@ def _add(context: LoweringContext, left: Sequence[Value], right: Sequence[Value]
 
 # -- operands in registers
 def outer_layouts(acc: Layout, depth: int) -> tuple[Layout, Layout]:
-    """Return the layouts of operands in registers: distributed as the accumulators along M and N, with all of K in each
-    invocation.
+    """Return the layouts that operands A and B need in registers.
+
+    They are distributed as the accumulators are along M and N, with all of K in each invocation.
     """
     rows, columns = acc.axes
     return replace(acc, axes=(rows, Axis(depth))), replace(acc, axes=(Axis(depth), columns))
 
 
 def _fully_unrolled(context: LoweringContext, sides: Sequence[_Side], acc: Held, depth: int) -> Held:
-    """Emit all steps along K unrolled, since registers can't be indexed at run time."""
+    """Return the accumulators after all steps along K, which are unrolled: registers can't be indexed at run time."""
     left, right = (_in_registers(context, side, acc.layout, depth) for side in sides)
     assert isinstance(acc.values[0].type, Scalar)
     dtype = acc.values[0].type.dtype
@@ -345,6 +372,7 @@ def _fully_unrolled(context: LoweringContext, sides: Sequence[_Side], acc: Held,
 
 
 def _in_registers(context: LoweringContext, side: _Side, acc: Layout, depth: int) -> Held:
+    """Return an operand in registers, in its layout of `outer_layouts`."""
     layout = outer_layouts(acc, depth)[side.which]
     if isinstance(side.source, Held):
         return convert_layout(context, side.source, layout)

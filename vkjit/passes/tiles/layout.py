@@ -1,15 +1,19 @@
 """Distributed layouts: which invocation holds which elements of a tile, in which register.
 
-A `Layout` has one `Axis` for each axis of the tile. The invocations of a scope are numbered; along an axis, `bits` bits
-of that number, from bit `shift` up, are the invocation's coordinate `place`. Each invocation holds groups of `group`
-contiguous elements, which are a full cycle over all invocations apart. The slot `slot` along the axis holds the element
-with the index::
+A `Layout` has one `Axis` for each axis of the tile. The invocations of a scope (workgroup or subgroup) are numbered.
+Along an axis, the invocation's coordinate `place` is made of `bits` bits of its number, from bit `shift` up. The axis
+is divided into groups of `group` contiguous elements, which go to the invocations in turn, by increasing coordinate;
+after 2**bits groups, a cycle, the first invocation gets the next one. An invocation keeps its elements in slots, which
+are registers. Its slot `slot` along the axis holds the element with the index::
 
     position(slot, place) = (slot // group) * (2**bits * group) + place * group + slot % group
 
-Axes use different bits. Invocations that differ only in bits that no axis uses hold replicas of the same elements; the
-one where all these bits are 0 is the owner, the only one that writes. Slots past the end of an axis hold undefined
-values.
+Axes use different bits of the number. Invocations that differ only in bits that no axis uses hold replicas of the same
+elements. The one where all these bits are 0 is the owner, the only one that writes. Slots past the end of an axis hold
+undefined values.
+
+Parameters of the functions: `bits` is the base-2 logarithm of the number of invocations that a tile is distributed
+over, `vector` the largest size of a group.
 """
 
 from __future__ import annotations
@@ -23,13 +27,17 @@ __all__ = ["Axis", "Layout", "blocked", "ceil_log2", "default_layout", "grouped_
 
 
 def ceil_log2(number: int) -> int:
-    """Return the number of bits needed to number that many items from 0."""
+    """Return the base-2 logarithm rounded up: the number of bits that `number` items need as numbers from 0."""
     return max(number - 1, 0).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The distribution of one axis of `size` elements over invocations; the fields are those of the module's formula."""
+    """The distribution of one tile axis of `size` elements over invocations.
+
+    The invocation's coordinate is made of `bits` bits of its number from bit `shift` up; `group` is the number of
+    contiguous elements that it holds in each cycle (see the module's formula).
+    """
 
     size: int
     shift: int = 0
@@ -38,17 +46,17 @@ class Axis:
 
     @property
     def cycle(self) -> int:
-        """The number of elements of one cycle, in which each invocation holds one group."""
+        """The number of elements in one cycle, in which each invocation gets one group."""
         return self.group << self.bits
 
     @property
     def slots_per_invocation(self) -> int:
-        """The number of slots of each invocation."""
+        """The number of slots of each invocation along the axis."""
         return -(-self.size // self.cycle) * self.group
 
     @property
     def exact(self) -> bool:
-        """True if every slot holds an element."""
+        """True if every slot holds an element, as cycles divide the axis evenly."""
         return self.size % self.cycle == 0
 
     def offset(self, slot: int) -> int:
@@ -96,7 +104,7 @@ class Layout:
         return product(*(range(axis.slots_per_invocation) for axis in self.axes))
 
     def number(self, slot: tuple[int, ...]) -> int:
-        """Return the position of a slot in the order of `slots`."""
+        """Return the position of a slot, given as its slot along each axis, in the order of `slots`."""
         result = 0
         for axis, one in zip(self.axes, slot, strict=True):
             result = result * axis.slots_per_invocation + one
@@ -110,16 +118,20 @@ class Layout:
         return replace(self, axes=left or (Axis(1),))
 
     def permuted(self, axes: tuple[int, ...]) -> Layout:
-        """Return the layout with its axes permuted."""
+        """Return the layout with its axes permuted: axis i of the result is axis `axes[i]` of this layout."""
         return replace(self, axes=tuple(self.axes[a] for a in axes))
 
     def operand(self, shape: tuple[int, ...]) -> Layout:
-        """Return the layout of an operand of that shape that broadcasts to this one without data movement."""
+        """Return the layout that an operand of this shape needs if the result of an elementwise operation has this
+        layout.
+
+        The operand's shape must broadcast to the result's. An invocation then holds the operands of each of its slots.
+        """
         own = self.axes[len(self.axes) - len(shape) :]
         return replace(self, axes=tuple(Axis(1) if s == 1 else a for s, a in zip(shape, own, strict=True)))
 
     def reshaped(self, shape: tuple[int, ...]) -> Layout | None:
-        """Return the layout of the same elements with axes of size 1 added or removed; None for other shapes."""
+        """Return the layout after a reshape that only adds or removes axes of size 1; None for other shapes."""
         kept = [axis for axis in self.axes if axis.size != 1]
         if [axis.size for axis in kept] != [size for size in shape if size != 1]:
             return None
@@ -131,7 +143,9 @@ class Layout:
 
 
 def _group_size(size: int, bits: int, largest: int) -> int:
-    """Return the largest group size, up to `largest`, that divides the axis evenly."""
+    """Return the largest of `largest`, `largest` / 2, ... for which groups of that size, in cycles of 2**bits groups,
+    divide `size` evenly; 1 if there is none.
+    """
     group = largest
     while group > 1 and size % (group << bits):
         group //= 2
@@ -141,14 +155,15 @@ def _group_size(size: int, bits: int, largest: int) -> int:
 def default_layout(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, lane_bits: int = 0) -> Layout:
     """Return the default layout of a tile, over 2**bits invocations.
 
-    For two axes, half of the bits, the upper ones, go to rows, so that tiles with as many rows distribute them equally.
-    At least 2**lane_bits consecutive invocations, which form one vector on CPUs, lie along a row.
+    For two axes, up to half of the bits, the upper ones, go to rows. They don't depend on the number of columns, so
+    tiles with the same number of rows distribute their rows equally. At least 2**lane_bits consecutive invocations,
+    which form one vector on CPUs, lie along a row. For other numbers of axes, bits go to the last axes first.
     """
     if len(shape) == 2:
         rows, columns = shape
         upper = min(ceil_log2(rows), bits // 2, max(bits - lane_bits, 0))
         lower = min(ceil_log2(columns), bits - upper)
-        if rows > 1 and lower < bits - upper and columns == 1:
+        if rows > 1 and lower < bits - upper and columns == 1:  # a single column leaves all bits to the rows
             upper = min(ceil_log2(rows), bits - lower)
         group = _group_size(columns, lower, vector)
         row = Axis(rows, bits - upper, upper)
@@ -163,16 +178,17 @@ def default_layout(shape: tuple[int, ...], bits: int, scope: str, vector: int = 
 
 
 def grouped_rows(layout: Layout, vector: int) -> Layout:
-    """Return the layout of a matrix with groups of up to `vector` elements along the row axis, too, if they divide it
-    evenly.
+    """Return a matrix layout changed to groups of up to `vector` rows, if these divide the number of rows evenly.
+
+    Each invocation then holds blocks of contiguous rows and columns, instead of contiguous columns only.
     """
     rows, columns = layout.axes
     return replace(layout, axes=(replace(rows, group=_group_size(rows.size, rows.bits, vector)), columns))
 
 
 def blocked(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout | None:
-    """Return the layout of a matrix in blocks of `vector` x `vector` elements, one or more for each invocation; None if
-    these don't divide it evenly.
+    """Return the layout of a matrix in blocks of `vector` x `vector` elements, one or more for each of 2**bits
+    invocations; None if these don't divide the matrix evenly.
     """
     rows, columns = shape
     lower = min(bits // 2, ceil_log2(columns // vector))
@@ -184,7 +200,7 @@ def blocked(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layou
 
 
 def staging(shape: tuple[int, ...], fastest: int, bits: int, scope: str, vector: int = 1) -> Layout:
-    """Return the layout for reading a tile from memory where its axis `fastest` is contiguous (coalesced)."""
+    """Return the layout for loading a tile whose axis `fastest` is contiguous in memory, with coalesced accesses."""
     axes = [Axis(size) for size in shape]
     shift = 0
     for number in (fastest, *(n for n in reversed(range(len(shape))) if n != fastest)):

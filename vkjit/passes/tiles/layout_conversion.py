@@ -1,8 +1,13 @@
 """Layout conversion, element access, reductions and scans of tiles in registers.
 
-A workgroup exchanges values through shared memory, a subgroup by shuffles. A reduction first combines the slots of an
-invocation, then invocations whose numbers differ in one bit, bit by bit: by shuffles as long as they are in one
-subgroup, then through shared memory. All invocations perform the same additions, so all get the same result.
+`lower` calls these functions for `tile_reduce`, `tile_argument`, `tile_scan`, `tile_reshape` and `tile_get`, and
+wherever a tile is needed in another layout than its own. They take and return tiles in registers (`Held`): one value
+for each slot of a `Layout`.
+
+Tiles of a workgroup are exchanged through shared memory, those of a subgroup by shuffles. A reduction first combines
+the slots of an invocation, then the partial results of invocations whose numbers differ in one bit, bit by bit: by
+shuffles as long as the invocations are in one subgroup, then through shared memory. All invocations combine in the same
+order, so all get the same result.
 """
 
 from __future__ import annotations
@@ -20,14 +25,14 @@ from .tile_state import Held, LoweringContext
 
 __all__ = ["argument", "convert_layout", "element_at", "reduce", "reshape", "scan"]
 
-Columns = tuple[Value, ...]
-"""The values that are reduced together: an element, or an element and its index (`argument`)."""
+Partial = tuple[Value, ...]
+"""The values that a reduction combines: (element,), or (element, index) for the index of the extremum (`argument`)."""
 _CHUNK_BYTES = 8192
-"""Shared memory for one step of an exchange; more values are exchanged in several steps."""
+"""The limit of shared memory for one step of an exchange between partial results. More values take several steps."""
 
 
 def identity_of(op: str, dtype: DType) -> bool | int | float:
-    """Return the identity of a reduction; -0.0 for sums of floats, which keeps the sign of zeros."""
+    """Return the identity element of a reduction with `op`: -0.0 for sums of floats, as x + -0.0 is x for all x."""
     if dtype.kind == "bool":
         return op == "and"
     if dtype.is_float:
@@ -40,18 +45,19 @@ def identity_of(op: str, dtype: DType) -> bool | int | float:
 
 # -- layout conversion
 def convert_layout(context: LoweringContext, tile: Held, layout: Layout, *, flat: bool = False) -> Held:
-    """Convert a tile to another layout of its shape. With `flat`, the layout may have any shape with as many elements,
-    which keep their order (C order).
+    """Convert a tile to another layout of the same shape and scope.
+
+    With `flat`, the shape of the layout may differ, with as many elements; the elements keep their C order.
     """
     if tile.layout == layout:
         return tile
     if layout.scope == "subgroup":
         return _moved_by_shuffles(context, tile, layout, flat)
-    return _moved_through_memory(context, tile, layout)
+    return _moved_through_memory(context, tile, layout)  # addresses elements by their C order, so `flat` needs nothing
 
 
 def reshape(context: LoweringContext, tile: Held, layout: Layout) -> Held:
-    """Return the same elements in C order, with the shape of a layout."""
+    """Reshape a tile to the shape of `layout`, in that layout; the elements keep their C order."""
     direct = tile.layout.reshaped(layout.shape)
     if direct is not None:
         return convert_layout(context, Held(direct, tile.values), layout)
@@ -59,19 +65,21 @@ def reshape(context: LoweringContext, tile: Held, layout: Layout) -> Held:
 
 
 def _flat_positions(context: LoweringContext, layout: Layout) -> list[Value]:
-    """Return the index in C order of the element in each slot."""
-    lines = [context.element_indices(axis, layout.scope) for axis in layout.axes]
-    return [context.flat([p[s] for p, s in zip(lines, slot, strict=True)], layout.shape) for slot in layout.slots()]
+    """Return for each slot the index of its element among all elements of the tile in C order."""
+    axis_indices = [context.element_indices(axis, layout.scope) for axis in layout.axes]
+    return [
+        context.flat([p[s] for p, s in zip(axis_indices, slot, strict=True)], layout.shape) for slot in layout.slots()
+    ]
 
 
 def _tests(context: LoweringContext, layout: Layout) -> list[Value | None]:
     """Return for each slot the condition that it holds an element; None where it always does."""
-    lines = [context.in_bounds(axis, context.element_indices(axis, layout.scope)) for axis in layout.axes]
-    return [context.all_of(line[s] for line, s in zip(lines, slot, strict=True)) for slot in layout.slots()]
+    axis_tests = [context.in_bounds(axis, context.element_indices(axis, layout.scope)) for axis in layout.axes]
+    return [context.all_of(line[s] for line, s in zip(axis_tests, slot, strict=True)) for slot in layout.slots()]
 
 
 def _moved_through_memory(context: LoweringContext, tile: Held, layout: Layout) -> Held:
-    """Convert a layout through shared memory, in several steps where the tile takes more than half of it."""
+    """Convert a tile to another layout through shared memory, in several steps if it takes more than half of that."""
     b, element = context.builder, tile.values[0].type
     assert isinstance(element, Scalar)
     total = 1
@@ -82,54 +90,59 @@ def _moved_through_memory(context: LoweringContext, tile: Held, layout: Layout) 
     inside, owner = _tests(context, tile.layout), context.is_owner(tile.layout)
     results: list[Value | None] = [None] * len(target)
     for first in range(0, total, limit):
-        parts = total > limit
+        in_parts = total > limit
         array = context.scratch(element.dtype, min(limit, total))
         context.access(array, "w")
         for value, at, test in zip(tile.values, source, inside, strict=True):
-            place, within = _windowed(context, at, first, limit, parts)
-            condition = context.all_of([owner, test, within])
+            offset, in_part = _windowed(context, at, first, limit, in_parts)
+            condition = context.all_of([owner, test, in_part])
             if condition is None:
-                b.op("store", array, place, value)
+                b.op("store", array, offset, value)
                 continue
             with b.when(condition):
-                b.op("store", array, place, value)
+                b.op("store", array, offset, value)
         context.access(array, "r")
         for number, at in enumerate(target):
-            place, within = _windowed(context, at, first, limit, parts)
-            safe = b.emit("max", b.emit("min", place, b.index(min(limit, total - first) - 1)), b.index(0))
-            exact = layout.exact and not parts
-            element_read = b.emit("load", array, place if exact else safe)
+            offset, in_part = _windowed(context, at, first, limit, in_parts)
+            safe = b.emit("max", b.emit("min", offset, b.index(min(limit, total - first) - 1)), b.index(0))
+            exact = layout.exact and not in_parts
+            element_read = b.emit("load", array, offset if exact else safe)
             before = results[number]
             results[number] = (
-                element_read if before is None or within is None else b.emit("select", within, element_read, before)
+                element_read if before is None or in_part is None else b.emit("select", in_part, element_read, before)
             )
     return Held(layout, tuple(v for v in results if v is not None))
 
 
-def _windowed(context: LoweringContext, at: Value, first: int, limit: int, parts: bool) -> tuple[Value, Value | None]:
-    """Return an element's offset in the part of the tile that is in shared memory, and the condition that it is in that
-    part.
+def _windowed(
+    context: LoweringContext, at: Value, first: int, limit: int, in_parts: bool
+) -> tuple[Value, Value | None]:
+    """Return an element's offset in the part of a tile that is in shared memory, and the condition that it is there.
+
+    The part has the `limit` elements from flat index `first` on. Without `in_parts`, the whole tile is in shared
+    memory, and the condition is None.
     """
-    if not parts:
+    if not in_parts:
         return at, None
     b = context.builder
-    place = b.emit("sub", at, b.index(first)) if first else at
-    return place, b.emit("and", b.emit("ge", place, b.index(0)), b.emit("lt", place, b.index(limit)))
+    offset = b.emit("sub", at, b.index(first)) if first else at
+    return offset, b.emit("and", b.emit("ge", offset, b.index(0)), b.emit("lt", offset, b.index(limit)))
 
 
 def _moved_by_shuffles(context: LoweringContext, tile: Held, layout: Layout, flat: bool) -> Held:
-    """Convert a layout by shuffles: each invocation reads the one that holds an element, from a slot that may differ
-    between invocations.
+    """Convert a tile of a subgroup to another layout: each invocation reads each of its elements by shuffles from an
+    invocation that holds it. See `convert_layout` for `flat`.
     """
-    lines = [context.element_indices(axis, layout.scope) for axis in layout.axes]
+    axis_indices = [context.element_indices(axis, layout.scope) for axis in layout.axes]
     indices = []
     for slot in layout.slots():
-        at = [p[s] for p, s in zip(lines, slot, strict=True)]
+        at = [p[s] for p, s in zip(axis_indices, slot, strict=True)]
         indices.append(_unflattened(context, context.flat(at, layout.shape), tile.layout.shape) if flat else at)
     return Held(layout, tuple(_shuffled_element(context, tile, at) for at in indices))
 
 
 def _unflattened(context: LoweringContext, number: Value, shape: Sequence[int]) -> list[Value]:
+    """Return the index along each axis of the element with the flat index `number` in C order."""
     b, indices = context.builder, []
     for size in reversed(shape[1:]):
         indices.append(b.emit("floormod", number, b.index(size)))
@@ -138,23 +151,29 @@ def _unflattened(context: LoweringContext, number: Value, shape: Sequence[int]) 
 
 
 def _holder(context: LoweringContext, layout: Layout, at: Sequence[Value]) -> tuple[Value, Value]:
-    """Return the lowest invocation that holds the element at `at`, and the number of its slot."""
+    """Return the lowest invocation that holds the element at index `at`, and the number of its slot there.
+
+    Indices outside of the tile are clamped.
+    """
     b = context.builder
     lane, slot = b.index(0), b.index(0)
     for axis, position in zip(layout.axes, at, strict=True):
         inside = b.emit("max", b.emit("min", position, b.index(axis.size - 1)), b.index(0))
         group, offset = b.emit("floordiv", inside, b.index(axis.group)), b.emit("floormod", inside, b.index(axis.group))
-        place = b.emit("floormod", group, b.index(1 << axis.bits))
-        own = b.emit(
+        coordinate = b.emit("floormod", group, b.index(1 << axis.bits))
+        axis_slot = b.emit(
             "add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), offset
         )
-        lane = b.emit("add", lane, b.emit("mul", place, b.index(1 << axis.shift)))
-        slot = b.emit("add", b.emit("mul", slot, b.index(axis.slots_per_invocation)), own)
+        lane = b.emit("add", lane, b.emit("mul", coordinate, b.index(1 << axis.shift)))
+        slot = b.emit("add", b.emit("mul", slot, b.index(axis.slots_per_invocation)), axis_slot)
     return lane, slot
 
 
 def _shuffled_element(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Value:
-    """Return the element at `at`, shuffled from its holder: each slot is shuffled, then the right one selected."""
+    """Return the element at index `at`, shuffled from an invocation that holds it.
+
+    All slots are shuffled, and the right one is selected, as the slot may differ between invocations.
+    """
     b = context.builder
     context.uses_lanes()
     lane, slot = _holder(context, tile.layout, at)
@@ -167,7 +186,7 @@ def _shuffled_element(context: LoweringContext, tile: Held, at: Sequence[Value])
 
 # -- single elements
 def element_at(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Value:
-    """Return the element at an index, in every invocation."""
+    """Return the element of a tile at the index `at`, in every invocation; indices outside of the tile are clamped."""
     b, layout = context.builder, tile.layout
     if len(tile.values) == 1 and layout.used == 0:
         return tile.values[0]
@@ -180,12 +199,12 @@ def element_at(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Val
         b.emit("max", b.emit("min", p, b.index(axis.size - 1)), b.index(0))
         for p, axis in zip(at, layout.axes, strict=True)
     ]
-    lines = [context.element_indices(axis, layout.scope) for axis in layout.axes]
+    axis_indices = [context.element_indices(axis, layout.scope) for axis in layout.axes]
     owner = context.is_owner(layout)
     context.access(array, "w")
     for slot in layout.slots():
-        same = [b.emit("eq", line[s], p) for line, s, p in zip(lines, slot, clamped, strict=True)]
-        condition = context.all_of([owner, *same])
+        matches = [b.emit("eq", line[s], p) for line, s, p in zip(axis_indices, slot, clamped, strict=True)]
+        condition = context.all_of([owner, *matches])
         assert condition is not None
         with b.when(condition):
             b.op("store", array, b.index(0), tile.values[layout.number(slot)])
@@ -195,13 +214,13 @@ def element_at(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Val
 
 # -- reductions
 def reduce(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
-    """Return the reduction along an axis."""
+    """Return the reduction of a tile with `op` along an axis, in the tile's layout without that axis."""
     element = tile.values[0].type
     assert isinstance(element, Scalar)
     b = context.builder
     identity = b.const(identity_of(op, element.dtype), element)
 
-    def combine(x: Columns, y: Columns) -> Columns:
+    def combine(x: Partial, y: Partial) -> Partial:
         return (b.emit(op, x[0], y[0]),)
 
     values = _masked_values(context, tile, axis, identity)
@@ -214,13 +233,14 @@ def reduce(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
 
 
 def argument(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
-    """Return the least index of the minimum or maximum along an axis. NaN counts as the extremum."""
+    """Return the first index of the minimum or maximum (`op` "min" or "max") along an axis. NaN is the extremum."""
     b, layout = context.builder, tile.layout
     element = tile.values[0].type
     assert isinstance(element, Scalar)
     is_float = element.dtype.is_float
 
-    def combine(x: Columns, y: Columns) -> Columns:
+    def combine(x: Partial, y: Partial) -> Partial:
+        """Return the better of two (element, index) pairs: on ties, and between NaNs, the one with the lower index."""
         better = b.emit("lt" if op == "min" else "gt", y[0], x[0])
         same = b.emit("eq", y[0], x[0])
         if is_float:
@@ -230,14 +250,14 @@ def argument(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Hel
         taken = b.emit("or", better, b.emit("and", same, b.emit("lt", y[1], x[1])))
         return b.emit("select", taken, y[0], x[0]), b.emit("select", taken, y[1], x[1])
 
-    line = context.element_indices(layout.axes[axis], layout.scope)
+    axis_indices = context.element_indices(layout.axes[axis], layout.scope)
     last = layout.axes[axis].size
-    inside = context.in_bounds(layout.axes[axis], line)
+    inside = context.in_bounds(layout.axes[axis], axis_indices)
     identity = b.const(identity_of(op, element.dtype), element)
-    columns: list[Columns] = []
+    columns: list[Partial] = []
     for slot in layout.slots():
-        value, at, test = tile.values[layout.number(slot)], line[slot[axis]], inside[slot[axis]]
-        if test is not None:
+        value, at, test = tile.values[layout.number(slot)], axis_indices[slot[axis]], inside[slot[axis]]
+        if test is not None:  # slots past the end of the axis never win
             value, at = b.emit("select", test, value, identity), b.emit("select", test, at, b.index(last))
         columns.append((value, at))
     reduced = _reduce_axis(context, layout, axis, columns, combine)
@@ -245,7 +265,7 @@ def argument(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Hel
 
 
 def _masked_values(context: LoweringContext, tile: Held, axis: int, identity: Value) -> list[Value]:
-    """Return the values of all slots, with the identity of the reduction in slots past the end of the axis."""
+    """Return the values of all slots, with `identity` in those past the end of the axis."""
     layout = tile.layout
     tests = context.in_bounds(layout.axes[axis], context.element_indices(layout.axes[axis], layout.scope))
     values = []
@@ -259,27 +279,31 @@ def _reduce_axis(
     context: LoweringContext,
     layout: Layout,
     axis: int,
-    columns: list[Columns],
-    combine: Callable[[Columns, Columns], Columns],
-) -> list[Columns]:
-    """Reduce over all slots and all invocations along the axis."""
-    left = layout.without(axis)
-    lines: dict[tuple[int, ...], list[Columns]] = {}
+    columns: list[Partial],
+    combine: Callable[[Partial, Partial], Partial],
+) -> list[Partial]:
+    """Reduce over all slots and all invocations along the axis.
+
+    `columns` has the values of each slot, and `combine` merges two of them. Return the results for the slots of the
+    layout without the axis.
+    """
+    remaining = layout.without(axis)
+    by_result: dict[tuple[int, ...], list[Partial]] = {}
     for slot, column in zip(layout.slots(), columns, strict=True):
-        lines.setdefault((*slot[:axis], *slot[axis + 1 :]), []).append(column)
-    own = [_tree(line, combine) for line in lines.values()]
-    assert len(own) == left.slots_per_invocation
-    spread = layout.axes[axis]
-    shuffled = _shuffled_bits(context, layout, spread)
+        by_result.setdefault((*slot[:axis], *slot[axis + 1 :]), []).append(column)
+    partials = [_tree(line, combine) for line in by_result.values()]
+    assert len(partials) == remaining.slots_per_invocation
+    reduced_axis = layout.axes[axis]
+    shuffled = _shuffled_bits(context, layout, reduced_axis)
     for bit in range(shuffled):
-        own = [combine(c, _xor_partner(context, c, 1 << (spread.shift + bit))) for c in own]
-    if shuffled < spread.bits:
-        own = _reduce_through_memory(context, layout.scope, spread, shuffled, own, combine)
-    return own
+        partials = [combine(c, _xor_partner(context, c, 1 << (reduced_axis.shift + bit))) for c in partials]
+    if shuffled < reduced_axis.bits:
+        partials = _reduce_through_memory(context, layout.scope, reduced_axis, shuffled, partials, combine)
+    return partials
 
 
-def _tree(line: list[Columns], combine: Callable[[Columns, Columns], Columns]) -> Columns:
-    """Combine adjacent values pairwise, then the results, as a balanced tree."""
+def _tree(line: list[Partial], combine: Callable[[Partial, Partial], Partial]) -> Partial:
+    """Combine a list of values to one as a balanced tree: adjacent ones pairwise, then the results."""
     while len(line) > 1:
         half = [combine(line[n], line[n + 1]) for n in range(0, len(line) - 1, 2)]
         line = [*half, line[-1]] if len(line) % 2 else half
@@ -287,7 +311,10 @@ def _tree(line: list[Columns], combine: Callable[[Columns, Columns], Columns]) -
 
 
 def _shuffled_bits(context: LoweringContext, layout: Layout, axis: Axis) -> int:
-    """Return how many of the axis' bits, from the lowest, can be exchanged by shuffles within a subgroup."""
+    """Return how many of the axis' bits, from the lowest, distinguish invocations within a subgroup.
+
+    Invocations that differ only in these bits can exchange values by shuffles. Return 0 if the device has no shuffles.
+    """
     if layout.scope == "subgroup":
         return axis.bits
     size = context.options.subgroup
@@ -297,8 +324,8 @@ def _shuffled_bits(context: LoweringContext, layout: Layout, axis: Axis) -> int:
     return max(0, min(axis.bits, inside - axis.shift))
 
 
-def _xor_partner(context: LoweringContext, column: Columns, mask: int) -> Columns:
-    """Return the values of the invocation whose number differs by xor with `mask`."""
+def _xor_partner(context: LoweringContext, column: Partial, mask: int) -> Partial:
+    """Return the values of `column` in the invocation whose number is this one's xor `mask`."""
     context.uses_lanes()
     return tuple(context.builder.emit("sg_shuffle_xor", value, mask=mask) for value in column)
 
@@ -308,11 +335,12 @@ def _reduce_through_memory(
     scope: str,
     axis: Axis,
     first_bit: int,
-    columns: list[Columns],
-    combine: Callable[[Columns, Columns], Columns],
-) -> list[Columns]:
-    """Combine through shared memory over the axis' bits from `first_bit` up, up to four bits at a time; the lower ones
-    are combined already.
+    columns: list[Partial],
+    combine: Callable[[Partial, Partial], Partial],
+) -> list[Partial]:
+    """Combine partial results through shared memory over the axis' bits from `first_bit` up, up to four bits at a time.
+
+    The lower bits are combined already.
     """
     max_bits = 4
     done = first_bit
@@ -329,11 +357,13 @@ def _combine_step(
     axis: Axis,
     done: int,
     bits: int,
-    columns: list[Columns],
-    combine: Callable[[Columns, Columns], Columns],
-) -> list[Columns]:
-    """Combine over bits `done` to `done + bits` of the axis: one invocation of each that share a partial result stores
-    it, and each invocation loads the 2**bits partial results that it needs.
+    columns: list[Partial],
+    combine: Callable[[Partial, Partial], Partial],
+) -> list[Partial]:
+    """Combine partial results over the `bits` bits of the axis from bit `done` up.
+
+    Invocations that differ only in the lower `done` bits hold the same partial results; one of them stores these to
+    shared memory. Then each invocation loads the 2**bits partial results that it needs and combines them.
     """
     b = context.builder
     count = 1 << context.bits(scope)
@@ -341,16 +371,19 @@ def _combine_step(
         b.emit("floormod", context.rank(scope), b.index(count)) if count != context.invocations else context.rank(scope)
     )
     low_shift, high_shift = axis.shift, axis.shift + done
+    # `own_place` is the index of the invocation's partial result in memory: its number without the `done` combined
+    # bits. `coordinate` are the bits that are combined now; the partial results of coordinates 0, 1, ... are at
+    # `first_place`, `first_place + (1 << low_shift)`, ...
     places = count >> done
     upper = b.emit("floordiv", rank, b.index(1 << high_shift)) if high_shift else rank
     lower = b.emit("floormod", rank, b.index(1 << low_shift)) if low_shift else b.index(0)
-    own = b.emit("add", b.emit("mul", upper, b.index(1 << low_shift)), lower)
-    among = b.emit("floormod", upper, b.index(1 << bits))
-    first = b.emit("sub", own, b.emit("mul", among, b.index(1 << low_shift)))
+    own_place = b.emit("add", b.emit("mul", upper, b.index(1 << low_shift)), lower)
+    coordinate = b.emit("floormod", upper, b.index(1 << bits))
+    first_place = b.emit("sub", own_place, b.emit("mul", coordinate, b.index(1 << low_shift)))
     writes = _writer(context, scope, rank, low_shift, done, count)
     widest = max(v.type.dtype.itemsize for v in columns[0])  # type: ignore[attr-defined]
     step = max(1, min(len(columns), _CHUNK_BYTES // (places * widest)))
-    results: list[Columns] = []
+    results: list[Partial] = []
     for start in range(0, len(columns), step):
         part = columns[start : start + step]
         arrays = []
@@ -364,10 +397,10 @@ def _combine_step(
         for array in arrays:
             context.access(array, "w")
 
-        def write(part: list[Columns] = part, arrays: list[Value] = arrays) -> None:
+        def write(part: list[Partial] = part, arrays: list[Value] = arrays) -> None:
             for place, column in enumerate(part):
                 for array, value in zip(arrays, column, strict=True):
-                    b.op("store", array, context.at(own, place * places), value)
+                    b.op("store", array, context.at(own_place, place * places), value)
 
         if writes is None:
             write()
@@ -378,7 +411,10 @@ def _combine_step(
             context.access(array, "r")
         for place in range(len(part)):
             partials = [
-                tuple(b.emit("load", array, context.at(first, place * places + (n << low_shift))) for array in arrays)
+                tuple(
+                    b.emit("load", array, context.at(first_place, place * places + (n << low_shift)))
+                    for array in arrays
+                )
                 for n in range(1 << bits)
             ]
             results.append(_tree(list(partials), combine))
@@ -386,7 +422,11 @@ def _combine_step(
 
 
 def _writer(context: LoweringContext, scope: str, rank: Value, shift: int, done: int, count: int) -> Value | None:
-    """Return the condition that the invocation writes on behalf of those with the same values; None if all write."""
+    """Return the condition that this invocation stores its values, so that equal values are stored once; else None.
+
+    Invocations whose numbers differ only in the `done` bits from bit `shift` up hold equal values. Invocations numbered
+    `count` or higher hold replicas. None means that all invocations store.
+    """
     b = context.builder
     tests: list[Value | None] = []
     if done:
@@ -399,44 +439,51 @@ def _writer(context: LoweringContext, scope: str, rank: Value, shift: int, done:
 
 # -- scans
 def scan(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
-    """Return the inclusive scan along an axis: within each group, then across invocations, then from group to group."""
+    """Return the inclusive scan of a tile with `op` along an axis, in the tile's layout.
+
+    A group has contiguous elements of one invocation, and a cycle has one group of each invocation (see `layout`). The
+    scan first runs within each group, then over the totals of a cycle's groups, across invocations, and last from cycle
+    to cycle.
+    """
     b, layout = context.builder, tile.layout
-    element, spread = tile.values[0].type, layout.axes[axis]
+    element, scanned_axis = tile.values[0].type, layout.axes[axis]
     assert isinstance(element, Scalar)
     identity = b.const(identity_of(op, element.dtype), element)
     values = dict(zip(layout.slots(), _masked_values(context, tile, axis, identity), strict=True))
-    others = list(dict.fromkeys((*s[:axis], *s[axis + 1 :]) for s in layout.slots()))
-    groups = spread.slots_per_invocation // spread.group
+    other_slots = list(dict.fromkeys((*s[:axis], *s[axis + 1 :]) for s in layout.slots()))
+    cycles = scanned_axis.slots_per_invocation // scanned_axis.group
 
     def slot(other: tuple[int, ...], number: int) -> tuple[int, ...]:
+        """Return the slot with `number` along the scanned axis and `other` along the other axes."""
         return (*other[:axis], number, *other[axis:])
 
-    for other in others:
-        for start in range(0, spread.slots_per_invocation, spread.group):
-            for number in range(start + 1, start + spread.group):
+    for other in other_slots:
+        for start in range(0, scanned_axis.slots_per_invocation, scanned_axis.group):
+            for number in range(start + 1, start + scanned_axis.group):
                 at = slot(other, number)
                 values[at] = b.emit(op, values[slot(other, number - 1)], values[at])
-    keys = [(other, r) for other in others for r in range(groups)]
-    totals = [values[slot(o, r * spread.group + spread.group - 1)] for o, r in keys]
-    totals_before, totals_of_all = _across(context, op, layout.scope, spread, totals, identity)
-    for place, (other, r) in enumerate(keys):
-        ahead = totals_before[place]
-        if r:
-            earlier = totals_of_all[place - 1]
-            ahead = b.emit(op, earlier, ahead)
-            totals_of_all[place] = b.emit(op, earlier, totals_of_all[place])
-        for number in range(r * spread.group, (r + 1) * spread.group):
+    group_keys = [(other, cycle) for other in other_slots for cycle in range(cycles)]
+    totals = [values[slot(o, cycle * scanned_axis.group + scanned_axis.group - 1)] for o, cycle in group_keys]
+    totals_before, totals_of_all = _across(context, op, layout.scope, scanned_axis, totals, identity)
+    for position, (other, cycle) in enumerate(group_keys):
+        before_group = totals_before[position]  # the combination of all elements before this group
+        if cycle:  # add the total of all earlier cycles
+            earlier = totals_of_all[position - 1]
+            before_group = b.emit(op, earlier, before_group)
+            totals_of_all[position] = b.emit(op, earlier, totals_of_all[position])
+        for number in range(cycle * scanned_axis.group, (cycle + 1) * scanned_axis.group):
             at = slot(other, number)
-            values[at] = b.emit(op, ahead, values[at]) if r or spread.bits else values[at]
+            values[at] = b.emit(op, before_group, values[at]) if cycle or scanned_axis.bits else values[at]
     return Held(layout, tuple(values.values()))
 
 
 def _across(
     context: LoweringContext, op: OpName, scope: str, axis: Axis, totals: list[Value], identity: Value
 ) -> tuple[list[Value], list[Value]]:
-    """Scan the groups' totals across the invocations of an axis.
+    """Scan the totals of groups across the invocations of an axis.
 
-    Return for each total the combination of those of the invocations before this one, and the combination of all.
+    Return for each total its exclusive scan over the invocations with lower coordinates, and the combination of all
+    invocations' totals.
     """
     b = context.builder
     if axis.bits == 0:
@@ -447,9 +494,9 @@ def _across(
         right = b.emit("eq", b.emit("floormod", b.emit("floordiv", place, b.index(stride)), b.index(2)), b.index(1))
         block = b.emit("mul", b.emit("floordiv", place, b.index(2 * stride)), b.index(2 * stride))
         source = b.emit("add", block, b.index(stride - 1))
-        others = _from_place(context, scope, axis, totals_so_far, source)
+        from_left = _from_place(context, scope, axis, totals_so_far, source)
         totals_so_far = [
-            b.emit("select", right, b.emit(op, o, h), h) for o, h in zip(others, totals_so_far, strict=True)
+            b.emit("select", right, b.emit(op, o, h), h) for o, h in zip(from_left, totals_so_far, strict=True)
         ]
     last = b.index((1 << axis.bits) - 1)
     totals_of_all = _from_place(context, scope, axis, totals_so_far, last)
@@ -460,7 +507,7 @@ def _across(
 
 
 def _from_place(context: LoweringContext, scope: str, axis: Axis, values: list[Value], place: Value) -> list[Value]:
-    """Return the values that the invocation at another coordinate along the axis holds."""
+    """Return `values` as held by the invocation at coordinate `place` along the axis, and otherwise like this one."""
     b = context.builder
     count = 1 << context.bits(scope)
     rank = context.rank(scope)

@@ -1,17 +1,22 @@
 """Tile lowering: turn operations on tiles into code for individual invocations.
 
-Takes a module in normal form with device functions inlined, and returns it without operations on tiles and values of
-tile types: they become registers, memory accesses, shared memory, shuffles, and barriers where an access has to wait
-for those of other invocations. `kernel.attrs["tiles"]` explains line by line what was chosen and why.
+The pass takes a module in normal form (see `ir.verify`) with device functions inlined. It removes all operations on
+tiles and all values of tile types: they become registers, memory accesses, shared memory, shuffles, and barriers where
+an access has to wait for accesses of other invocations. `kernel.attrs["tiles"]` lists the choices that were made, with
+source lines and reasons. The package's docstring defines the terms (slice, product, slot, staging, engine).
 
-1. Each tile has a layout (see `assign_layouts`) over the largest power of two of invocations; the others hold replicas and
-   write nothing.
-2. A slice that only products read isn't loaded into registers: it is staged in shared memory where it is loaded, or the
-   product reads it from global memory, if its engine does that and the memory can't change in between.
-3. A barrier precedes a memory access that conflicts with another operation's access since the last barrier. The
-   accesses of a loop count as pending at the start of its body, for those of the previous iteration.
-4. `engines` chooses what a product runs on.
-5. A loop whose product asks for it prefetches the operands of its next iteration into registers: see `prefetch`.
+1. Each tile has a layout (see `assign_layouts`) over a power of two of invocations, the largest one that the workgroup
+   or subgroup has. Its further invocations hold replicas and write nothing.
+2. A slice that is used only as operand A or B of products isn't loaded into registers, if possible. If its memory can't
+   change before the product, the product loads it: it stages the slice in shared memory or reads it from global memory,
+   depending on the engine. Otherwise, if the engine reads shared memory, the slice is staged at the position of the
+   `tile_load`.
+3. A barrier precedes a memory access that conflicts with an access since the last barrier. At the start of a loop's
+   body, all accesses of the body count as accesses since the last barrier, as the previous iteration made them.
+4. Products whose accumulators are held in cooperative matrices (see `mma_fragments`) are computed there. `engines`
+   chooses how each other product is computed.
+5. If a product in a loop has the attribute `prefetch`, its operands for the next iteration are loaded during the
+   current one: see `prefetch` and `software_pipeline`.
 """
 
 from __future__ import annotations
@@ -54,22 +59,24 @@ from .tile_state import Deferred, Held, LoweringContext, Options, Staged
 __all__ = ["LowerTiles", "options_for"]
 
 MAX_KEPT_BYTES = 512
-"""Bytes of accumulators and of an operand kept in matrices, for each invocation: half of its registers."""
+"""The limit, in bytes per invocation, of accumulators and an operand that are kept in matrices: half of the registers
+of an invocation.
+"""
 
 
 def options_for(caps: DeviceCaps) -> Options:
-    """Return the options for a device. On CPUs, products read their operands from global memory."""
+    """Return the resources and heuristics of the tile lowering for a device."""
     processor = caps.kind in ("cpu", "llvm-cpu")
     return Options(
         subgroup=caps.subgroup_size,
         shuffles="subgroup_shuffle" in caps.features or caps.kind == "interpreter",
         shared_bytes=caps.shared_bytes,
         vector=1 if processor else 4,
-        direct=processor,
-        lanes=4 if processor else 0,
+        reads_global_memory=processor,
+        lane_bits=4 if processor else 0,
         unroll=128 if processor else 256,
         max_held=512 if processor else 256,
-        keys=not processor,
+        ordered_keys=not processor,
         reciprocals=not processor,
     )
 
@@ -96,10 +103,14 @@ Place = Held | Staged | Deferred | Packed | KeptInMatrices | Fragments | Splat
 class Lowering:
     """The lowering of one kernel.
 
-    `tiles` maps tile values to their locations, `replaced` other values to their replacements, `plans` values in
-    matrices to their plan, and `prefetches` products to their prefetch. `uses` has the uses of values, `regions` and
-    `order` the region and position of operations. `exits` and `targets` have the values that receive the operands of
-    terminators.
+    - `tiles` maps each tile value lowered so far to where its elements are.
+    - `plans` maps the values held in cooperative matrices to their partition.
+    - `prefetches` maps each product whose operands are prefetched to its prefetch.
+    - `replaced` maps values that aren't tiles to the values that replace them.
+    - `uses`, `regions` and `order` describe the kernel before the lowering: the operations that use a value, and the
+      region and the position in program order of an operation.
+    - `exits` maps each `break` and `continue` to the values that its operands define. `targets` is a stack: for each
+      region being lowered, the values that its `yield` defines.
     """
 
     kernel: Function
@@ -121,7 +132,7 @@ class Lowering:
         kernel = self.kernel
         self.context = LoweringContext(kernel, self.options, kernel.attrs["local_size"])
         bits = {scope: self.context.bits(scope) for scope in ("workgroup", "subgroup")}
-        self.layouts = assign(kernel, bits, self.options.vector, self.options.lanes)
+        self.layouts = assign(kernel, bits, self.options.vector, self.options.lane_bits)
         self._survey(kernel.body)
         self.plans = mma_fragments.plans_of(kernel, self.caps, self.context.invocations)
         self.region(kernel.body, [])
@@ -131,7 +142,7 @@ class Lowering:
         kernel.attrs["tiles"] = tuple(dict.fromkeys(self.context.notes))
 
     def _survey(self, region: Region) -> None:
-        """Collect the uses of values, the regions of operations, and the alias classes that the kernel writes."""
+        """Fill `uses`, `regions` and `order`, and collect the alias classes that the kernel writes."""
         for op in region.ops:
             self.regions[op] = region
             self.order[op] = len(self.order)
@@ -144,7 +155,7 @@ class Lowering:
 
     # -- traversal and control flow
     def region(self, region: Region, targets: Sequence[Value]) -> None:
-        """Rewrite a region; `targets` are the values that its `yield` defines."""
+        """Lower a region in place; `targets` are the values that its `yield` defines."""
         source, region.ops = region.ops, []
         self.targets.append(targets)
         with self.context.builder.at(region):
@@ -154,6 +165,7 @@ class Lowering:
         self.targets.pop()
 
     def operation(self, op: Op) -> None:
+        """Lower one operation and append the result to the current region."""
         if op.name.startswith("tile_"):
             _HANDLERS[op.name](self, op)
         elif op.name == "if":
@@ -166,12 +178,13 @@ class Lowering:
             self.tiles[op.result] = Held(layout, (poison,) * layout.slots_per_invocation)
         else:
             op.operands[:] = (
-                self.flatten(op.operands, self.receivers(op)) if OPS[op.name].terminator else self.plain(op)
+                self.flatten(op.operands, self.receivers(op)) if OPS[op.name].terminator else self.resolved_operands(op)
             )
             self.context.record_accesses(op)
             self.context.builder.region.ops.append(op)
 
-    def plain(self, op: Op) -> list[Value]:
+    def resolved_operands(self, op: Op) -> list[Value]:
+        """Return the operands of an operation after replacement."""
         return [resolve(self.replaced, value) for value in op.operands]
 
     def receivers(self, op: Op) -> Sequence[Value]:
@@ -179,8 +192,10 @@ class Lowering:
         return self.targets[-1] if op.name == "yield" else self.exits.get(op, op.operands)
 
     def flatten(self, values: Sequence[Value], targets: Sequence[Value]) -> list[Value]:
-        """Flatten values that control flow passes on: tiles become one value per slot, in the layout of the value that
-        they define.
+        """Flatten values that a terminator or a loop passes to `targets`, one value for each target.
+
+        A tile becomes one value per slot, in the layout of its target; a tile whose target is held in matrices becomes
+        one value per matrix; other values stay single.
         """
         flat: list[Value] = []
         for value, target in zip(values, targets, strict=True):
@@ -193,7 +208,7 @@ class Lowering:
         return flat
 
     def unflatten(self, old: Sequence[Value], new: Sequence[Value]) -> None:
-        """Rebuild tiles from the values that control flow passed on: the inverse of `flatten`."""
+        """Record that the elements of the `old` values are in the flattened values `new`: the inverse of `flatten`."""
         values = iter(new)
         for value in old:
             if not isinstance(value.type, Tile):
@@ -220,7 +235,7 @@ class Lowering:
         return types
 
     def branch(self, op: Op) -> None:
-        """Lower an `if`."""
+        """Lower an `if`. After it, the accesses of either region are pending."""
         condition = resolve(self.replaced, op.operands[0])
         before, assumed = set(self.context.pending), set(self.context.assumed)
         after: set[tuple[AliasClass, str]] = set()
@@ -237,36 +252,40 @@ class Lowering:
 
     def loop(self, op: Op) -> None:
         """Lower a `for` or `loop`, with the prefetched operands as further loop-carried values."""
-        first = 3 if op.name == "for" else 0
+        first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
         body = op.regions[0]
         fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
         carried = self.flatten(op.operands[first:], body.args[1 if first else 0 :])
-        ahead = self._prefetched(op, fixed) if op.name == "for" else []
-        more = [value for one in ahead for value in one.current]
-        kinds = [v.type for v in more]
+        prefetches = self._prefetched(op, fixed) if op.name == "for" else []
+        prefetched_values = [value for item in prefetches for value in item.current]
+        prefetched_types = [v.type for v in prefetched_values]
         old = list(body.args)
-        body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *kinds])]
+        # The lowered body's arguments: the old ones flattened, then the prefetched values.
+        body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *prefetched_types])]
         self.unflatten(old, body.args)
         if op.name == "for":
             self.context.induction_variables[body.args[0]] = (fixed[0], fixed[2])
-        extra = iter(body.args[len(body.args) - len(more) :])
-        for one in ahead:
-            one.begin_body(body.args[0], [next(extra) for _ in one.current])
+        prefetched_args = iter(body.args[len(body.args) - len(prefetched_values) :])
+        for item in prefetches:
+            item.begin_body(body.args[0], [next(prefetched_args) for _ in item.current])
         before, assumed = set(self.context.pending), self.context.assume(body)  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
         self.context.pending |= before
         self.context.assumed = assumed
-        for one in ahead:
-            body.terminator.operands += one.following
-            if isinstance(one, PipelinedProduct):
-                one.finish(self.context)
-        types = [*self.types_of(op.results), *kinds]
-        lowered = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
+        for item in prefetches:
+            body.terminator.operands += item.following
+            if isinstance(item, PipelinedProduct):
+                item.finish(self.context)
+        types = [*self.types_of(op.results), *prefetched_types]
+        lowered = Op(op.name, [*fixed, *carried, *prefetched_values], types, op.attrs, op.regions, op.loc)
         self.context.builder.region.ops.append(lowered)
         self.unflatten(op.results, lowered.results)
 
     def _prefetched(self, loop: Op, fixed: Sequence[Value]) -> list[Prefetch]:
-        """Apply rule 5: begin the prefetch of the loop's products before the loop."""
+        """Emit the loads before the loop for each of its products that is prefetched (rule 5); return the prefetches.
+
+        `fixed` is the start, the end and the step of the loop.
+        """
         prefetched = []
         for product in prefetch.prefetching_products(loop):
             numbers, why = prefetch.prefetchable_operands(loop, product, self.context.written, self.uses)
@@ -292,14 +311,14 @@ class Lowering:
         return prefetched
 
     def _loop_body(self, op: Op, arguments: Sequence[Value]) -> None:
-        """Lower the body; its exits define the loop-carried values or the loop's results."""
+        """Lower the body of a loop; `arguments` are its loop-carried values."""
         for end in exits_of(op.regions[0]):
             self.exits[end] = op.results if end.name == "break" else arguments
         self.region(op.regions[0], [])
 
-    # -- access to tiles
+    # -- where the elements of tiles are
     def held(self, value: Value, layout: Layout | None = None) -> Held:
-        """Return a tile in registers, in the given layout or in its own."""
+        """Return a tile in registers, in the given layout or in its own; emit the code that brings it there."""
         tile = self.tiles[value]
         target = layout or self.layouts.of(value)
         if isinstance(tile, Held):
@@ -316,7 +335,7 @@ class Lowering:
         raise InternalError("a tile that only products read is needed in registers")
 
     def matrices(self, value: Value, plan: Plan) -> Fragments:
-        """Return the accumulators of a product in matrices."""
+        """Return accumulators in cooperative matrices; a splat is filled into them."""
         tile = self.tiles[value]
         if isinstance(tile, Splat):
             return mma_matmul.fill(self.context, plan, tile.value)
@@ -332,8 +351,9 @@ class Lowering:
         return choose_engine(op, self.options, self.caps)
 
     def transposed_operands(self, product: Op, operand_numbers: Sequence[int]) -> list[bool] | None:
-        """Return for each of these operands of a product, all of them slices, whether it is transposed while it is
-        staged as vectors; None if they can't be staged as vectors.
+        """Return, for each of these operands of a product, True if it is transposed while it is staged.
+
+        Return None if the operands can't be staged as 16-byte vectors (see `shared_operands`). All must be slices.
         """
         plan, sums = self.plans.get(product.result), self.layouts.of(product.result)
         factors = [(number, product.operands[number].op) for number in operand_numbers]
@@ -345,24 +365,27 @@ class Lowering:
         return [shared_operands.is_transposed(op, number, sums) for number, op in slices]
 
     def stays_in_matrices(self, op: Op, uses: Sequence[Op]) -> bool:
-        """True if an operand of one product in a loop stays in matrices: registers have to suffice for it and the
-        accumulators of all products.
+        """True if an operand stays in matrices from its `tile_load` to the only product that uses it.
+
+        The product must be in another region, such as a loop, so that the matrices are used repeatedly. Registers must
+        suffice for the operand and the accumulators of all products.
         """
         if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.regions[uses[0]] is self.regions[op]:
             return False
-        kind, plan, lanes = memory.kind_of(op.result), self.plans[uses[0].result], self.options.subgroup
-        along = plan.down if op.result is uses[0].operands[0] else plan.across
-        own = kind.shape[0] * kind.shape[1] * kind.dtype.itemsize // along
-        sums = {
+        kind, plan, lanes = tile_of(op.result), self.plans[uses[0].result], self.options.subgroup
+        blocks = plan.down if op.result is uses[0].operands[0] else plan.across
+        operand_bytes = kind.shape[0] * kind.shape[1] * kind.dtype.itemsize // blocks
+        product_plans = {
             use: self.plans[use.result] for use in self.order if use.name == "tile_mma" and use.result in self.plans
         }
         accumulators = [
-            p.matrices_per_subgroup * p.shape.m * p.shape.n * p.accumulator_dtype.itemsize for p in sums.values()
+            p.matrices_per_subgroup * p.shape.m * p.shape.n * p.accumulator_dtype.itemsize
+            for p in product_plans.values()
         ]
-        return (own + sum(accumulators)) // lanes <= MAX_KEPT_BYTES
+        return (operand_bytes + sum(accumulators)) // lanes <= MAX_KEPT_BYTES
 
     def check_held(self, value: Value) -> None:
-        """Raise CompileError if an invocation would hold more of a tile than fits its registers."""
+        """Raise CompileError if an invocation would hold more elements of a tile than `Options.max_held`."""
         layout = self.layouts.of(value)
         if layout.slots_per_invocation > self.options.max_held:
             raise CompileError(
@@ -378,8 +401,10 @@ class Lowering:
         return all(use.name == "tile_mma" and value is not use.operands[2] for use in self.uses.get(value, ()))
 
     def is_unchanged(self, op: Op) -> bool:
-        """True if the memory of a slice doesn't change before its uses (rule 2). If the kernel writes that memory, the
-        slice may have only one use, in the same region.
+        """True if the memory of a `tile_load` doesn't change between the load and its uses (rule 2).
+
+        For memory that the kernel writes, this is only known for a single use in the same region, with no write and no
+        barrier in between.
         """
         uses = self.uses.get(op.result, [])
         if alias_class(op.operands[0]) not in self.context.written:
@@ -391,16 +416,18 @@ class Lowering:
         return not any(OPS[o.name].effect in (Effect.WRITE, Effect.READ_WRITE, Effect.SYNC) for o in in_between)
 
 
-# -- handlers of operations, called with the lowering and the operation
+# -- handlers: each lowers one kind of tile operation
 def _load(low: Lowering, op: Op) -> None:
-    context, operands = low.context, low.plain(op)
+    """Lower a `tile_load`: defer it to its product, stage the slice, or load it into registers (rule 2)."""
+    context, operands = low.context, low.resolved_operands(op)
     kind = tile_of(op.result)
     if low.only_products(op.result) and low.uses.get(op.result):
         uses = low.uses[op.result]
         choice = low.engine(uses[0])
         same_engine = all(low.engine(use).engine == choice.engine for use in uses)
         same_region = len(uses) == 1 and low.regions[uses[0]] is low.regions[op]
-        padded = constant_of(op.operands[-1]) == 0  # products skip the part of K that is outside of an operand
+        # The engines that read a deferred slice skip the part of K outside of the array, which is right for zeros only.
+        padded = constant_of(op.operands[-1]) == 0
         if (
             padded
             and low.is_unchanged(op)
@@ -414,7 +441,7 @@ def _load(low: Lowering, op: Op) -> None:
             if low.stays_in_matrices(op, uses):
                 context.access(staged.array, "r")
                 number = uses[0].operands.index(op.result)
-                depth = memory.kind_of(uses[0].operands[0]).shape[1]
+                depth = tile_of(uses[0].operands[0]).shape[1]
                 low.tiles[op.result] = mma_matmul.keep(context, staged, low.plans[uses[0].result], number, depth)
                 context.release(staged.array)
                 context.notes.append(f"{op.loc}: the slice stays in matrices, for a product in a loop")
@@ -422,9 +449,9 @@ def _load(low: Lowering, op: Op) -> None:
             context.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
         if same_engine and choice.engine in ("fma", "matrix"):
-            lines = choice.engine == "matrix"
+            is_matrix = choice.engine == "matrix"
             (low.tiles[op.result],) = fma_matmul.stage_slices(
-                context, [(op, operands, label(operands[0]))], pad_rows=lines
+                context, [(op, operands, label(operands[0]))], pad_rows=is_matrix
             )
             context.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
@@ -435,6 +462,7 @@ def _load(low: Lowering, op: Op) -> None:
 
 
 def _store(low: Lowering, op: Op) -> None:
+    """Lower a `tile_store`, directly from matrices if the tile is held in them."""
     operands = [resolve(low.replaced, v) for v in op.operands[:-1]]
     source = low.tiles[op.operands[-1]]
     if isinstance(source, Fragments):
@@ -443,7 +471,7 @@ def _store(low: Lowering, op: Op) -> None:
         def through_registers() -> None:
             memory.store(low.context, op, operands, low.held(op.operands[-1]))
 
-        mma_matmul.store(low.context, op, operands, source, memory.kind_of(op.operands[-1]), through_registers)
+        mma_matmul.store(low.context, op, operands, source, tile_of(op.operands[-1]), through_registers)
         return
     tile = low.held(op.operands[-1])
     low.context.access(operands[0], "w", tile.layout.scope)
@@ -451,7 +479,7 @@ def _store(low: Lowering, op: Op) -> None:
 
 
 def _touch(low: Lowering, op: Op, scope: str) -> None:
-    """Record the memory accesses of an operation's region, after replacing values in it by their lowered ones."""
+    """Replace values in the region of a `tile_map` or `tile_each`, and record the region's memory accesses."""
     replace_uses(op.regions[0], low.replaced)
     for inner in op.regions[0].walk():
         effect = OPS[inner.name].effect
@@ -462,6 +490,7 @@ def _touch(low: Lowering, op: Op, scope: str) -> None:
 
 
 def _map(low: Lowering, op: Op) -> None:
+    """Lower a `tile_map`: a splat, a scaling of the rows of accumulators in matrices, or any other elementwise code."""
     number = mma_fragments.splat_of(op.result)
     if number is not None:
         for inner in op.regions[0].ops[:-1]:
@@ -475,14 +504,14 @@ def _map(low: Lowering, op: Op) -> None:
         return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
-    operands = [low.held(v, layout.operand(memory.kind_of(v).shape)) for v in op.operands]
+    operands = [low.held(v, layout.operand(tile_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
     low.tiles[op.result] = memory.map_region(low.context, op, layout, operands)
 
 
 def _each(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.operands[0])
-    operands = [low.held(v, layout.operand(memory.kind_of(v).shape)) for v in op.operands]
+    operands = [low.held(v, layout.operand(tile_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
     memory.run_each(low.context, op, layout, operands)
 
@@ -506,19 +535,20 @@ def _reshape(low: Lowering, op: Op) -> None:
 
 
 def _transpose(low: Lowering, op: Op) -> None:
+    """Lower a `tile_transpose`: permute the axes of the layout, and reorder the values by the new order of slots."""
     tile, axes = low.held(op.operands[0]), permutation(op)
     layout = tile.layout.permuted(axes)
-    places = {slot: number for number, slot in enumerate(tile.layout.slots())}
-    back = [axes.index(a) for a in range(len(axes))]
-    values = tuple(tile.values[places[tuple(slot[p] for p in back)]] for slot in layout.slots())
+    slot_numbers = {slot: number for number, slot in enumerate(tile.layout.slots())}
+    inverse = [axes.index(a) for a in range(len(axes))]
+    values = tuple(tile.values[slot_numbers[tuple(slot[p] for p in inverse)]] for slot in layout.slots())
     low.tiles[op.result] = layout_conversion.convert_layout(
         low.context, Held(layout, values), low.layouts.of(op.result)
     )
 
 
 def _get(low: Lowering, op: Op) -> None:
-    at = [resolve(low.replaced, v) for v in op.operands[1:]]
-    low.replaced[op.result] = layout_conversion.element_at(low.context, low.held(op.operands[0]), at)
+    indices = [resolve(low.replaced, v) for v in op.operands[1:]]
+    low.replaced[op.result] = layout_conversion.element_at(low.context, low.held(op.operands[0]), indices)
 
 
 _HANDLERS: dict[OpName, Callable[[Lowering, Op], None]] = {

@@ -1,7 +1,8 @@
 """Lowering of `tile_mma`: bring the operands to where the engine reads them, then emit the engine's code.
 
-All slices of global memory are loaded before anything is written to shared memory. Shared memory whose operands have no
-further use is released.
+`lower` calls `multiply` for each `tile_mma`. Slices of global memory are all loaded before any is stored to shared
+memory, so that the loads overlap. The shared memory of an operand is released after its last use. The package's
+docstring defines the terms (slice, product, staging, engine).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 from vkjit.ir.core import Op, Value
 from vkjit.ir.types import Tile
 
-from . import fma_matmul, memory, mma_matmul, shared_operands
+from . import fma_matmul, mma_matmul, shared_operands
+from .assign_layouts import tile_of
 from .mma_matmul import KeptInMatrices
 from .shared_operands import Packed
 from .software_pipeline import PipelinedProduct
@@ -25,11 +27,11 @@ __all__ = ["label", "multiply", "shape_of"]
 
 
 def multiply(low: Lowering, op: Op) -> None:
-    """Lower a `tile_mma`."""
+    """Lower a `tile_mma`: emit its code and record where the result is in `low.tiles`."""
     choice = low.engine(op)
     left, right = op.operands[:2]
-    depth = memory.kind_of(left).shape[1]
-    note = f"{op.loc}: product of {shape_of(memory.kind_of(left))} and {shape_of(memory.kind_of(right))}: engine {choice.engine}"
+    depth = tile_of(left).shape[1]
+    note = f"{op.loc}: product of {shape_of(tile_of(left))} and {shape_of(tile_of(right))}: engine {choice.engine}"
     if choice.engine == "matrix":
         low.context.notes.append(f"{note} ({choice.reason})")
         _matrix_product(low, op, depth)
@@ -40,7 +42,7 @@ def multiply(low: Lowering, op: Op) -> None:
     if choice.engine == "fma":
         _staged_product(low, op, acc, depth)
         return
-    sources = [_factor(low, v) for v in (left, right)]
+    sources = [_readable(low, v) for v in (left, right)]
     for source in sources:
         if isinstance(source, Deferred):
             low.context.access(source.operands[0], "r", acc.layout.scope)
@@ -53,58 +55,64 @@ def multiply(low: Lowering, op: Op) -> None:
             low.context.release(source.array)
 
 
-def _factor(low: Lowering, value: Value) -> Held | Staged | Deferred:
-    """Return an operand in a form that multiply-add in registers reads."""
+def _readable(low: Lowering, value: Value) -> Held | Staged | Deferred:
+    """Return where an operand is, after moving it to registers if multiply-add can't read it from where it is."""
     tile = low.tiles[value]
     return tile if isinstance(tile, Held | Staged | Deferred) else low.held(value)
 
 
 def _stage(low: Lowering, tile: Held, value: Value) -> Staged:
-    return fma_matmul.stage_held(low.context, tile, memory.kind_of(value), "factor")
+    """Stage an operand from registers; `value` is the tile value, which has the shape."""
+    return fma_matmul.stage_held(low.context, tile, tile_of(value), "factor")
 
 
 def _read_staged(low: Lowering, sources: Sequence[Place]) -> None:
+    """Record reads of the operands in shared memory, after a barrier if it is needed."""
     for source in sources:
         if isinstance(source, Staged | Packed):
             low.context.access(source.array, "r")
 
 
-def _factors(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
-    """Stage both operands in shared memory, loading all slices before any store.
+def _stage_operands(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+    """Bring both operands into shared memory, loading all slices before any store.
 
-    Return where the operands are, and the arrays that this product alone uses.
+    Return where the operands are, and the shared arrays that were allocated for this product. `packed` is True for
+    products on matrices, whose rows in shared memory need 16 bytes of padding.
     """
     operand_tiles: list[Place] = [low.tiles[v] for v in op.operands[:2]]
     slices = [(s.op, s.operands, label(s.operands[0])) for s in operand_tiles if isinstance(s, Deferred)]
     staged: Iterator[Place]
-    turns = low.transposed_operands(op, [number for number, s in enumerate(operand_tiles) if isinstance(s, Deferred)])
-    if turns is not None:
-        staged = iter(shared_operands.stage(low.context, slices, turns))
+    transposed = low.transposed_operands(
+        op, [number for number, s in enumerate(operand_tiles) if isinstance(s, Deferred)]
+    )
+    if transposed is not None:
+        staged = iter(shared_operands.stage(low.context, slices, transposed))
     else:
         staged = iter(fma_matmul.stage_slices(low.context, slices, pad_rows=packed))
     sources: list[Place] = []
     arrays: list[Value] = []
     for source, value in zip(operand_tiles, op.operands[:2], strict=True):
-        place = source
+        location = source
         if isinstance(source, Deferred):
-            place = next(staged)
+            location = next(staged)
         elif not isinstance(source, Staged | Packed | KeptInMatrices):
-            place = _stage(low, low.held(value), value)
-        sources.append(place)
-        if place is not source and isinstance(place, Staged | Packed):
-            arrays.append(place.array)
+            location = _stage(low, low.held(value), value)
+        sources.append(location)
+        if location is not source and isinstance(location, Staged | Packed):
+            arrays.append(location.array)
     _read_staged(low, sources)
     return sources, arrays
 
 
-def _places(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
-    """Variant of `_factors` for a product whose operands may have been prefetched."""
-    ahead = low.prefetches.get(op)
-    if ahead is None:
-        return _factors(low, op, packed=packed)
+def _stage_or_take_prefetched(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+    """Like `_stage_operands`, but use operands that were prefetched in the previous iteration, if there are any."""
+    prefetch = low.prefetches.get(op)
+    if prefetch is None:
+        return _stage_operands(low, op, packed=packed)
     arrays: list[Value] = []
 
-    def put(number: int) -> Callable[[], Staged | Packed | KeptInMatrices]:
+    def stager(number: int) -> Callable[[], Staged | Packed | KeptInMatrices]:
+        """Return a function that stages an operand that isn't prefetched. A slice is loaded now, before the stores."""
         value = op.operands[number]
         staged = low.tiles[value]
         if isinstance(staged, Staged | Packed | KeptInMatrices):
@@ -118,29 +126,31 @@ def _places(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[V
 
         return stage
 
-    others = {number: put(number) for number in (0, 1) if number not in ahead.operand_numbers}
-    sources: list[Place] = list(ahead.stage_and_load_next(low.context, others))
-    own = [sources[number] for number in ahead.operand_numbers]
-    return sources, arrays + [place.array for place in own if isinstance(place, Staged | Packed)]
+    others = {number: stager(number) for number in (0, 1) if number not in prefetch.operand_numbers}
+    sources: list[Place] = list(prefetch.stage_and_load_next(low.context, others))
+    prefetched_sources = [sources[number] for number in prefetch.operand_numbers]
+    return sources, arrays + [place.array for place in prefetched_sources if isinstance(place, Staged | Packed)]
 
 
 def _staged_product(low: Lowering, op: Op, acc: Held, depth: int) -> None:
-    (left, right), arrays = _places(low, op, packed=False)
+    """Lower a product by multiply-add with operands in shared memory; `depth` is the size of K."""
+    (left, right), arrays = _stage_or_take_prefetched(low, op, packed=False)
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)
-    ahead = low.prefetches.get(op)
-    alone = ahead is not None and sum(other.loop is ahead.loop for other in low.prefetches.values()) == 1
+    prefetch = low.prefetches.get(op)
+    alone = prefetch is not None and sum(other.loop is prefetch.loop for other in low.prefetches.values()) == 1
     low.tiles[op.result] = fma_matmul.multiply(low.context, left, right, acc, depth, prefetched=alone)
     _release(low, op, arrays)
 
 
 def _matrix_product(low: Lowering, op: Op, depth: int) -> None:
+    """Lower a product on cooperative matrices; `depth` is the size of K."""
     acc = low.matrices(op.operands[2], low.plans[op.result])
-    ahead = low.prefetches.get(op)
-    if isinstance(ahead, PipelinedProduct):
-        low.tiles[op.result] = ahead.multiply(low.context, acc)
+    prefetch = low.prefetches.get(op)
+    if isinstance(prefetch, PipelinedProduct):
+        low.tiles[op.result] = prefetch.multiply(low.context, acc)
         return
-    (left, right), arrays = _places(low, op, packed=True)
+    (left, right), arrays = _stage_or_take_prefetched(low, op, packed=True)
     assert isinstance(left, Staged | Packed | KeptInMatrices)
     assert isinstance(right, Staged | Packed | KeptInMatrices)
     low.tiles[op.result] = mma_matmul.multiply(low.context, left, right, acc, depth)
@@ -148,7 +158,10 @@ def _matrix_product(low: Lowering, op: Op, depth: int) -> None:
 
 
 def _release(low: Lowering, op: Op, made: Sequence[Value]) -> None:
-    """Release the memory of operands without further uses."""
+    """Release the shared arrays `made` for this product, and those of staged operands that have no later use.
+
+    An operand with a definition or use in another region keeps its array, since a loop may read it again.
+    """
     for array in made:
         low.context.release(array)
     for value in dict.fromkeys(op.operands[:2]):
@@ -160,7 +173,7 @@ def _release(low: Lowering, op: Op, made: Sequence[Value]) -> None:
 
 
 def label(array: Value) -> str:
-    """Return the name of an array, for the tile that is staged from it."""
+    """Return the label of a tile that is staged from an array: the array's name."""
     return array.name or "tile"
 
 

@@ -1,9 +1,14 @@
 """Lowering of tile memory operations: loads, stores, and regions that run for each element.
 
-`tile_load`, `tile_store`, `tile_map` and `tile_each` become code that loads and stores single elements. A slice that
-lies entirely inside its array takes a path without bounds tests for each element; one test, the same for all
-invocations, selects it. Contiguous elements in an invocation's registers become adjacent accesses, which `widen_access`
-merges into vector accesses.
+`tile_load`, `tile_store`, `tile_map` and `tile_each` become code that loads, computes and stores single elements.
+`lower` calls these functions.
+
+A uniform test selects a path without bounds tests for slices that lie entirely inside their array. Elements that are
+contiguous in an invocation's registers are accessed one after the other, so that `widen_access` can merge the accesses
+into vector accesses.
+
+Operands of a `tile_load` or `tile_store`: the array, the start of the slice along each axis of the array, the number of
+elements inside the array ("length") along each axis of the tile, and last the padding value or the stored tile.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from vkjit.ir.core import Op, Region, Value
 from vkjit.ir.rewrite import clone_op, constant_of
-from vkjit.ir.types import Array, Scalar, Tile
+from vkjit.ir.types import Array, Scalar
 
 from .layout import Layout
 from .reciprocals import SharedDivisions, shared_divisions
@@ -22,7 +27,7 @@ __all__ = ["load", "map_region", "run_each", "slice_operands", "store"]
 
 
 def slice_operands(operands: Sequence[Value]) -> tuple[Value, list[Value], list[Value], Value]:
-    """Return the array, the starts, the lengths, and the last operand of a `tile_load` or `tile_store`."""
+    """Return the operands of a `tile_load` or `tile_store`, as (array, starts, lengths, last): see the module."""
     array = operands[0]
     assert isinstance(array.type, Array)
     rank = array.type.rank
@@ -32,7 +37,11 @@ def slice_operands(operands: Sequence[Value]) -> tuple[Value, list[Value], list[
 def indices(
     context: LoweringContext, starts: Sequence[Value], axes: Sequence[int | None], at: Sequence[Value]
 ) -> list[Value]:
-    """Return the index along each axis of the array for the tile element at `at`. `axes` maps array axes to tile axes."""
+    """Return the array index of a tile element, one value for each axis of the array.
+
+    `at` is the index of the element in the tile, `starts` the start of the slice in the array. `axes` has for each axis
+    of the array its axis in the tile, None for an axis along which the slice has a single index.
+    """
     b = context.builder
     return [
         start if axis is None else at[axis] if constant_of(start) == 0 else b.emit("add", start, at[axis])
@@ -40,8 +49,11 @@ def indices(
     ]
 
 
-def whole(context: LoweringContext, lengths: Sequence[Value], shape: Sequence[int]) -> Value | None:
-    """Return the condition that a slice lies entirely inside its array, or None if that is known at compile time."""
+def is_inside(context: LoweringContext, lengths: Sequence[Value], shape: Sequence[int]) -> Value | None:
+    """Return the condition that a slice lies entirely inside its array; None if that is known to be true.
+
+    `lengths` are the numbers of elements inside the array along each axis of the tile, `shape` is the tile's shape.
+    """
     b = context.builder
     tests = []
     for length, size in zip(lengths, shape, strict=True):
@@ -51,7 +63,10 @@ def whole(context: LoweringContext, lengths: Sequence[Value], shape: Sequence[in
 
 
 def load(context: LoweringContext, op: Op, operands: Sequence[Value], layout: Layout) -> Held:
-    """Load a slice into registers in the given layout. Elements outside of the array get the padding value."""
+    """Load a slice into registers in the given layout. Elements outside of the array get the padding value.
+
+    `operands` are those of the `tile_load` after replacement.
+    """
     array, starts, lengths, pad = slice_operands(operands)
     axes, b = op.attrs["axes"], context.builder
     positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
@@ -59,24 +74,27 @@ def load(context: LoweringContext, op: Op, operands: Sequence[Value], layout: La
     types = [pad.type] * len(slots)
 
     def plain() -> list[Value]:
-        places = ([p[s] for p, s in zip(positions, slot, strict=True)] for slot in slots)
-        return [b.emit("load", array, *indices(context, starts, axes, at)) for at in places]
+        """Load the element of each slot, without bounds tests."""
+        tile_indices = ([p[s] for p, s in zip(positions, slot, strict=True)] for slot in slots)
+        return [b.emit("load", array, *indices(context, starts, axes, at)) for at in tile_indices]
 
     def clipped() -> list[Value]:
-        tests = [[b.emit("lt", p, n) for p in line] for line, n in zip(positions, lengths, strict=True)]
+        """Load with each index clamped to the array, then replace the elements outside of it by the padding."""
+        tests = [[b.emit("lt", p, n) for p in axis_values] for axis_values, n in zip(positions, lengths, strict=True)]
         last = [b.emit("sub", n, b.index(1)) for n in lengths]
-        safe = [[b.emit("min", p, end) for p in line] for line, end in zip(positions, last, strict=True)]
+        safe = [[b.emit("min", p, end) for p in axis_values] for axis_values, end in zip(positions, last, strict=True)]
         elements = []
         for slot in slots:
-            at = [line[s] for line, s in zip(safe, slot, strict=True)]
+            at = [axis_values[s] for axis_values, s in zip(safe, slot, strict=True)]
             element = b.emit("load", array, *indices(context, starts, axes, at))
-            inside = context.all_of(line[s] for line, s in zip(tests, slot, strict=True))
+            inside = context.all_of(axis_values[s] for axis_values, s in zip(tests, slot, strict=True))
             elements.append(element if inside is None else b.emit("select", inside, element, pad))
         return elements
 
-    test = whole(context, lengths, layout.shape)
+    test = is_inside(context, lengths, layout.shape)
     if layout.exact and test is None:
         return Held(layout, tuple(plain()))
+    # If no element lies inside the array, there is no index to which the others could be clamped.
     nonempty = context.all_of(b.emit("gt", n, b.index(0)) for n in lengths if not (constant_of(n) or 0) > 0)
     guarded = _guarded(context, nonempty, types, clipped, lambda: [pad] * len(slots))
     values = guarded() if not layout.exact or test is None else _branch(context, test, types, plain, guarded)
@@ -90,7 +108,7 @@ def _guarded(
     first: Callable[[], list[Value]],
     second: Callable[[], list[Value]],
 ) -> Callable[[], list[Value]]:
-    """Return a function that runs `first` where `test` holds and `second` elsewhere; `first` itself without a test."""
+    """Return a function that emits a branch on `test` to `first` or `second`; `first` itself if `test` is None."""
     return first if test is None else lambda: _branch(context, test, types, first, second)
 
 
@@ -101,7 +119,7 @@ def _branch(
     first: Callable[[], list[Value]],
     second: Callable[[], list[Value]],
 ) -> list[Value]:
-    """Emit an `if` on a uniform condition and return the values of the side that is taken."""
+    """Emit an `if` on a uniform condition, with regions that `first` and `second` build; return its results."""
     regions = [Region(), Region()]
     for region, make in zip(regions, (first, second), strict=True):
         with context.builder.at(region):
@@ -110,7 +128,11 @@ def _branch(
 
 
 def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Held) -> None:
-    """Store the elements of a tile that lie inside the array, each by the invocation that owns it."""
+    """Store the elements of a tile that lie inside the array.
+
+    `operands` are those of the `tile_store` after replacement, without the tile. Of the invocations that hold replicas
+    of an element, only the owner stores it (see `layout`).
+    """
     array, starts, lengths, _ = slice_operands([*operands, operands[0]])
     axes, b, layout = op.attrs["axes"], context.builder, tile.layout
     positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
@@ -118,10 +140,12 @@ def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Hel
     owner = context.is_owner(layout)
 
     def write(slot: tuple[int, ...]) -> None:
-        at = [line[s] for line, s in zip(positions, slot, strict=True)]
+        """Store the element of one slot."""
+        at = [axis_values[s] for axis_values, s in zip(positions, slot, strict=True)]
         b.op("store", array, *indices(context, starts, axes, at), tile.values[layout.number(slot)])
 
     def plain() -> list[Value]:
+        """Store the element of each slot, without bounds tests."""
         if owner is None:
             for slot in slots:
                 write(slot)
@@ -132,15 +156,16 @@ def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Hel
         return []
 
     def clipped() -> list[Value]:
-        tests = [[b.emit("lt", p, n) for p in line] for line, n in zip(positions, lengths, strict=True)]
+        """Store each element under the test that it lies inside the array."""
+        tests = [[b.emit("lt", p, n) for p in axis_values] for axis_values, n in zip(positions, lengths, strict=True)]
         for slot in slots:
-            inside = context.all_of([owner, *(line[s] for line, s in zip(tests, slot, strict=True))])
+            inside = context.all_of([owner, *(axis_values[s] for axis_values, s in zip(tests, slot, strict=True))])
             assert inside is not None
             with b.when(inside):
                 write(slot)
         return []
 
-    test = whole(context, lengths, layout.shape)
+    test = is_inside(context, lengths, layout.shape)
     if not layout.exact:
         clipped()
     elif test is None:
@@ -149,9 +174,12 @@ def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Hel
         _branch(context, test, [], plain, clipped)
 
 
-# -- regions
+# -- regions of `tile_map` and `tile_each`
 def map_region(context: LoweringContext, op: Op, layout: Layout, operands: Sequence[Held]) -> Held:
-    """Compute the region of a `tile_map` for each slot of the layout."""
+    """Inline the region of a `tile_map` for each slot of the layout; return the results as a tile.
+
+    `operands` have the layouts of `Layout.operand`, so that each slot finds its operands in the same invocation.
+    """
     positions, quotients = (
         _used_positions(context, op, layout),
         shared_divisions(context, op, layout.slots_per_invocation, operands),
@@ -163,12 +191,12 @@ def map_region(context: LoweringContext, op: Op, layout: Layout, operands: Seque
 
 
 def run_each(context: LoweringContext, op: Op, layout: Layout, operands: Sequence[Held]) -> None:
-    """Run the region of a `tile_each` exactly once for each element of the tile."""
+    """Inline the region of a `tile_each` for each slot, guarded so that it runs exactly once for each tile element."""
     positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
-    tests = [context.in_bounds(axis, line) for axis, line in zip(layout.axes, positions, strict=True)]
+    tests = [context.in_bounds(axis, axis_values) for axis, axis_values in zip(layout.axes, positions, strict=True)]
     owner = context.is_owner(layout)
     for slot in layout.slots():
-        inside = context.all_of([owner, *(line[s] for line, s in zip(tests, slot, strict=True))])
+        inside = context.all_of([owner, *(axis_values[s] for axis_values, s in zip(tests, slot, strict=True))])
         if inside is None:
             _inlined(context, op, layout, slot, positions, operands)
         else:
@@ -177,7 +205,7 @@ def run_each(context: LoweringContext, op: Op, layout: Layout, operands: Sequenc
 
 
 def _used_positions(context: LoweringContext, op: Op, layout: Layout) -> list[list[Value]]:
-    """Return the element indices along each axis whose index the region uses, and placeholders along the others."""
+    """Return the element index of each slot along each axis; placeholders along axes whose index the region ignores."""
     used = {value for inner in op.regions[0].walk() for value in inner.operands}
     per_axis = []
     for axis, argument in zip(layout.axes, op.regions[0].args, strict=False):
@@ -196,25 +224,25 @@ def _inlined(
     operands: Sequence[Held],
     quotients: SharedDivisions | None = None,
 ) -> list[Value]:
-    """Inline the region for one slot and return the values that it yields."""
+    """Inline the region for one slot and return the values that it yields.
+
+    `positions` has the element index of each slot along each axis. `quotients` are divisions to be replaced by
+    multiplications.
+    """
     region = op.regions[0]
     rank = len(layout.axes)
     mapping: dict[Value, Value] = {}
-    for argument, line, place in zip(region.args[:rank], positions, slot, strict=True):
-        mapping[argument] = line[place]
+    for argument, axis_indices, axis_slot in zip(region.args[:rank], positions, slot, strict=True):
+        mapping[argument] = axis_indices[axis_slot]
     for argument, operand in zip(region.args[rank:], operands, strict=True):
-        own = slot[rank - len(operand.layout.axes) :]
-        at = tuple(0 if axis.size == 1 else s for axis, s in zip(operand.layout.axes, own, strict=True))
-        mapping[argument] = operand.values[operand.layout.number(at)]
+        aligned_slot = slot[rank - len(operand.layout.axes) :]
+        operand_slot = tuple(
+            0 if axis.size == 1 else s for axis, s in zip(operand.layout.axes, aligned_slot, strict=True)
+        )
+        mapping[argument] = operand.values[operand.layout.number(operand_slot)]
     for inner in region.ops[:-1]:
         if quotients is not None and inner in quotients.divisions:
             mapping[inner.result] = quotients.quotient(*(mapping.get(v, v) for v in inner.operands))
             continue
         context.builder.region.ops.append(clone_op(inner, mapping))
     return [mapping.get(value, value) for value in region.terminator.operands]
-
-
-def kind_of(value: Value) -> Tile:
-    """Return the type of a tile value."""
-    assert isinstance(value.type, Tile)
-    return value.type

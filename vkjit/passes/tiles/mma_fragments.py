@@ -1,9 +1,12 @@
 """Accumulators in cooperative matrices: which tile values are held in them, and how they are partitioned.
 
-Each subgroup holds a block of a product's accumulators in matrices of a shape that the device supports. That is
-possible for chains of `tile_mma` whose accumulators start as a splat and pass only through loops and scalings of rows.
-`plans_of` returns a `Plan` for each such value. `shared_operands` stages the operands in shared memory,
-`mma_matmul` emits the operations.
+A product (`tile_mma`) can run on cooperative matrices of a shape that the device supports; each subgroup then holds a
+block of the accumulators in matrices. The invocations of a subgroup can't access single elements of a matrix, so
+accumulators are held in matrices only along chains of `tile_mma` that start with a splat (a tile of one value) and pass
+only through loops and multiplications of whole rows by factors.
+
+Before the tile lowering starts, `plans_of` returns a `Plan` for each value that is held in matrices. `shared_operands`
+stages the operands in shared memory, and `mma_matmul` emits the operations.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from vkjit.runtime.device import DeviceCaps, MatrixShape
 __all__ = ["Fragments", "Plan", "Splat", "plans_of", "splat_of"]
 
 _MAX_BYTES = 16 * 16 * 16 * 4
-"""Accumulators of one subgroup, in bytes: 16 matrices of 16 x 16 f32."""
+"""The limit for the accumulators of one subgroup, in bytes: 16 matrices of 16 x 16 f32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Accumulators in matrices, in row-major order."""
+    """Accumulators in matrices: `values` are those of the subgroup's block, in row-major order."""
 
     plan: Plan
     values: tuple[Value, ...]
@@ -63,15 +66,17 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class Splat:
-    """A tile with the same value everywhere."""
+    """A tile whose elements all have the same value."""
 
     value: Value
 
 
 # -- selection of values in matrices
 def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Value, Plan]:
-    """Return a plan for each value that is held in matrices: results of products, and what loops and row scalings make
-    of them.
+    """Return a plan for each value that is held in matrices: the results of products, and the values that loops and
+    multiplications of rows derive from them.
+
+    `invocations` is the number of invocations of a workgroup.
     """
     if not caps.matrices or invocations % caps.subgroup_size:
         return {}
@@ -95,19 +100,22 @@ def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Val
 
 
 def _plan_carried(loop: Op, plans: dict[Value, Plan]) -> None:
-    """Plan loop-carried values in matrices if an iteration passes them on in matrices."""
-    for place, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
+    """Plan the loop-carried values that an iteration passes to the next one in matrices."""
+    for position, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
         for end in exits_of(loop.regions[0]):
-            plan = plans.get(end.operands[place])
+            plan = plans.get(end.operands[position])
             if plan is not None:
                 plans[argument] = plans[result] = plan
 
 
 def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Value, Plan]) -> bool:
-    """Remove values that depend on something that isn't in matrices. True if any were removed."""
+    """Remove the plans of values that can't be held in matrices, since the accumulators that they are computed from are
+    neither held in matrices of the same plan nor splats. Return True if any were removed.
+    """
     size_before = len(plans)
 
     def grounded(value: Value, plan: Plan) -> bool:
+        """True if accumulators can come from this value: it has the same plan, or is a splat."""
         return plans.get(value) == plan or splat_of(value) is not None
 
     for op in function.body.walk():
@@ -118,20 +126,22 @@ def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Valu
             del plans[op.result]
     for loop in loops:
         ends = list(exits_of(loop.regions[0]))
-        for place, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
+        for position, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
             plan = plans.get(argument)
             if plan is None:
                 plans.pop(result, None)
                 continue
-            inner = all(e.name == "continue" and plans.get(e.operands[place]) == plan for e in ends)
-            if not inner or not grounded(loop.operands[3 + place], plan):
+            passes_on = all(e.name == "continue" and plans.get(e.operands[position]) == plan for e in ends)
+            if not passes_on or not grounded(loop.operands[3 + position], plan):
                 del plans[argument]
                 plans.pop(result, None)
     return len(plans) < size_before
 
 
 def _row_factor(op: Op) -> Value | None:
-    """Return the factor of each row if the operation only multiplies the rows of its first operand; else None."""
+    """Return the tile of row factors, of shape (M, 1), if the operation multiplies each row of its first operand by a
+    factor and does nothing else; else None.
+    """
     if op.name != "tile_map" or len(op.operands) != 2 or len(op.regions[0].ops) != 2:
         return None
     first, second = (v.type for v in op.operands)
@@ -147,19 +157,22 @@ def _row_factor(op: Op) -> Value | None:
 
 
 def splat_of(value: Value) -> Value | None:
-    """Return the value that a tile has everywhere if it is a constant or is defined outside of the region; else None."""
+    """Return the value that all elements of a tile have; None if they may differ.
+
+    That is known for a `tile_map` without operands whose region yields a constant or a value from outside.
+    """
     op = value.op
     if op is None or op.name != "tile_map" or op.operands:
         return None
     region = op.regions[0]
-    inside = [o for o in region.ops[:-1] if o.name != "const"]
-    given = region.terminator.operands[0]
-    return None if inside or given in region.args else given
+    computed = [o for o in region.ops[:-1] if o.name != "const"]
+    yielded = region.terminator.operands[0]
+    return None if computed or yielded in region.args else yielded
 
 
 def _plan(op: Op, caps: DeviceCaps, subgroups: int) -> Plan | None:
-    """Return the plan of a product, on the largest matrices that the device supports for its types and shape; None
-    without any.
+    """Return the plan of a product on the largest matrices that the device supports for its types and shape; None if
+    there are none.
     """
     a, b, total = (v.type for v in op.operands)
     assert isinstance(a, Tile)
@@ -183,7 +196,10 @@ def _plan(op: Op, caps: DeviceCaps, subgroups: int) -> Plan | None:
 
 
 def _partition(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: int) -> Plan | None:
-    """Return the partition into subgroups whose blocks are closest to square; None if none fits."""
+    """Return the partition of the accumulators `total` into subgroup blocks closest to square; None if none fits.
+
+    `factor` is the element type of operands A and B, `subgroups` the number of subgroups of a workgroup.
+    """
     rows, columns = total.shape[0] // shape.m, total.shape[1] // shape.n
     best: Plan | None = None
     for down in (d for d in range(1, subgroups + 1) if subgroups % d == 0):

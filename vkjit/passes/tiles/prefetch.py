@@ -1,23 +1,27 @@
 """Software pipelining: load the operands of the next iteration into registers while this iteration's are multiplied.
 
-Applies to each product in a `for` whose attribute `prefetch` asks for it; the loop carries the loaded values::
+Applies to each product (`tile_mma`) in a `for` whose attribute `prefetch` is "early" or "late", and to those with
+"overlap" and "overlap late" that `software_pipeline` can't take. `lower` begins the prefetch before it lowers the
+loop's body, and `matmul` uses the loaded values. The loop carries them from one iteration to the next::
 
-    next = load(first slices)                 if the loop has a first iteration
+    next = load(first slices)                 zeros if the loop has no iterations
     for k, next:
-        store next to shared memory           after a barrier: other invocations may still read the last iteration's
+        barrier                               other invocations may still read the previous iteration's operands
+        store next to shared memory
         ("early": next = load(slices at k + step), or at k in the last iteration)
         barrier
         ("late": the load comes here)
         multiply
 
-1. Operands are prefetched if they are slices without other uses, padded with zeros, of arrays that the kernel never
-   writes, and if their position follows from the induction variable by speculatable operations. Other operands are
-   staged in shared memory when their product runs, unless they are there already.
-2. The loop's step is a positive constant, and the loop has no early exit.
-3. Nothing is loaded for iterations that don't exist, as assumptions about slices hold only inside of iterations. The last
-   iteration loads its own slices again.
-4. Between the products of two iterations, other tiles may use a product's shared memory: none of its content is read
-   again.
+1. An operand is prefetched if it is a slice (the result of a `tile_load`) without other uses, padded with zeros, of an
+   array that the kernel never writes, and if the slice's position follows from the induction variable by speculatable
+   operations. Operands that aren't slices loaded in the loop are staged in shared memory when their product runs,
+   unless they are there already.
+2. The loop's step must be a positive constant, and the loop must have no early exit.
+3. Nothing is loaded for iterations that don't exist, as assumptions about slices (that they lie inside their array)
+   hold only in iterations that run. The last iteration loads its own slices again.
+4. After a product, its shared memory is released until the next iteration, and other tiles may use it. That is safe, as
+   its content isn't read again.
 """
 
 from __future__ import annotations
@@ -45,8 +49,11 @@ __all__ = ["Prefetch", "PrefetchedOperand", "begin", "is_pipelined", "prefetchab
 
 @dataclass(frozen=True, slots=True)
 class PrefetchedOperand:
-    """One prefetched operand: its `tile_load`, where it is first staged, how an invocation loads its share (`fetch`,
-    given the operands of a `tile_load`), and how it stores that share to shared memory (`write`).
+    """One prefetched operand of a product.
+
+    `load` is its `tile_load` and `place` its location in shared memory. `fetch` emits the loads of an invocation's
+    share of the slice, given the operands of a `tile_load`. `write` emits the stores of these values to a location in
+    shared memory.
     """
 
     load: Op
@@ -57,44 +64,48 @@ class PrefetchedOperand:
 
 @dataclass(slots=True)
 class Prefetch:
-    """The prefetch of one product in a loop: its operands, and the loop-carried values that the iteration receives
-    (`current`) and passes on (`following`).
+    """The prefetch of one product in a loop.
 
-    `bounds` are the bounds and the step of the loop.
+    - `operand_numbers` are the prefetched operands (0 for A, 1 for B), `operands` describes each of them.
+    - `current` are the loaded values that an iteration receives as loop-carried values, `following` those that it
+      passes on. `counts` has the number of them that belong to each operand.
+    - `bounds` are the start, end and step of the loop, `body` the operations of its body.
+    - `induction_variables` are the values that stand for the induction variable: the one before and the one after the lowering.
+    - `resolve` returns the value that replaces a value from outside of the loop.
     """
 
     loop: Op
     product: Op
     operand_numbers: list[int]
-    pieces: list[PrefetchedOperand]
+    operands: list[PrefetchedOperand]
     bounds: list[Value]
     resolve: Callable[[Value], Value]
     body: frozenset[Op]
-    counters: list[Value]
+    induction_variables: list[Value]
     counts: list[int] = field(default_factory=list)
     current: list[Value] = field(default_factory=list)
     following: list[Value] = field(default_factory=list)
 
-    def begin_body(self, counter: Value, given: Sequence[Value]) -> None:
-        """Begin the body, given its induction variable and the values that the iteration receives."""
-        self.counters.append(counter)
-        self.current = list(given)
+    def begin_body(self, induction: Value, loaded: Sequence[Value]) -> None:
+        """Take over the lowered body's arguments: its induction variable, and the loaded values that it receives."""
+        self.induction_variables.append(induction)
+        self.current = list(loaded)
 
     def stage_and_load_next(
         self, context: LoweringContext, others: dict[int, Callable[[], Source]]
     ) -> tuple[Source, Source]:
-        """Store the received values to shared memory and load those of the next iteration. Returns the locations of
-        both operands.
+        """Store the received values to shared memory and load those of the next iteration. Return the locations of
+        operands A and B in this iteration.
 
-        `others` stages the operands that aren't prefetched, by their number.
+        `others` has a function for each operand that isn't prefetched, by its number, which stages that operand.
         """
-        own = [replace(piece.place, array=context.reacquire(piece.place.array)) for piece in self.pieces]
-        for place in own:
+        staged = [replace(piece.place, array=context.reacquire(piece.place.array)) for piece in self.operands]
+        for place in staged:
             context.access(place.array, "w")
         remaining = iter(self.current)
-        for place, piece, count in zip(own, self.pieces, self.counts, strict=True):
+        for place, piece, count in zip(staged, self.operands, self.counts, strict=True):
             piece.write(place, [next(remaining) for _ in range(count)])
-        places: dict[int, Source] = dict(zip(self.operand_numbers, own, strict=True))
+        places: dict[int, Source] = dict(zip(self.operand_numbers, staged, strict=True))
         places |= {number: put() for number, put in others.items()}
         early = not self.product.attrs["prefetch"].endswith("late")
         if early:
@@ -107,40 +118,43 @@ class Prefetch:
         return places[0], places[1]
 
     def _load_next(self, context: LoweringContext) -> None:
+        """Load the operands of the next iteration into `following`."""
         self.following = self._fetched(context, self.induction_variable_after(context, 1))
 
-    def induction_variable_after(self, context: LoweringContext, rounds: int) -> Value:
-        """Return the induction variable `rounds` iterations later, or that of this iteration if the later one doesn't
-        exist.
+    def induction_variable_after(self, context: LoweringContext, iterations: int) -> Value:
+        """Return the induction variable `iterations` later, or the current one if there is no such iteration.
 
         The last iteration then loads its own operands again, and the result isn't used. A branch around the loads
         instead would make the code after it wait for them.
         """
-        b, own = context.builder, self.counters[-1]
-        at = own
-        for _ in range(rounds):
-            at = b.emit("add", at, self.bounds[2])
-        if not rounds:
-            return at
-        exists = b.emit("and", b.emit("lt", at, self.bounds[1]), b.emit("gt", at, own))  # the addition may have wrapped
-        return b.emit("select", exists, at, own)
+        b, current = context.builder, self.induction_variables[-1]
+        later = current
+        for _ in range(iterations):
+            later = b.emit("add", later, self.bounds[2])
+        if not iterations:
+            return later
+        # The addition may have wrapped.
+        exists = b.emit("and", b.emit("lt", later, self.bounds[1]), b.emit("gt", later, current))
+        return b.emit("select", exists, later, current)
 
-    def _fetched(self, context: LoweringContext, counter: Value) -> list[Value]:
-        """Load the operands of the iteration whose induction variable is `counter`."""
-        mapping = dict.fromkeys(self.counters, counter)
-        parts = [piece.fetch([self._cloned(context, v, mapping) for v in piece.load.operands]) for piece in self.pieces]
+    def _fetched(self, context: LoweringContext, induction: Value) -> list[Value]:
+        """Load the operands of the iteration whose induction variable is `induction`."""
+        mapping = dict.fromkeys(self.induction_variables, induction)
+        parts = [
+            piece.fetch([self._cloned(context, v, mapping) for v in piece.load.operands]) for piece in self.operands
+        ]
         self.counts = [len(part) for part in parts]
         return [v for part in parts for v in part]
 
     def start(self, context: LoweringContext) -> None:
-        """Load the operands of the first iteration; zeros if there is none."""
+        """Load the operands of the first iteration before the loop; zeros if the loop has no iterations."""
         self.current = self.load_in_preheader(context, self.bounds[0], lambda: self._fetched(context, self.bounds[0]))
 
     def load_in_preheader(
-        self, context: LoweringContext, counter: Value, load: Callable[[], list[Value]]
+        self, context: LoweringContext, induction: Value, load: Callable[[], list[Value]]
     ) -> list[Value]:
-        """Emit loads in the preheader for the iteration whose induction variable is `counter`; zeros if it doesn't
-        exist.
+        """Emit loads in the preheader for the iteration whose induction variable is `induction`, under the condition
+        that it exists; return the values, zeros if it doesn't.
         """
         b, inside, outside = context.builder, Region(), Region()
         with b.at(inside):
@@ -148,14 +162,16 @@ class Prefetch:
             b.op("yield", *values)
         with b.at(outside):
             b.op("yield", *[_zero(b, v.type) for v in values])
-        test = b.emit("lt", counter, self.bounds[1])
-        if counter is not self.bounds[0]:
-            test = b.emit("and", test, b.emit("gt", counter, self.bounds[0]))
+        test = b.emit("lt", induction, self.bounds[1])
+        if induction is not self.bounds[0]:
+            test = b.emit("and", test, b.emit("gt", induction, self.bounds[0]))
         return context.choose(test, [v.type for v in values], inside, outside)
 
     def _cloned(self, context: LoweringContext, value: Value, mapping: dict[Value, Value]) -> Value:
-        """Recompute a value for another iteration. `mapping` has its induction variable and the values recomputed so
-        far.
+        """Recompute a value of the loop's body for another iteration. A value from outside of the loop stays the same,
+        apart from replacements by the lowering.
+
+        `mapping` maps the induction variable and the values recomputed so far to those of that iteration.
         """
         if value in mapping:
             return mapping[value]
@@ -176,14 +192,18 @@ def _zero(builder: Builder, kind: Type) -> Value:
 
 
 def prefetching_products(loop: Op) -> list[Op]:
-    """Return the products of a loop that ask for prefetching."""
+    """Return the products directly in a loop's body that have the attribute `prefetch`."""
     return [op for op in loop.regions[0].ops if op.name == "tile_mma" and op.attrs.get("prefetch")]
 
 
 def prefetchable_operands(
     loop: Op, product: Op, written: Collection[AliasClass], uses: dict[Value, list[Op]]
 ) -> tuple[list[int], str]:
-    """Return which operands of a product in a loop can be prefetched (0 for A, 1 for B) and, if none can, the reason."""
+    """Return which operands of a product in a loop can be prefetched (0 for A, 1 for B) and, if none can, the reason.
+
+    A slice that is loaded in the loop but can't be prefetched rules out the other operand, too. `written` are the alias
+    classes that the kernel writes, `uses` the operations that use a value.
+    """
     body = loop.regions[0]
     step, exits = loop.operands[2], list(exits_of(body))
     if not is_constant(step) or constant_of(step) <= 0 or exits != [body.terminator]:
@@ -204,34 +224,41 @@ def prefetchable_operands(
 
 
 def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
-    """True if a value can be computed for another iteration from the induction variable (rule 1)."""
+    """True if a value of the loop's body can be computed for another iteration from its induction variable (rule 1).
+
+    `inside` are the operations of `body`.
+    """
     if value.op is None:
         return value not in body.args[1:]
     if value.op not in inside:
         return True
-    row = OPS[value.op.name]
-    if row.effect != Effect.NONE or not row.speculatable or row.convergent or value.op.regions:
+    info = OPS[value.op.name]
+    if info.effect != Effect.NONE or not info.speculatable or info.convergent or value.op.regions:
         return False
     return all(_movable(v, inside, body) for v in value.op.operands)
 
 
 def is_pipelined(product: Op, plan: Plan | None, numbers: Sequence[int]) -> bool:
-    """True if a product asks for multi-stage pipelining and allows it: see `software_pipeline`."""
+    """True if a product's `prefetch` asks for multi-stage pipelining (see `software_pipeline`) and it is possible.
+
+    `plan` is the product's plan if it runs on matrices, `numbers` are the operands that can be prefetched.
+    """
     if plan is None or len(numbers) < 2 or not product.attrs["prefetch"].startswith("overlap"):
         return False
     return all(v.op is not None and shared_operands.can_pack(v.op, plan) for v in product.operands[:2])
 
 
 def begin(
-    context: LoweringContext, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None,
+    context: LoweringContext, loop: Op, product: Op, operand_numbers: Sequence[int], bounds: Sequence[Value], plan: Plan | None,
     transposed: Sequence[bool] | None, resolve: Callable[[Value], Value],
 ) -> Prefetch:  # fmt: skip
-    """Load the operands of the first iteration before the loop.
+    """Begin the prefetch of a product: load the operands of the first iteration before the loop.
 
-    `transposed` is None if the operands are staged as elements; if they are staged as vectors, it tells which of them are
-    transposed.
+    `operand_numbers` are the prefetched operands (0 for A, 1 for B), and `bounds` the start, end and step of the loop. `plan` is
+    the product's plan if it runs on matrices. `transposed` is None if the operands are staged as single elements; if
+    they are staged as 16-byte vectors, it has True for each operand that is transposed while it is staged.
     """
-    factors = [product.operands[number] for number in numbers]
+    factors = [product.operands[number] for number in operand_numbers]
     loads = [v.op for v in factors if v.op is not None]
     pieces = []
     for number, op in enumerate(loads):
@@ -241,25 +268,29 @@ def begin(
         else:
             pieces.append(_staged(context, op, label, lines=plan is not None))
     body = loop.regions[0]
-    ahead = Prefetch(loop, product, list(numbers), pieces, list(fixed), resolve, frozenset(body.ops), [body.args[0]])
-    ahead.start(context)
+    prefetch = Prefetch(
+        loop, product, list(operand_numbers), pieces, list(bounds), resolve, frozenset(body.ops), [body.args[0]]
+    )
+    prefetch.start(context)
     for piece in pieces:
         context.release(piece.place.array)
-    return ahead
+    return prefetch
 
 
 def _packed(context: LoweringContext, op: Op, label: str, *, turn: bool) -> PrefetchedOperand:
-    place, spots = shared_operands.reserve(context, op, label, transpose=turn)
+    """Return an operand that is staged as 16-byte vectors, transposed if `turn`; `op` is its `tile_load`."""
+    place, slots = shared_operands.reserve(context, op, label, transpose=turn)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
-        return shared_operands.vectors(context, op, operands, spots)
+        return shared_operands.vectors(context, op, operands, slots)
 
     return PrefetchedOperand(
-        op, place, fetch, lambda where, values: shared_operands.write(context, where, spots, values)
+        op, place, fetch, lambda where, values: shared_operands.write(context, where, slots, values)
     )
 
 
 def _staged(context: LoweringContext, op: Op, label: str, *, lines: bool) -> PrefetchedOperand:
+    """Return an operand that is staged as single elements, with rows padded for matrices if `lines`."""
     place, layout = fma_matmul.reserve(context, op, label, pad_rows=lines)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:

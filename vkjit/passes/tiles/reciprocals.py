@@ -1,16 +1,18 @@
 """Division by shared divisors, such as the sum of a row: multiplication by one reciprocal.
 
-In a region that runs for each element, as that of `tile_map`, divisions of f32 by a value from outside, or by an
-operand with few elements, become ``(x * inverse) * scale``. The error bound of division, 2.5 ULP, holds:
+`memory.map_region` inlines the region of a `tile_map` once for each element that an invocation holds. In it, f32
+divisions by a value from outside of the region, or by an element of a broadcast operand, have the same divisor for many
+elements. They become ``(x * inverse) * scale``, where `inverse` and `scale` are computed once for each divisor. The
+error bound of division, 2.5 ULP, holds:
 
-1. `scale` is 1, or a power of two where the reciprocal might not be a normal number; multiplying by it is exact.
-2. The reciprocal is refined by one Newton step. Its residual is computed from parts of 12 bits, whose products are
-   exact, so it doesn't matter whether the device fuses operations. The roundings of `inverse` and of the product add up
-   to 2 ULP at most.
-3. For an infinite, zero or NaN divisor the residual is NaN, and the unrefined reciprocal is used, which is correct
-   then.
+1. `inverse` is the reciprocal of divisor * `scale`. `scale` is 1, or a power of two if the divisor's own reciprocal
+   might not be a normal number. Multiplying by a power of two is exact.
+2. `inverse` is refined by one Newton step. The step's residual, 1 - divisor * estimate, is computed from parts of 12
+   bits, whose products are exact, so the result is the same if the device fuses multiplications and additions. The
+   roundings of `inverse` and of the product add up to 2 ULP at most.
+3. For an infinite, zero or NaN divisor, the residual is NaN. The unrefined reciprocal is correct for these and is used.
 
-Kernels with the attribute `strict` divide.
+Kernels with the attribute `strict` divide instead.
 """
 
 from __future__ import annotations
@@ -27,23 +29,24 @@ from .tile_state import Held, LoweringContext
 __all__ = ["SharedDivisions", "shared_divisions"]
 
 _MIN_ELEMENTS = 4
-"""Elements for each divisor from which a reciprocal is worth its cost."""
+"""The number of elements per divisor from which a reciprocal costs less than the divisions."""
 _F32, _BITS = Scalar(dtypes.f32), Scalar(dtypes.u32)
 _HIGH_MASK = 0xFFFFF000
+"""The sign, the exponent and the upper 11 stored bits of an f32's significand."""
 _SCALE = 2.0**64
 """Divisors above this magnitude, or below its reciprocal, are scaled before inversion."""
 
 
 @dataclass(slots=True)
 class SharedDivisions:
-    """The divisions to replace, and the `inverse` and `scale` of each divisor so far."""
+    """The divisions of a region to replace, and the (inverse, scale) of each divisor that was needed so far."""
 
     context: LoweringContext
     divisions: frozenset[Op]
     inverses: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
 
     def quotient(self, value: Value, divisor: Value) -> Value:
-        """Return value / divisor."""
+        """Return value / divisor, computed by two multiplications."""
         if divisor not in self.inverses:
             self.inverses[divisor] = _inverse(self.context, divisor)
         inverse, scale = self.inverses[divisor]
@@ -52,8 +55,9 @@ class SharedDivisions:
 
 
 def shared_divisions(context: LoweringContext, op: Op, slots: int, operands: Sequence[Held]) -> SharedDivisions:
-    """Return the divisions of an operation's region that are worth replacing, where an invocation runs the region for
-    `slots` elements.
+    """Return the divisions to replace in the region of a `tile_map`, which an invocation runs for `slots` elements.
+
+    `operands` are the operands of the `tile_map` in registers.
     """
     region = op.regions[0]
     inside = {value for inner in region.ops for value in inner.results}
@@ -70,7 +74,7 @@ def shared_divisions(context: LoweringContext, op: Op, slots: int, operands: Seq
 
 
 def _inverse(context: LoweringContext, divisor: Value) -> tuple[Value, Value]:
-    """Return `inverse` and `scale` of a divisor: see the module's docstring."""
+    """Return the `inverse` and `scale` of a divisor, as the module's docstring defines them."""
     b = context.builder
     one = b.const(1.0, _F32)
     bits = b.emit("and", b.emit("bitcast", divisor, type=_BITS), b.const(0x7FFFFFFF, _BITS))

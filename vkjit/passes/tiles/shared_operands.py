@@ -1,12 +1,16 @@
-"""Staging of operands in shared memory as 16-byte vectors: for all products on matrices, and for others with 32-bit
-elements.
+"""Staging of product operands in shared memory as 16-byte vectors.
 
-Slices are loaded as 16-byte vectors and stored to rows in shared memory, which are padded by one vector to avoid bank
-conflicts between the elements of a column.
+`matmul` and `prefetch` use this for products on cooperative matrices and for multiply-add with 32-bit elements, if the
+operands divide into whole vectors; otherwise `fma_matmul` stages single elements.
 
-Multiply-add in registers reads contiguous elements along the M or N axis. An operand whose rows in memory run along K
-instead is transposed while it is staged: an invocation loads blocks of four vectors and stores the four vectors across
-them.
+An operand is a slice of a global array, given as its `tile_load`. It is loaded as 16-byte vectors along the last axis
+of the array, where its elements are contiguous, and stored to rows in shared memory. These are padded by one vector to
+avoid bank conflicts between the elements of a column. Rows and columns are counted in that arrangement: `line` is a
+row, `column` a vector in it.
+
+Multiply-add in registers reads contiguous elements along the M or N axis. An operand whose rows in global memory run
+along K instead is transposed while it is staged: an invocation loads blocks of four vectors of four elements and stores
+the transposed blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from vkjit.ir.types import Array, Scalar, Type, Vector
 
 from .assign_layouts import tile_of
 from .layout import Layout
-from .memory import indices, slice_operands, whole
+from .memory import indices, is_inside, slice_operands
 from .mma_fragments import Plan
 from .tile_state import LoweringContext
 
@@ -42,14 +46,17 @@ __all__ = [
 
 VECTOR_BYTES = 16
 VECTOR = Vector(dtypes.u32, 4)
+"""The type of all vectors in shared memory, which hold the bits of elements of any type."""
 _SIDE = 4
 """The number of 32-bit elements in a vector, and of vectors in a block that is transposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An operand in shared memory as rows of `pitch` vectors. Axis `along` of the tile runs along a row: the one that
-    is contiguous in global memory, or, if `transposed`, the other one.
+    """An operand in shared memory, in rows that begin `pitch` vectors apart.
+
+    Axis `along` of the tile runs along a row: the axis that is contiguous in global memory, or, if `transposed`, the
+    other axis of the tile. `element` is the type of the elements.
     """
 
     array: Value
@@ -60,7 +67,9 @@ class Packed:
 
 
 VectorSlot = tuple[Value, Value, "Value | None"]
-"""A vector's row and column, and the condition that it exists; None where it always does."""
+"""The row and column of a vector that an invocation loads, and the condition that it has such a vector; None if it
+does.
+"""
 
 
 def stage(
@@ -70,22 +79,26 @@ def stage(
 ) -> list[Packed]:
     """Stage slices in shared memory; all are loaded before any is stored.
 
-    `transposed` has, for each slice, True if it is transposed while it is staged; None stands for all False.
+    A slice is given as its `tile_load`, the operands of that after replacement, and a label for notes. `transposed` has
+    True for each slice that is transposed while it is staged; None stands for all False.
     """
     ready: list[tuple[Packed, list[VectorSlot], list[Value]]] = []
     for (op, operands, label), turn in zip(slices, transposed or [False] * len(slices), strict=True):
         context.access(operands[0], "r")
-        packed, spots = reserve(context, op, label, transpose=turn)
-        ready.append((packed, spots, vectors(context, op, operands, spots)))
+        packed, slots = reserve(context, op, label, transpose=turn)
+        ready.append((packed, slots, vectors(context, op, operands, slots)))
     for packed, _, _ in ready:
         context.access(packed.array, "w")
-    for packed, spots, loaded in ready:
-        write(context, packed, spots, loaded)
+    for packed, slots, loaded in ready:
+        write(context, packed, slots, loaded)
     return [packed for packed, _, _ in ready]
 
 
 def write(context: LoweringContext, packed: Packed, slots: Sequence[VectorSlot], loaded: Sequence[Value]) -> None:
-    """Store an invocation's vectors to shared memory."""
+    """Store the vectors that an invocation loaded to shared memory, transposed if `packed` is.
+
+    `slots` are the positions from `reserve`, and `loaded` the vectors that `vectors` loaded for them.
+    """
     b = context.builder
     if packed.transposed:
         slots, loaded = _transposed(context, slots, loaded)
@@ -101,23 +114,27 @@ def write(context: LoweringContext, packed: Packed, slots: Sequence[VectorSlot],
 def _transposed(
     context: LoweringContext, spots: Sequence[VectorSlot], loaded: Sequence[Value]
 ) -> tuple[list[VectorSlot], list[Value]]:
-    """Transpose blocks of four vectors; return the rows and columns of the results, and the results."""
-    b, places, vectors = context.builder, [], []
+    """Transpose blocks of four vectors; return the positions of the results in shared memory, and the results."""
+    b, slots_of_results, vectors = context.builder, [], []
     for start in range(0, len(spots), _SIDE):
         line, column, test = spots[start]
         words = [
             [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(_SIDE)]
             for vector in loaded[start : start + _SIDE]
         ]
+        # Rows of the array become columns in shared memory: row and column of a block are swapped.
         first, block = b.emit("mul", column, b.index(_SIDE)), b.emit("floordiv", line, b.index(_SIDE))
         for number in range(_SIDE):
-            places.append((context.at(first, number), block, test))
+            slots_of_results.append((context.at(first, number), block, test))
             vectors.append(b.emit("vec_make", *[row[number] for row in words], type=VECTOR))
-    return places, vectors
+    return slots_of_results, vectors
 
 
 def can_pack(op: Op, plan: Plan) -> bool:
-    """True if a slice, and each matrix of it, divides into whole vectors along the last axis of its array."""
+    """True if a slice, and each cooperative matrix of it, divides into whole vectors along the last axis of its array.
+
+    `op` is the slice's `tile_load`, `plan` the plan of the product that uses it.
+    """
     kind, along, shape = tile_of(op.result), op.attrs["axes"][-1], plan.shape
     each = VECTOR_BYTES // kind.dtype.itemsize
     if along is None or len(kind.shape) != 2 or kind.shape[along] % each:
@@ -126,8 +143,12 @@ def can_pack(op: Op, plan: Plan) -> bool:
 
 
 def suits_accumulators(context: LoweringContext, op: Op, number: int, accumulators: Layout) -> bool:
-    """True if multiply-add in registers can read an operand (0 for A, 1 for B) in whole vectors: along the axis that it
-    shares with the accumulators, transposed if its rows in memory run along K, or, for A, along K.
+    """True if multiply-add in registers can read operand `number` (0 for A, 1 for B) from shared memory in whole
+    vectors.
+
+    If each invocation holds contiguous accumulators along the axis that the operand shares with them, the vectors run
+    along this axis; the operand is transposed for that if its rows in global memory run along K. If not, the vectors of
+    A may run along K, if its rows in global memory do.
     """
     kind, array = tile_of(op.result), op.operands[0].type
     assert isinstance(array, Array)
@@ -140,7 +161,7 @@ def suits_accumulators(context: LoweringContext, op: Op, number: int, accumulato
 
 
 def is_transposed(op: Op, number: int, accumulators: Layout) -> bool:
-    """True if an operand that suits the accumulators is transposed while it is staged."""
+    """True if an operand for which `suits_accumulators` holds is transposed while it is staged."""
     return op.attrs["axes"][-1] == 1 - number and accumulators.axes[number].group % _SIDE == 0
 
 
@@ -152,13 +173,13 @@ def _contiguous_axis(op: Op) -> int:
 
 
 def _lines(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return the rows in shared memory of a slice, or a part of one, and the vectors in each."""
+    """Return the numbers of rows, and of vectors in a row, of a slice (or a part) of this shape in shared memory."""
     along = _contiguous_axis(op)
     return shape[1 - along], shape[along] * tile_of(op.result).dtype.itemsize // VECTOR_BYTES
 
 
 def bytes_of(op: Op, shape: tuple[int, int]) -> int:
-    """Return the shared memory of a slice of that shape, in bytes."""
+    """Return the size in shared memory of a slice, or part of one, of that shape, in bytes."""
     lines, wide = _lines(op, shape)
     return lines * (wide + 1) * VECTOR_BYTES
 
@@ -166,8 +187,8 @@ def bytes_of(op: Op, shape: tuple[int, int]) -> int:
 def reserve(
     context: LoweringContext, op: Op, label: str, shape: tuple[int, int] | None = None, *, transpose: bool = False
 ) -> tuple[Packed, list[VectorSlot]]:
-    """Allocate shared memory for a slice, or a part of one with that shape; return it with the vectors that the
-    invocation loads.
+    """Allocate shared memory for a slice, or a part of one with that shape; return it with the positions of the vectors
+    that the invocation loads. `transpose` is True if the slice is transposed while it is staged.
     """
     if transpose:
         return _reserve_turned(context, op, label)
@@ -180,7 +201,7 @@ def reserve(
 
 
 def _reserve_turned(context: LoweringContext, op: Op, label: str) -> tuple[Packed, list[VectorSlot]]:
-    """Variant of `reserve` for a transposed slice: the vectors come in blocks of four."""
+    """Like `reserve`, for a slice that is transposed: the invocation loads blocks of four vectors in adjacent rows."""
     b, along, kind = context.builder, _contiguous_axis(op), tile_of(op.result)
     shape = kind.shape
     wide, blocks = shape[1 - along] // _SIDE, shape[along] // _SIDE
@@ -190,23 +211,26 @@ def _reserve_turned(context: LoweringContext, op: Op, label: str) -> tuple[Packe
         f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks; turned on the way, "
         "as products read neighbours across memory's rows"
     )
-    spots: list[VectorSlot] = []
+    slots: list[VectorSlot] = []
     for line, column, test in _spread(context, wide * blocks, blocks):
         first = b.emit("mul", line, b.index(_SIDE))
-        spots += [(context.at(first, number), column, test) for number in range(_SIDE)]
-    return Packed(array, pitch, 1 - along, kind.dtype, transposed=True), spots
+        slots += [(context.at(first, number), column, test) for number in range(_SIDE)]
+    return Packed(array, pitch, 1 - along, kind.dtype, transposed=True), slots
 
 
 def _spread(context: LoweringContext, total: int, wide: int) -> list[VectorSlot]:
-    """Distribute `total` items in rows of `wide` over the invocations."""
+    """Return the row and column of each item that the invocation gets of `total` items in rows of `wide`.
+
+    The condition is that the item exists; where it doesn't, row and column are those of the last item.
+    """
     b, count = context.builder, context.invocations
-    places: list[VectorSlot] = []
+    items: list[VectorSlot] = []
     for step in range(-(-total // count)):
-        number = context.at(context.rank("workgroup"), step * count)
-        test = None if (step + 1) * count <= total else b.emit("lt", number, b.index(total))
-        number = number if test is None else b.emit("min", number, b.index(total - 1))
-        places.append((b.emit("floordiv", number, b.index(wide)), b.emit("floormod", number, b.index(wide)), test))
-    return places
+        item = context.at(context.rank("workgroup"), step * count)
+        test = None if (step + 1) * count <= total else b.emit("lt", item, b.index(total))
+        item = item if test is None else b.emit("min", item, b.index(total - 1))
+        items.append((b.emit("floordiv", item, b.index(wide)), b.emit("floormod", item, b.index(wide)), test))
+    return items
 
 
 def vectors(
@@ -216,37 +240,44 @@ def vectors(
     slots: Sequence[VectorSlot],
     shift: tuple[int, int] = (0, 0),
 ) -> list[Value]:
-    """Load the vectors of a slice at these places, moved by `shift` rows and columns.
+    """Load the vectors of a slice at `slots`, moved by `shift` rows and columns.
 
-    They are loaded whole if the slice starts at a vector boundary, as each of them is then either inside or outside of
-    it; else element by element.
+    `op` is the slice's `tile_load`, and `operands` are its operands after replacement. A run-time test selects whole
+    loads if the slice lies entirely inside its array and starts at a vector boundary. Otherwise, vectors are loaded
+    whole under a test each, if start and length are known to be multiples of a vector, or else assembled from single
+    elements.
     """
     array, starts, lengths, _ = slice_operands(operands)
     b, kind, along = context.builder, tile_of(op.result), _contiguous_axis(op)
-    each = VECTOR_BYTES // kind.dtype.itemsize
+    elements_per_vector = VECTOR_BYTES // kind.dtype.itemsize
     slots = [(context.at(line, shift[0]), context.at(column, shift[1]), test) for line, column, test in slots]
 
     def packed() -> list[Value]:
-        return [_assemble_vector(context, op, operands, line, column, each) for line, column, _ in slots]
+        """Assemble the vectors from single elements."""
+        return [_assemble_vector(context, op, operands, line, column, elements_per_vector) for line, column, _ in slots]
 
     assert isinstance(array.type, Array)
     if not (context.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
         return packed()
-    is_multiple = context.is_multiple(starts[-1], each)
-    aligned = None if is_multiple else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
-    test = context.all_of([whole(context, lengths, kind.shape), aligned])
+    is_multiple = context.is_multiple(starts[-1], elements_per_vector)
+    aligned = (
+        None if is_multiple else b.emit("eq", b.emit("floormod", starts[-1], b.index(elements_per_vector)), b.index(0))
+    )
+    test = context.all_of([is_inside(context, lengths, kind.shape), aligned])
     types: list[Type] = [VECTOR] * len(slots)
 
     def direct() -> list[Value]:
+        """Load the vectors whole, without tests."""
         return _load_vectors(context, op, operands, slots, clipped=False)
 
     def clipped() -> list[Value]:
+        """Load each vector whole if it lies inside the array; otherwise it is padding."""
         return _load_vectors(context, op, operands, slots, clipped=True)
 
     if test is None:
         return direct()
     regions = [Region(), Region()]
-    guarded = clipped if is_multiple and context.is_multiple(lengths[along], each) else packed
+    guarded = clipped if is_multiple and context.is_multiple(lengths[along], elements_per_vector) else packed
     for region, make in zip(regions, (direct, guarded), strict=True):
         with b.at(region):
             b.op("yield", *make())
@@ -256,25 +287,28 @@ def vectors(
 def _load_vectors(
     context: LoweringContext, op: Op, operands: Sequence[Value], places: Sequence[VectorSlot], *, clipped: bool
 ) -> list[Value]:
-    """Load whole vectors; if `clipped`, those outside of the slice are padding."""
+    """Load whole vectors; if `clipped`, those outside of the array are padding."""
     array, starts, lengths, pad = slice_operands(operands)
     b, kind, along = context.builder, tile_of(op.result), _contiguous_axis(op)
-    each, kind_of_array = VECTOR_BYTES // kind.dtype.itemsize, array.type
+    elements_per_vector, kind_of_array = VECTOR_BYTES // kind.dtype.itemsize, array.type
     assert isinstance(kind_of_array, Array)
     view = b.emit(
         "linear",
         array,
         type=Array(VECTOR, 1, access=kind_of_array.access, restrict=kind_of_array.restrict, linear=True),
     )
-    base, stride = _base(context, array, starts, op.attrs["axes"], each)
-    lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
-    spots = [b.emit("add", at, column) for at, (_, column, _) in zip(lines, places, strict=True)]
+    base, stride = _base(context, array, starts, op.attrs["axes"], elements_per_vector)
+    row_offsets = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
+    offsets = [b.emit("add", at, column) for at, (_, column, _) in zip(row_offsets, places, strict=True)]
     if not clipped:
-        return [b.emit("load", view, spot) for spot in spots]
-    outside, wide = _padding(context, pad, each), b.emit("floordiv", lengths[along], b.index(each))
+        return [b.emit("load", view, spot) for spot in offsets]
+    outside, vectors_in_row = (
+        _padding(context, pad, elements_per_vector),
+        b.emit("floordiv", lengths[along], b.index(elements_per_vector)),
+    )
     values = []
-    for spot, (line, column, _) in zip(spots, places, strict=True):
-        inside = b.emit("and", b.emit("lt", line, lengths[1 - along]), b.emit("lt", column, wide))
+    for spot, (line, column, _) in zip(offsets, places, strict=True):
+        inside = b.emit("and", b.emit("lt", line, lengths[1 - along]), b.emit("lt", column, vectors_in_row))
         regions = [Region(), Region()]
         with b.at(regions[0]):
             b.op("yield", b.emit("load", view, spot))
@@ -285,11 +319,11 @@ def _load_vectors(
 
 
 def _padding(context: LoweringContext, pad: Value, each: int) -> Value:
-    """Return a vector of `each` elements that are all the padding value."""
+    """Return a vector of `each` elements that are all the padding value `pad`."""
     b = context.builder
     if constant_of(pad) == 0:
         return b.const(0, VECTOR)
-    word = _bits(context, pad)
+    word = _bits(context, pad)  # repeated to fill 32 bits
     for place in range(1, each // 4):
         word = b.emit("or", word, b.emit("shl_raw", _bits(context, pad), b.const(place * 128 // each, dtypes.u32)))
     return b.emit("vec_make", word, word, word, word, type=VECTOR)
@@ -298,7 +332,7 @@ def _padding(context: LoweringContext, pad: Value, each: int) -> Value:
 def _base(
     context: LoweringContext, array: Value, starts: Sequence[Value], axes: Sequence[int | None], each: int
 ) -> tuple[Value, Value]:
-    """Return the start of a slice and the distance between its rows, in vectors."""
+    """Return a slice's offset in its array and the distance between its rows, both in vectors of `each` elements."""
     b = context.builder
     base = b.emit("floordiv", starts[-1], b.index(each))
     row_stride = b.index(0)
@@ -312,7 +346,7 @@ def _base(
 def _assemble_vector(
     context: LoweringContext, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int
 ) -> Value:
-    """Assemble a vector from single elements, with padding for those outside of the array."""
+    """Assemble the vector at a row and column from `each` single elements; those outside of the array are padding."""
     array, starts, lengths, pad = slice_operands(operands)
     b, along = context.builder, _contiguous_axis(op)
     first = b.emit("mul", column, b.index(each))
@@ -338,7 +372,7 @@ def _assemble_vector(
 
 
 def _bits(context: LoweringContext, element: Value) -> Value:
-    """Return the bits of an element as a u32."""
+    """Return the bits of an element, zero-extended to a u32."""
     b = context.builder
     assert isinstance(element.type, Scalar)
     dtype = element.type.dtype

@@ -1,20 +1,25 @@
 """Multi-stage software pipelining of products on cooperative matrices.
 
-While one slice of the operands is multiplied, the next slice is loaded into matrices, the vectors of the next iteration
-are stored to shared memory, and those of the iteration after it are loaded into registers. Applies to a `for` with a
-product whose attribute `prefetch` is "overlap" or "overlap late"; the loop carries further values::
+Applies to a product in a `for` whose attribute `prefetch` is "overlap" or "overlap late". An iteration of the loop has
+several K steps, each as long as the K dimension of the cooperative matrices (a "slice" in this module). Four stages
+overlap: while the matrices of one slice are multiplied, those of the next slice are loaded from shared memory, the
+operands of the next iteration are stored to shared memory, and those of the iteration after it are loaded from global
+memory into registers, as 16-byte vectors. The loop carries the values in registers and matrices::
 
     shared memory = iteration 0, ahead = load(iteration 1), next = matrices of the first slice
     for k, ahead, next:
         for each slice:
-            at the last one of a part:  barrier; shared memory = ahead; ahead = load(...); barrier
+            at the last slice of a part:  barrier; shared memory = ahead; ahead = load(...); barrier
             ("late": the load comes after the second barrier)
             current, next = next, matrices of the following slice
             multiply current
 
-The K extent of an iteration may need more shared memory than there is. Then one operand is staged in `parts`, one after
-the other, and the loads of the other operand are spread over them. Rules 1 to 3 of `prefetch` hold; the product owns
-its shared memory for the whole loop.
+The operands of one iteration may need more shared memory than there is. Then one operand is staged in several parts
+along K, one after the other, and the loads of the other operand are spread over these parts. Without that, an iteration
+is a single part.
+
+`lower` begins the pipeline before it lowers the loop's body, and `matmul` calls `PipelinedProduct.multiply`. Rules 1 to
+3 of `prefetch` hold. Unlike there, the product keeps its shared memory for the whole loop.
 """
 
 from __future__ import annotations
@@ -35,16 +40,18 @@ from .tile_state import LoweringContext
 __all__ = ["PipelinedProduct", "begin"]
 
 Slice = tuple[list[Value], list[Value]]
-"""Matrices of operands A and B."""
+"""The matrices of operands A and B for one slice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelinedOperand(PrefetchedOperand):
-    """One operand. `spots` are the vectors that are in shared memory at a time, `shifts` the offsets of its parts in
+    """One operand of a pipelined product.
+
+    `slots` are the positions of the vectors that an invocation loads of one part, `shifts` the offset of each part in
     rows and columns of vectors.
     """
 
-    spots: tuple[VectorSlot, ...]
+    slots: tuple[VectorSlot, ...]
     shifts: tuple[tuple[int, int], ...]
 
     @property
@@ -54,15 +61,16 @@ class PipelinedOperand(PrefetchedOperand):
 
 
 LoadRequests = list[tuple[PipelinedOperand, int, slice]]
-"""What to load: operands, the index of a part, and the range of its vectors."""
+"""Loads to emit: operands, each with the index of a part and the range of the invocation's vectors of that part."""
 
 
 @dataclass(slots=True)
 class PipelinedProduct(Prefetch):
-    """A pipelined product.
+    """The pipeline of one product in a loop.
 
-    `parts`: the number of parts in which one operand is staged, one after the other. `waiting`: for each operand, the
-    vectors in registers that will be stored to shared memory next.
+    `plan` is the product's partition into matrices, and `parts` the number of parts in which one operand is staged, one
+    after the other. If `late`, loads from global memory follow the second barrier of a part. `waiting` has, for each
+    operand, the vectors in registers that will be stored to shared memory next.
     """
 
     plan: Plan = field(kw_only=True)
@@ -72,7 +80,8 @@ class PipelinedProduct(Prefetch):
 
     @property
     def sides(self) -> list[PipelinedOperand]:
-        return [piece for piece in self.pieces if isinstance(piece, PipelinedOperand)]
+        """Operands A and B."""
+        return [piece for piece in self.operands if isinstance(piece, PipelinedOperand)]
 
     @property
     def slices(self) -> int:
@@ -85,15 +94,15 @@ class PipelinedProduct(Prefetch):
             context.release(side.place.array)
 
     def start(self, context: LoweringContext) -> None:
-        """Emit the prologue: stage the first iteration, load vectors of the following ones and the matrices of the
-        first slice.
+        """Emit the prologue: stage the operands of the first iteration, load vectors of the following iterations into
+        registers, and load the matrices of the first slice.
         """
-        first, every = self.bounds[0], slice(None)
-        begun = self._load_ahead(context, first, 0, [(side, 0, every) for side in self.sides])
+        first, all_vectors = self.bounds[0], slice(None)
+        loaded = self._load_ahead(context, first, 0, [(side, 0, all_vectors) for side in self.sides])
         for side in self.sides:
             context.access(side.place.array, "w")
         for side in self.sides:
-            side.write(side.place, begun[side])
+            side.write(side.place, loaded[side])
         for side in self.sides:
             context.access(side.place.array, "r")
         self.waiting = {side: [] for side in self.sides}
@@ -102,20 +111,23 @@ class PipelinedProduct(Prefetch):
         self.current = [*self._carried(), *left, *right]
 
     def _carried(self) -> list[Value]:
-        """Return the loaded vectors in order, and record how many each operand has."""
+        """Return the vectors in registers of both operands, to be loop-carried, and record each operand's count."""
         self.counts = [len(self.waiting[side]) for side in self.sides]
         return [v for side in self.sides for v in self.waiting[side]]
 
     def multiply(self, context: LoweringContext, sums: Fragments) -> Fragments:
-        """Emit the product of an iteration, interleaved with the loads and stores of the following ones."""
+        """Emit the product of an iteration, interleaved with the loads and stores of the following iterations.
+
+        Take the accumulators and return the new ones.
+        """
         values = iter(self.current)
         self.waiting = {side: [next(values) for _ in range(n)] for side, n in zip(self.sides, self.counts, strict=True)}
         left = [next(values) for _ in range(self.plan.rows)]
         right = list(values)
-        each = self.slices // self.parts
+        slices_per_part = self.slices // self.parts
         for number in range(self.slices):
-            part, within = divmod(number, each)
-            if within == each - 1:
+            part, within = divmod(number, slices_per_part)
+            if within == slices_per_part - 1:
                 self._advance(context, part)
             following = self._slice(context, number + 1)
             sums = mma_matmul.add_products(context, sums, left, right)
@@ -124,7 +136,10 @@ class PipelinedProduct(Prefetch):
         return sums
 
     def _advance(self, context: LoweringContext, part: int) -> None:
-        """Store the vectors that follow a part to shared memory, and start loading the vectors after those."""
+        """At the end of a part, store the vectors of the next part to shared memory, and start loading those after it.
+
+        An operand that is staged whole is only stored at the end of an iteration's last part.
+        """
         last = part == self.parts - 1
         changed = [side for side in self.sides if last or not side.whole]
         for side in changed:
@@ -133,90 +148,101 @@ class PipelinedProduct(Prefetch):
             side.write(side.place, self.waiting[side])
             self.waiting[side] = []
         if not self.late:
-            self._load(context, self.counters[-1], part)
+            self._load(context, self.induction_variables[-1], part)
         for side in changed:
             context.access(side.place.array, "r")
         if self.late:
-            self._load(context, self.counters[-1], part)
+            self._load(context, self.induction_variables[-1], part)
 
-    def _load(self, context: LoweringContext, counter: Value, part: int) -> None:
-        """Load vectors into registers after a part; -1 stands for the part before the loop's first.
+    def _load(self, context: LoweringContext, induction: Value, part: int) -> None:
+        """Load vectors into registers at the end of a part; part -1 is the prologue.
 
         For an operand staged in parts, these are the vectors of the part after the next one. For an operand staged
-        whole, they are a portion of its vectors for a later iteration.
+        whole, they are one of `parts` equal portions of its vectors for a later iteration.
         """
         requests: dict[int, LoadRequests] = {}
         for side in self.sides:
+            # Load the part `which` of the operands of so many iterations later.
             iterations, which = divmod(part + 2, self.parts)
             chunk = slice(None)
             if side.whole:
-                iterations, number = divmod(part + 1, self.parts)
+                iterations, portion = divmod(part + 1, self.parts)
                 iterations, which = iterations + 1, 0
-                size = -(-len(side.spots) // self.parts)
-                chunk = slice(number * size, (number + 1) * size)
+                size = -(-len(side.slots) // self.parts)
+                chunk = slice(portion * size, (portion + 1) * size)
             requests.setdefault(iterations, []).append((side, which, chunk))
         for iterations, batch in requests.items():
-            for side, values in self._load_ahead(context, counter, iterations, batch).items():
+            for side, values in self._load_ahead(context, induction, iterations, batch).items():
                 self.waiting[side] += values
 
     def _load_ahead(
-        self, context: LoweringContext, counter: Value, iterations: int, requests: LoadRequests
+        self, context: LoweringContext, induction: Value, iterations: int, requests: LoadRequests
     ) -> dict[PipelinedOperand, list[Value]]:
-        """Load vectors of the operands for the iteration that comes `iterations` after the one of `counter`."""
+        """Load vectors for the iteration that comes `iterations` after the one whose induction variable is `induction`.
 
-        def load(at: Value) -> list[list[Value]]:
-            mapping = dict.fromkeys(self.counters, at)
+        In the prologue, where `induction` is the loop's start, the load is conditional, as the iteration may not exist.
+        """
+
+        def load(later: Value) -> list[list[Value]]:
+            """Load the requested vectors for the iteration whose induction variable is `later`."""
+            mapping = dict.fromkeys(self.induction_variables, later)
             return [
                 shared_operands.vectors(
-                    context, side.load, [self._cloned(context, v, mapping) for v in side.load.operands], side.spots[chunk],
+                    context, side.load, [self._cloned(context, v, mapping) for v in side.load.operands], side.slots[chunk],
                     side.shifts[which],
                 )
                 for side, which, chunk in requests
             ]  # fmt: skip
 
         sides = [side for side, _, _ in requests]
-        if counter is not self.bounds[0]:
+        if induction is not self.bounds[0]:
             return dict(zip(sides, load(self.induction_variable_after(context, iterations)), strict=True))
         counts: list[int] = []
-        at = counter
+        later = induction
         for _ in range(iterations):
-            at = context.builder.emit("add", at, self.bounds[2])
+            later = context.builder.emit("add", later, self.bounds[2])
 
         def flat() -> list[Value]:
-            loaded = load(at)
+            loaded = load(later)
             counts.extend(map(len, loaded))
             return [v for batch in loaded for v in batch]
 
-        values = iter(self.load_in_preheader(context, at, flat))
+        values = iter(self.load_in_preheader(context, later, flat))
         return {side: [next(values) for _ in range(count)] for side, count in zip(sides, counts, strict=True)}
 
     def _slice(self, context: LoweringContext, number: int) -> Slice:
-        """Return the matrices of a slice; the number after the last is the first slice of the next iteration. They are
-        read from memory that was written before a barrier, in this iteration or the previous one.
+        """Return the matrices of slice `number` of an iteration; the number after the last one stands for the first
+        slice of the next iteration.
+
+        No barrier is needed before the reads, only after them: a barrier followed the stores, in this iteration or the
+        previous one.
         """
-        each = self.slices // self.parts
+        slices_per_part = self.slices // self.parts
         places = []
         for side in self.sides:
             assert isinstance(side.place, Packed)
             context.pending.add((alias_class(side.place.array), "r"))
-            places.append((side.place, number % (self.slices if side.whole else each) * self.plan.shape.k))
+            places.append((side.place, number % (self.slices if side.whole else slices_per_part) * self.plan.shape.k))
         return mma_matmul.load_slice(context, self.plan, *places)
 
 
 def begin(
-    context: LoweringContext, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan,
+    context: LoweringContext, loop: Op, product: Op, numbers: Sequence[int], bounds: Sequence[Value], plan: Plan,
     _packs: Sequence[bool] | None, resolve: Callable[[Value], Value],
 ) -> PipelinedProduct:  # fmt: skip
-    """Emit the pipeline's prologue before the loop. Both operands must divide into whole vectors."""
+    """Begin the pipeline of a product: emit its prologue before the loop.
+
+    The parameters are those of `prefetch.begin`, which this replaces where `prefetch.is_pipelined` holds.
+    """
     loads = [v.op for v in product.operands[:2] if v.op is not None]
     parts = _parts(context, plan, loads)
     sides: list[PrefetchedOperand] = []
-    for inner, (op, count) in enumerate(zip(loads, parts, strict=True)):
-        sides.append(_side(context, op, 1 - inner, count))
+    for operand_number, (op, count) in enumerate(zip(loads, parts, strict=True)):
+        sides.append(_side(context, op, 1 - operand_number, count))
     body = loop.regions[0]
     pipeline = PipelinedProduct(
-        loop, product, list(numbers), sides, list(fixed), resolve, frozenset(body.ops), [body.args[0]], plan=plan, parts=max(parts),
-        late=product.attrs["prefetch"] == "overlap late",
+        loop, product, list(numbers), sides, list(bounds), resolve, frozenset(body.ops), [body.args[0]], plan=plan,
+        parts=max(parts), late=product.attrs["prefetch"] == "overlap late",
     )  # fmt: skip
     context.notes.append(f"{product.loc}: rounds overlap{_parts_note(loads, parts)}")
     pipeline.start(context)
@@ -225,17 +251,20 @@ def begin(
 
 def _parts_note(loads: Sequence[Op], parts: Sequence[int]) -> str:
     """Return the text of a note about operands that are staged in parts."""
-    cut = [f", {op.operands[0].name} is staged in {n} parts" for op, n in zip(loads, parts, strict=True) if n > 1]
-    return "".join(cut)
+    texts = [f", {op.operands[0].name} is staged in {n} parts" for op, n in zip(loads, parts, strict=True) if n > 1]
+    return "".join(texts)
 
 
 def _side(context: LoweringContext, op: Op, inner: int, parts: int) -> PipelinedOperand:
+    """Return the operand that the `tile_load` `op` loads, to be staged in `parts` parts along its axis `inner`, which
+    is K.
+    """
     label, shape = op.operands[0].name or "tile", list(tile_of(op.result).shape)
     shape[inner] //= parts
     place, spots = shared_operands.reserve(context, op, label, (shape[0], shape[1]))
-    each = shared_operands.VECTOR_BYTES // tile_of(op.result).dtype.itemsize
+    elements_per_vector = shared_operands.VECTOR_BYTES // tile_of(op.result).dtype.itemsize
     if place.along == inner:
-        shifts = tuple((0, part * shape[inner] // each) for part in range(parts))
+        shifts = tuple((0, part * shape[inner] // elements_per_vector) for part in range(parts))
     else:
         shifts = tuple((part * shape[inner], 0) for part in range(parts))
 
@@ -253,27 +282,28 @@ def _side(context: LoweringContext, op: Op, inner: int, parts: int) -> Pipelined
 
 
 def _parts(context: LoweringContext, plan: Plan, loads: Sequence[Op]) -> tuple[int, int]:
-    """Return the numbers of parts into which operands A and B are divided along K: as few as leave room for two
-    workgroups, else for one.
+    """Return the numbers of parts into which operands A and B are divided along K.
 
-    At most one operand is divided, preferably one whose rows in shared memory run across K, as its parts consist of
-    whole rows.
+    These are the smallest numbers for which the operands fit into half of the shared memory, so that two workgroups can
+    share a core. If the operands never fit into half, these are the smallest numbers for which they fit at all. At most
+    one operand is divided: B, or A if only A's rows in shared memory run across K, as the parts of such an operand
+    consist of whole rows.
     """
-    across = [op.attrs["axes"][-1] == number for number, op in enumerate(loads)]
-    cut = 0 if across[0] and not across[1] else 1
+    runs_across_k = [op.attrs["axes"][-1] == part_count for part_count, op in enumerate(loads)]
+    divided_operand = 0 if runs_across_k[0] and not runs_across_k[1] else 1
     depth = tile_of(loads[0].result).shape[1]
-    each = max(plan.shape.k, shared_operands.VECTOR_BYTES // plan.operand_dtype.itemsize)
-    room = context.options.shared_bytes - context.used_bytes()
-    for limit in (context.options.shared_bytes // 2, room):
+    min_depth = max(plan.shape.k, shared_operands.VECTOR_BYTES // plan.operand_dtype.itemsize)
+    free_bytes = context.options.shared_bytes - context.used_bytes()
+    for limit in (context.options.shared_bytes // 2, free_bytes):
         count = 1
-        while depth % (count * each) == 0:
-            parts = (count, 1) if cut == 0 else (1, count)
+        while depth % (count * min_depth) == 0:
+            parts = (count, 1) if divided_operand == 0 else (1, count)
             bytes_needed = 0
-            for inner, (op, number) in enumerate(zip(loads, parts, strict=True)):
+            for operand_number, (op, part_count) in enumerate(zip(loads, parts, strict=True)):
                 shape = list(tile_of(op.result).shape)
-                shape[1 - inner] //= number
+                shape[1 - operand_number] //= part_count
                 bytes_needed += shared_operands.bytes_of(op, (shape[0], shape[1]))
-            if bytes_needed <= min(limit, room):
+            if bytes_needed <= min(limit, free_bytes):
                 return parts
             count *= 2
     return 1, 1

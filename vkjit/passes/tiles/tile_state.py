@@ -1,8 +1,9 @@
 """State of the tile lowering: the locations of tiles, and the context that the modules of the lowering share.
 
-A tile is `Held` in registers, `Staged` in shared memory, or `Deferred`: a slice that is loaded by the operation that
-uses it. `LoweringContext` has the builder, cached ids and conditions of the invocation, the allocation of shared
-memory, and the memory accesses since the last barrier.
+A tile is `Held` in registers, `Staged` in shared memory, or `Deferred`: a slice of global memory that the product using
+it loads. Other modules add locations for products: `shared_operands.Packed`, `mma_fragments.Fragments` and `Splat`, and
+`mma_matmul.KeptInMatrices`. `LoweringContext` has the builder, cached ids and conditions of the invocation, the
+allocation of shared memory, and the memory accesses since the last barrier. The package's docstring defines the terms.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["Deferred", "Held", "LoweringContext", "Options", "Staged"]
 
 Element = Scalar | Vector
 SHARED = "shared"
-"""An alias class for any shared memory that a loop may access."""
+"""A pseudo alias class for all shared memory: tile operations of a loop that aren't lowered yet may access any."""
 _ALIGNMENT = 16
 """Alignment in bytes of the sizes of shared arrays, and of the rows of global arrays in kernels with the attribute
 `aligned`.
@@ -34,11 +35,12 @@ _ALIGNMENT = 16
 _MAX_ALTERNATED_BYTES = 1024
 """The largest scratch array, in bytes, that `alternating_scratch` alternates."""
 _KINDS = {Effect.READ: "r", Effect.WRITE: "w", Effect.READ_WRITE: "rw"}
+"""The kinds of accesses, one letter each, of operations with an effect on memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tile in registers: the invocation's `values`, by slot of the layout."""
+    """A tile in registers: `values` has the invocation's value for each slot of the layout."""
 
     layout: Layout
     values: tuple[Value, ...]
@@ -46,7 +48,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A tile with two axes in shared memory: element (i, j) is at i * pitch + j of `array`."""
+    """A tile with two axes in shared memory: element (i, j) is at index i * pitch + j of `array`."""
 
     array: Value
     shape: tuple[int, ...]
@@ -55,7 +57,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A `tile_load` that is emitted at its use: its operands are available there, and the memory is unchanged."""
+    """A `tile_load` whose code isn't emitted where it is, but by the operation that uses it.
+
+    The memory doesn't change in between. `operands` are those of the `tile_load` after replacement; they are visible at
+    the use.
+    """
 
     op: Op
     operands: tuple[Value, ...]
@@ -63,23 +69,27 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Resources and heuristics of the lowering, by device: see `options_for`.
+    """Resources and heuristics of the lowering for a device, chosen by `lower.options_for`.
 
-    `subgroup`: invocations of a subgroup. `shuffles`: the device has subgroup shuffles. `shared_bytes`: shared memory
-    of a workgroup. `vector`: elements that an invocation holds contiguously. `direct`: products read operands from
-    global memory (CPUs). `lanes`: `lane_bits` of `default_layout`. `unroll`: multiply-adds in the body of a product's
-    loop. `max_held`: elements of a tile that an invocation may hold.
+    - `subgroup`: the number of invocations of a subgroup.
+    - `shuffles`: True if the device has subgroup shuffles.
+    - `shared_bytes`: the shared memory of a workgroup, in bytes.
+    - `vector`: the largest group of contiguous elements in an invocation (`vector` of `layout.default_layout`).
+    - `reads_global_memory`: True if products read their operands from global memory, on CPUs.
+    - `lane_bits`: `lane_bits` of `layout.default_layout`.
+    - `unroll`: the limit of multiply-adds in an unrolled iteration of a product's loop over K.
+    - `max_held`: the limit of elements of a tile that an invocation may hold.
     """
 
     subgroup: int
     shuffles: bool
     shared_bytes: int
     vector: int
-    direct: bool
-    lanes: int
+    reads_global_memory: bool
+    lane_bits: int
     unroll: int
     max_held: int
-    keys: bool = True
+    ordered_keys: bool = True
     """True if f32 minima and maxima are computed on ordered integer keys: see `ordered_keys`."""
     reciprocals: bool = True
     """True if divisions by a value that elements share become multiplications by its reciprocal: see `reciprocals`."""
@@ -89,11 +99,14 @@ class Options:
 class LoweringContext:
     """The context that all modules of the lowering share.
 
-    `builder` appends at the current position, `entry` at the start of the kernel. `cached_values` caches ids and
-    conditions of the invocation. `scratch_arrays` are the arrays for exchanges, `sizes` the elements of all shared
-    arrays, `free` those released for reuse. `pending` are the accesses since the last barrier, `assumed` those that the
-    previous iterations of enclosing loops may leave pending; `written` are the alias classes that the kernel writes.
-    `notes` explain the choices that were made.
+    - `builder` appends at the current position, `entry` to the code at the start of the kernel.
+    - `cached_values` caches ids and conditions of the invocation, which are computed at the start of the kernel.
+    - `scratch_arrays` are the shared arrays for exchanges between invocations, by element type and purpose. `sizes` has
+      the number of elements of each shared array. `free` are the released arrays, by element type.
+    - `pending` are the accesses since the last barrier: an alias class, and "r" or "w". `assumed` are those that the
+      previous iterations of enclosing loops may leave pending.
+    - `written` are the alias classes that the kernel writes.
+    - `notes` are the remarks for `kernel.attrs["tiles"]`.
     """
 
     function: Function
@@ -110,7 +123,7 @@ class LoweringContext:
     written: set[AliasClass] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     induction_variables: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
-    """Induction variable to the lower bound and step of its loop, for the loops that are being lowered."""
+    """The start and step of a loop by its induction variable, for the loops lowered so far."""
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.function.body)
@@ -123,14 +136,15 @@ class LoweringContext:
         return x * y * z
 
     def bits(self, scope: str) -> int:
-        """Return the logarithm of the number of invocations that tiles are distributed over: the largest power of two
-        in the scope. Further invocations hold replicas.
+        """Return the base-2 logarithm of the number of invocations that tiles are distributed over.
+
+        This number is the largest power of two that isn't greater than the scope's. Further invocations hold replicas.
         """
         count = self.invocations if scope == "workgroup" else min(self.options.subgroup, self.invocations)
         return ceil_log2(count + 1) - 1
 
     def rank(self, scope: str) -> Value:
-        """Return the invocation's number in its scope."""
+        """Return the invocation's number in its scope ("workgroup" or "subgroup")."""
         key = (scope, -1, 0)
         if key not in self.cached_values:
             self.cached_values[key] = self._linear() if scope == "workgroup" else self.entry.emit("lane_id")
@@ -139,6 +153,7 @@ class LoweringContext:
         return self.cached_values[key]
 
     def _linear(self) -> Value:
+        """Emit the invocation's number in the workgroup: its local id as one number, dimension 0 fastest."""
         b, total = self.entry, None
         for dim in (2, 1, 0):
             size = self.local_size[dim]
@@ -149,10 +164,11 @@ class LoweringContext:
         return b.index(0) if total is None else total
 
     def uses_lanes(self) -> None:
+        """Record that the kernel uses subgroup operations."""
         self.function.attrs["subgroups"] = True
 
     def coordinate(self, axis: Axis, scope: str) -> Value:
-        """Return the invocation's coordinate along an axis."""
+        """Return the invocation's coordinate along an axis (`place` in the formula of `layout`)."""
         key = (scope, axis.shift, axis.bits)
         if key not in self.cached_values:
             b, rank = self.entry, self.rank(scope)
@@ -165,7 +181,7 @@ class LoweringContext:
         return self.cached_values[key]
 
     def element_indices(self, axis: Axis, scope: str) -> list[Value]:
-        """Return the index along an axis of the element in each slot."""
+        """Return for each slot along an axis the index of its element."""
         b, place = self.builder, self.coordinate(axis, scope)
         first = place if axis.group == 1 else b.emit("mul", place, b.index(axis.group))
         offsets = [axis.offset(slot) for slot in range(axis.slots_per_invocation)]
@@ -174,7 +190,10 @@ class LoweringContext:
         return [first if offset == 0 else b.emit("add", first, b.index(offset)) for offset in offsets]
 
     def in_bounds(self, axis: Axis, positions: Sequence[Value]) -> list[Value | None]:
-        """Return for each slot along an axis the condition that it holds an element; None where it always does."""
+        """Return for each slot along an axis the condition that it holds an element; None where it always does.
+
+        `positions` are the indices from `element_indices`.
+        """
         b = self.builder
         size = b.index(axis.size)
         furthest = axis.cycle - axis.group
@@ -184,8 +203,8 @@ class LoweringContext:
         ]
 
     def is_owner(self, layout: Layout) -> Value | None:
-        """Return the condition that the invocation is the owner, which writes, among those that hold the same elements;
-        None if nothing is replicated.
+        """Return the condition that the invocation is the owner (see `layout`) of its elements, which writes them for
+        all invocations that hold them; None if nothing is replicated.
         """
         scope = layout.scope
         count = self.invocations if scope == "workgroup" else self.options.subgroup
@@ -204,7 +223,7 @@ class LoweringContext:
 
     # -- divisibility
     def is_multiple(self, value: Value, of: int) -> bool:
-        """True if an integer is known to be a multiple of `of`, a power of two, even if computing it wraps."""
+        """True if an integer is known to be a multiple of `of`, a power of two. Wraparound doesn't change that."""
         if not isinstance(value.type, Scalar) or value.type.dtype.is_float or value.type == BOOL:
             return False
         if value in self.induction_variables:
@@ -238,13 +257,14 @@ class LoweringContext:
         return result
 
     def choose(self, test: Value, types: list[Type], first: Region, second: Region) -> list[Value]:
-        """Emit an `if` with results and return these."""
+        """Emit an `if` with the regions `first` and `second`, and return its results."""
         return self.builder.op("if", test, types=types, regions=[first, second]).results
 
     # -- shared memory
     def scratch(self, dtype: DType, elements: int, purpose: str = "exchange") -> Value:
-        """Return the shared array for exchanges of a type and purpose: always the same one, which grows to the largest
-        request.
+        """Return the shared array for exchanges of this type and purpose, with at least that many elements.
+
+        Equal types and purposes share one array, which grows to the largest request.
         """
         key = (dtype, purpose)
         if key not in self.scratch_arrays:
@@ -254,8 +274,11 @@ class LoweringContext:
         return array
 
     def alternating_scratch(self, dtype: DType, elements: int, purpose: str) -> Value:
-        """Return a scratch array that needs no barrier before a write, if possible: a second array for the same purpose
-        is used alternately. Only for small arrays, since shared memory limits how many workgroups run at a time.
+        """Return a scratch array to be written, if possible one that needs no barrier before the write.
+
+        If the array of `scratch` has pending accesses, a second array for the same purpose is used, so both are used
+        alternately. This is only done outside of loops, where the pending accesses are known, and for small arrays, as
+        shared memory limits how many workgroups run at a time.
         """
         first, loops = self.scratch(dtype, elements, purpose), any(one == SHARED for one, _ in self.assumed)
         if loops or elements * dtype.itemsize > _MAX_ALTERNATED_BYTES or not self._conflicts(first, "w"):
@@ -264,9 +287,10 @@ class LoweringContext:
         return first if self._conflicts(second, "w") else second
 
     def stage(self, element: Element, elements: int, label: str, *, reuse: bool = False) -> Value:
-        """Allocate shared memory for a tile, to be returned by `release`.
+        """Return a shared array for a tile, to be given back by `release`.
 
-        Released arrays are reused with `reacquire`, or when more than half of the shared memory would be in use.
+        A released array is reused if `reuse` is True or if more than half of the shared memory would be in use
+        otherwise.
         """
         free = self.free.setdefault(element, [])
         full = self.used_bytes() + elements * _bytes(element) > self.options.shared_bytes // 2
@@ -279,8 +303,8 @@ class LoweringContext:
         return array
 
     def reacquire(self, array: Value) -> Value:
-        """Reacquire memory for a tile that was staged there before: the same array, or one as large if that one is in
-        use.
+        """Return memory for a tile that was staged in `array` before its release: the same array if it is free, else
+        another one as large.
         """
         free = self.free.get(self.element(array), [])
         if array not in free:
@@ -289,7 +313,7 @@ class LoweringContext:
         return array
 
     def largest_released(self, element: Element) -> int:
-        """Return the number of elements of the largest released array."""
+        """Return the number of elements of the largest released array of this element type; 0 if there is none."""
         return max((self.sizes[a] for a in self.free.get(element, [])), default=0)
 
     def release(self, array: Value) -> None:
@@ -302,16 +326,18 @@ class LoweringContext:
         return array.type.element
 
     def used_bytes(self) -> int:
+        """Return the size of all shared arrays, released ones included."""
         return sum(size * _bytes(self.element(array)) for array, size in self.sizes.items())
 
     def _allocate(self, element: Element, label: str) -> Value:
+        """Emit a new shared array; `finalize` sets its size."""
         array = self.entry.emit("shared", type=_shared(element, 1))
         array.name = label
         self.sizes[array] = 1
         return array
 
     def finalize(self) -> None:
-        """Set the final sizes of the shared arrays, and insert the entry code at the start of the kernel."""
+        """Set the final sizes of the shared arrays, and insert the code of `entry` at the start of the kernel."""
         for array, size in self.sizes.items():
             each = max(
                 1, _ALIGNMENT // _bytes(self.element(array))
@@ -351,7 +377,12 @@ class LoweringContext:
         key = alias_class(array)
         against = ("w",) if kind == "r" else ("r", "w")
         keys = (key, SHARED) if _is_shared(array) else (key,)
-        return any((one, other) in found for found in (self.pending, self.assumed) for one in keys for other in against)
+        return any(
+            (memory, access_kind) in accesses
+            for accesses in (self.pending, self.assumed)
+            for memory in keys
+            for access_kind in against
+        )
 
     def barrier(self) -> None:
         """Emit a barrier: no access is pending after it."""
@@ -360,7 +391,9 @@ class LoweringContext:
         self.assumed.clear()
 
     def assume(self, region: Region) -> set[tuple[AliasClass, str]]:
-        """Add to `assumed` the accesses that a loop's iteration may leave pending for the next; return the old `assumed`."""
+        """Before the body `region` of a loop is lowered, add to `assumed` the accesses that an iteration may leave
+        pending for the next one, and those pending before the loop. Return the old `assumed`.
+        """
         before = set(self.assumed)
         self.assumed |= self.pending
         for op in region.walk():
@@ -372,7 +405,7 @@ class LoweringContext:
         return before
 
     def record_accesses(self, op: Op) -> None:
-        """Record the memory accesses of an operation that isn't on tiles."""
+        """Record the memory accesses of an operation that isn't a tile operation; a barrier ends all pending ones."""
         effect = OPS[op.name].effect
         if op.name == "barrier":
             self.pending.clear()
@@ -382,6 +415,7 @@ class LoweringContext:
 
     # -- code helpers
     def convert(self, value: Value, dtype: DType) -> Value:
+        """Cast a scalar to a dtype."""
         return self.builder.cast(value, Scalar(dtype))
 
     def at(self, first: Value, offset: int) -> Value:
@@ -389,7 +423,7 @@ class LoweringContext:
         return first if offset == 0 else self.builder.emit("add", first, self.builder.index(offset))
 
     def flat(self, positions: Sequence[Value], shape: Sequence[int]) -> Value:
-        """Return the index of an element in C order."""
+        """Return the flat index in C order of the element with the indices `positions`."""
         b = self.builder
         total: Value | None = None
         for position, size in zip(positions, shape, strict=True):
@@ -399,15 +433,18 @@ class LoweringContext:
 
 
 def _is_shared(array: Value) -> bool:
+    """True if an array is, or is a view of, shared memory."""
     root_type = origin(array).type
     return isinstance(root_type, Array) and root_type.space == "shared"
 
 
 def _shared(element: Element, size: int) -> Array:
+    """Return the type of a shared array with `size` elements."""
     return Array(element, 1, space="shared", shape=(size,), contiguous=True)
 
 
 def _bytes(element: Element) -> int:
+    """Return the size of an element in bytes."""
     return element.dtype.itemsize * (element.size if isinstance(element, Vector) else 1)
 
 

@@ -1,7 +1,8 @@
 """Algebraic simplifications that hold for all operands, NaN, infinities and signed zeros included; used by `fold`.
 
-A rule takes an operation that isn't constant, with constant operands of commutative operations on the right, and
-returns the values that replace its results, or None. Integers:
+A rule takes an operation with at least one operand that isn't constant. `fold` has moved the constant operand of a
+commutative operation to the right. The rule returns the values that replace the operation's results, or None if it
+can't be simplified. Rules for integers:
 
     x + 0, x - 0, x * 1, x // 1, x | 0, x & ~0, x ^ 0, x << 0     x
     x * 0, x & 0, x - x, x ^ x, x % 1                             0
@@ -10,7 +11,7 @@ returns the values that replace its results, or None. Integers:
     (x + a) + b, (x * a) * b                                      x + (a + b), x * (a * b)
     x == x, x <= x; x < x, x != x; unsigned x < 0, x >= 0         true; false; false, true
 
-Floats: only simplifications that preserve every bit (except for NaN payloads).
+Rules for floats, which preserve every bit except for NaN payloads:
 
     x + -0.0, x - 0.0, x * 1.0, x / 1.0     x
     x * -1.0, -0.0 - x                      -x
@@ -18,9 +19,9 @@ Floats: only simplifications that preserve every bit (except for NaN payloads).
     -(-x), abs(-x), abs(abs(x))             x, abs(x), abs(x)
     x + -y, x - -y                          x - y, x + y
 
-Booleans and selects: `not not x`, `x == true`, `not (a < b)` of integers, `select` with a constant condition, equal
-operands, or true and false. Conversions: two casts in a row become one if the first is exact, or if all are integers
-and the last type is no wider than the middle one.
+Booleans and selects: `not not x`, `x == true`, `not (a < b)` of integers, and `select` with a constant condition, with
+equal operands, or between true and false. Conversions: two casts in a row become one if the first is exact, or if all
+types are integers and the last one is no wider than the middle one.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ from vkjit.ir.types import Scalar, Vector
 __all__ = ["IDENTITIES", "exact_conversion", "same_constant", "wrapped"]
 
 Rule = Callable[[Op, Builder], "list[Value] | None"]
+"""rule(operation, builder): see the module's docstring. The builder appends before the operation."""
 
 IDENTITIES: dict[OpName, Rule] = {}
 """Rules by operation name."""
 
 _INVERSE: dict[OpName, OpName] = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+"""The comparison that is true where another one is false, except for NaN."""
 
 
 def _rule(*names: OpName) -> Callable[[Rule], Rule]:
+    """Return a decorator that registers the rule for the operations with these names."""
+
     def register(rule: Rule) -> Rule:
         for name in names:
             if name in IDENTITIES:
@@ -93,6 +98,7 @@ def _of(value: Value, name: OpName) -> Op | None:
 
 
 def _zero(op: Op, builder: Builder) -> list[Value]:
+    """Return a zero of the result's type as the replacement of an operation."""
     return [builder.const(False if _kind(op.result) == "bool" else 0, op.result.type)]
 
 
@@ -176,7 +182,7 @@ def _exact_inverse(value: Value) -> float | None:
     if not is_constant(value) or dtype_of(value) not in (dtypes.f32, dtypes.f64):
         return None
     number = float(constant_of(value))
-    limit = 125 if dtype_of(value) is dtypes.f32 else 1021
+    limit = 125 if dtype_of(value) is dtypes.f32 else 1021  # keeps the exponent of the inverse in the normal range, too
     if number == 0 or not math.isfinite(number):
         return None
     mantissa, exponent = math.frexp(number)
@@ -291,7 +297,7 @@ def _select(op: Op, builder: Builder) -> list[Value] | None:
         return [x]
     if _of(x, "poison"):
         return [y]
-    if _kind(x) == "bool" and is_constant(x) and is_constant(y):  # they differ, or this would be `x is y` after cse
+    if _kind(x) == "bool" and is_constant(x) and is_constant(y):  # before CSE, equal constants may be distinct values
         if constant_of(x) == constant_of(y):
             return [x]
         return [condition] if constant_of(x) else [builder.emit("not", condition)]
@@ -320,6 +326,7 @@ def exact_conversion(source: DType, target: DType) -> bool:
 
 @_rule("cast")
 def _cast(op: Op, builder: Builder) -> list[Value] | None:
+    """Drop a cast to the same type, and merge two casts in a row (see the module's docstring)."""
     x = op.operands[0]
     if x.type == op.result.type:
         return [x]
@@ -350,6 +357,7 @@ def _bitcast(op: Op, builder: Builder) -> list[Value] | None:
 
 @_rule("vec_extract")
 def _extract(op: Op, builder: Builder) -> list[Value] | None:
+    """Simplify the extraction from a splat, from a `vec_make`, or from a `vec_insert`."""
     source, lane = op.operands[0], op.attrs["lane"]
     inner = source.op
     if inner is None:
@@ -379,10 +387,11 @@ def _make(op: Op, builder: Builder) -> list[Value] | None:
 
 @_rule("assume_uniform")
 def _assume_uniform(op: Op, _builder: Builder) -> list[Value] | None:
-    """Drop `assume_uniform`: uniformity is checked before the first folding."""
+    """Replace an `assume_uniform` by its operand; the passes that read it run before the first folding."""
     return [op.operands[0]]
 
 
 @_rule("report")
 def _report(op: Op, _builder: Builder) -> list[Value] | None:
+    """Drop a report that never fires."""
     return [] if same_constant(op.operands[0], False) else None

@@ -1,10 +1,13 @@
 """Passes for `assume`: check assumptions in debug kernels, simplify with them, and remove them.
 
-`CheckAssumptions` takes the high form. In kernels with `debug` or under the sanitizer, it replaces each
-`assume %c, values {site}` by a report that fires where %c is false. The interpreter checks assumptions by itself.
+The operation `assume %c, values {site}` states that %c is true; the values are shown if it isn't.
 
-`UseAssumptions` takes the normal form with device functions inlined, and simplifies operations that assumptions
-decide::
+`CheckAssumptions` takes the high form of the IR (see `ir.verify`). In kernels with the attribute `debug` or under the
+sanitizer, it replaces each `assume` by a report that fires where %c is false. The interpreter checks assumptions by
+itself.
+
+`UseAssumptions` takes the normal form with device functions inlined. It simplifies operations whose result follows from
+assumptions::
 
     assume n < 64                     i < n, -1 < m, ...     ->   true or false, by value ranges
     assume a <= b                     min(a, b)              ->   a
@@ -12,8 +15,8 @@ decide::
     assume n % 16 == 0                for k in range(0, n, 16): min(k + 16, n) - k   ->   16
 
 1. An assumption holds from the `assume` to the end of its region, nested regions included.
-2. Two values are equal if they are computed by the same operations from equal values. Extents of axes with the same
-   name are equal (launches check that).
+2. Two values are equal if they are computed by the same operations from equal values. Array axes have names (the
+   kernel's attribute `dims`), and extents of axes with the same name are equal, which launches check.
 3. A loop whose bounds are multiples of its step has no partial last iteration: k + step never exceeds the end.
 
 `DropAssumptions` removes all `assume` operations.
@@ -36,7 +39,7 @@ from ..analysis.value_ranges import Interval, Ranges
 __all__ = ["CheckAssumptions", "DropAssumptions", "UseAssumptions"]
 
 Key = object
-"""A hashable key, the same for values that are equal by rule 2."""
+"""A hashable key of a value; equal keys mean equal values (rule 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class CheckAssumptions:
 
 
 def _report(region: Region) -> None:
+    """Replace the assumptions in a region by reports."""
     source, region.ops = region.ops, []
     for op in source:
         for inner in op.regions:
@@ -77,6 +81,7 @@ class DropAssumptions:
 
 
 def _drop(region: Region) -> None:
+    """Remove the assumptions of a region."""
     region.ops[:] = [op for op in region.ops if op.name != "assume"]
     for op in region.ops:
         for inner in op.regions:
@@ -101,9 +106,10 @@ class UseAssumptions:
 class _Simplifier:
     """The rewrite of one kernel.
 
-    `ranges` holds the operands' ranges at each decidable operation, `names` the names of array axes, `loops` the loops
-    of rule 3 by induction variable. Methods pass on `facts`, pairs (x, y) with x <= y, and `multiples`, known divisors
-    of values.
+    `ranges` has the ranges of the operands of each operation of `_DECIDABLE`, `names` the names of array axes, `loops`
+    the loops of rule 3 by induction variable, and `replaced` the values that replace simplified ones. Methods pass on
+    what holds at the current operation: `facts`, pairs of keys (x, y) with x <= y, and `multiples`, which maps the key
+    of a value to a number that divides it.
     """
 
     kernel: Function
@@ -120,10 +126,12 @@ class _Simplifier:
         replace_uses(self.kernel.body, self.replaced)
 
     def _note(self, ranges: Ranges, op: Op) -> None:
+        """Record the ranges of an operation's operands; `Ranges` calls this for each operation."""
         if op.name in _DECIDABLE and len(op.operands) == 2 and all(map(_is_integer, op.operands)):
             self.ranges[op] = tuple(ranges.of(v) for v in op.operands)
 
     def region(self, region: Region, facts: frozenset[tuple[Key, Key]], multiples: dict[Key, int]) -> None:
+        """Simplify the operations of a region, at whose start `facts` and `multiples` hold."""
         source, region.ops = region.ops, []
         multiples = dict(multiples)
         for op in source:
@@ -163,6 +171,7 @@ class _Simplifier:
         return value
 
     def _learn(self, condition: Value, multiples: dict[Key, int]) -> frozenset[tuple[Key, Key]]:
+        """Return the facts that follow from an assumed condition, and add divisors that it states to `multiples`."""
         op = condition.op
         if op is None or len(op.operands) != 2:
             return frozenset()
@@ -196,11 +205,12 @@ class _Simplifier:
 
     # -- simplification
     def _ranges(self, op: Op) -> list[Interval]:
-        """Return the ranges of the operands; those folded to constants since the analysis have the exact range."""
+        """Return the ranges of the operands; those that were simplified to constants have the exact range."""
         pairs = zip(op.operands, self.ranges[op], strict=True)
         return [(constant_of(v), constant_of(v)) if is_constant(v) else interval for v, interval in pairs]
 
     def _decide(self, op: Op, facts: frozenset[tuple[Key, Key]], builder: Builder) -> Value | None:
+        """Return a simpler value that replaces the result of an operation, None if there is none."""
         if op.name not in _DECIDABLE or len(op.operands) != 2 or not all(map(_is_integer, op.operands)):
             return None
         x, y = op.operands
@@ -232,7 +242,9 @@ class _Simplifier:
         return (x if less else y) if op.name == "min" else (y if less else x)
 
     def _within_iteration(self, x: Value, end: Value) -> bool:
-        """True if x is the induction variable of a recorded loop (rule 3) that ends at `end`, plus at most its step."""
+        """True if x <= end by rule 3: x is the induction variable of a recorded loop that ends at `end`, plus at most
+        the loop's step.
+        """
         op = x.op
         if op is None or op.name != "add":
             return False
@@ -254,7 +266,9 @@ class _Simplifier:
 
 
 _TRUNCATING: dict[OpName, OpName] = {"floordiv": "truncdiv", "floormod": "truncrem"}
+"""Floor operations, and the cheaper ones that are equal for non-negative operands."""
 _DECIDABLE: frozenset[OpName] = frozenset({"lt", "le", "gt", "ge", "min", "max", "sub", *_TRUNCATING})
+"""The operations that assumptions may simplify."""
 
 
 def _is_integer(value: Value) -> bool:

@@ -1,6 +1,6 @@
 """Remove redundant barriers.
 
-Takes a kernel in normal form without calls::
+Takes a kernel in normal form (see `ir.verify`) without calls::
 
     store %s, %i, %a                  store %s, %i, %a
     barrier                           barrier
@@ -8,13 +8,13 @@ Takes a kernel in normal form without calls::
     barrier
     %w = load %s, %j : f32            %w = load %s, %j : f32
 
-Visible operations are accesses to shared arrays, accesses to global arrays of an alias class that the kernel writes
-(see `alias`), atomics and fences. A barrier is removed if there is no visible operation
+A barrier orders the accesses of different invocations. Only visible operations matter for that: accesses to shared
+arrays, accesses to global arrays of an alias class that the kernel writes (see `alias`), atomics and fences.
 
-1. on any path between the previous barrier and it,
-2. on any path from the kernel's start to it, or
-3. on any path from it to the kernel's end.
-4. All barriers are removed if a workgroup is a single invocation.
+1. A barrier is removed if there is no visible operation on any path to it from the previous barrier,
+2. or on any path to it from the kernel's start,
+3. or on any path from it to the kernel's end.
+4. All barriers are removed if the workgroup has a single invocation.
 
 Paths in a loop include the back edge from the end of one iteration to the start of the next.
 """
@@ -54,7 +54,11 @@ class RemoveBarriers:
 
 
 class _Removal:
-    """The rewrite of one kernel. `visible_ops` holds the visible operations and all operations that contain one."""
+    """The rewrite of one kernel.
+
+    `written` are the alias classes that the kernel writes. `visible_ops` has the visible operations and all operations
+    with regions that contain one.
+    """
 
     def __init__(self, kernel: Function) -> None:
         self.written: set[AliasClass] = {
@@ -66,7 +70,7 @@ class _Removal:
         self.collect_visible(kernel.body)
 
     def collect_visible(self, region: Region) -> bool:
-        """Fill `visible_ops` for a region. True if it contains a visible operation; barriers don't count."""
+        """Fill `visible_ops` for a region. Return True if it contains a visible operation; barriers aren't visible."""
         visible_inside = False
         for op in region.ops:
             inside = [self.collect_visible(inner) for inner in op.regions]
@@ -76,6 +80,7 @@ class _Removal:
         return visible_inside
 
     def visible(self, op: Op) -> bool:
+        """True if an operation is visible, as the module defines it."""
         effect = OPS[op.name].effect
         if op.name in ("fence", "call") or effect == Effect.READ_WRITE:
             return True
@@ -94,8 +99,8 @@ class _Removal:
     def forward(self, region: Region, *, clean: bool) -> bool:
         """Apply rules 1 and 2 to a region.
 
-        `clean` is True if no visible operation precedes on any path since the last barrier or the kernel's start.
-        Returns the same for the region's end.
+        `clean` is True if on no path to the region's start there is a visible operation after the last barrier or the
+        kernel's start. Return the same for the region's end.
         """
         kept: list[Op] = []
         for op in region.ops:

@@ -5,15 +5,15 @@ In kernels with the attribute `bounds`, each access to a strided array that isn'
     %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
                                            else { report true, %i, %j, extents {site}; yield 0 }
 
-In kernels with `debug`, or with the sanitizer's check `division`, integer divisions are preceded by a report that fires
-if the divisor is 0. The pass takes the high form.
+In kernels with the attribute `debug`, or with the sanitizer's check `division`, integer divisions are preceded by a
+report that fires if the divisor is 0. The pass takes the high form of the IR (see `ir.verify`).
 
-Indices are provably in range if constants bound them within a static shape, if they are induction variables of loops up
-to the array's own extent, or if they are inside an `if` whose condition compares them with it. Axes with the same name
-(attribute `dims`) have the same extent; launches check that.
+An index is provably in range if constants bound it within a static shape, if it is the induction variable of a loop up
+to the array's own extent, or if it is used inside an `if` whose condition compares it with that extent. Axes with the
+same name (the kernel's attribute `dims`) have the same extent, which launches check.
 
-1. If all comparisons of an access were already made by accesses that dominate it, a failure has been reported there:
-   the access doesn't report again.
+1. If accesses that dominate this one made all of its comparisons already, they have reported a failure. The access is
+   still guarded, but doesn't report again.
 2. A small innermost loop without early exits is versioned. If the indices of its unconditional accesses are in range in
    the first and last iterations (see `loop_ranges`), a copy without these checks runs; otherwise the checked loop runs
    and reports the failing iterations. In a correct program all invocations run the unchecked copy, so vectors don't
@@ -30,7 +30,7 @@ from vkjit.errors import ReportSite
 from vkjit.ir import types
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Op, Region, Value
-from vkjit.ir.matrices import units_of
+from vkjit.ir.matrices import memory_rows
 from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
 from vkjit.ir.types import Array, Matrix
@@ -45,23 +45,27 @@ __all__ = ["Bounds"]
 _ACCESSES: frozenset[OpName] = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
 _MATRICES: frozenset[OpName] = frozenset({"mat_load", "mat_store"})
 _PER_OPERATION_CHECKS = frozenset({"overflow", "nan"})
-"""Sanitizer checks that add much code to each operation. The check `races` does so for each access that it watches."""
+"""Sanitizer checks that add much code to each operation, so that a second copy of a loop costs too much."""
 _DIVISIONS: frozenset[OpName] = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
 Comparison = tuple[object, object]
-"""(index, extent) of a bounds comparison: a value or a constant, and an int, an axis name or (array, axis)."""
+"""A key of a bounds comparison, (index, extent): the index is a value or a constant, the extent is an int, the name of
+an axis, or (array, axis).
+"""
 Fact = tuple[str, Value, Value]
-"""("lt", x, y) for x < y; ("ge", x, y) for x >= y where y is non-negative. Both compare signed values."""
+"""A fact that holds at an operation: ("lt", x, y) for x < y; ("ge", x, y) for x >= y with y >= 0. Both compare signed
+values.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Insert bounds and divisor checks; do nothing in kernels without the attributes.
+    """Insert bounds and divisor checks; do nothing in kernels without the attributes that ask for them.
 
-    `share` enables rules 1 and 2; without it, each access is checked on its own, in place. Under the sanitizer, which
-    reports every failing access, rule 1 is off; rule 2 is off for the checks `overflow` and `nan`, which would
-    instrument the copy heavily. There, calls have been inlined before, and accesses at the same source location share a
-    report site.
+    `share` enables rules 1 and 2; without it, each access is checked on its own, in place. In sanitized kernels, rule 1
+    is off, as the sanitizer reports every failing access, and rule 2 is off for the sanitizer's checks `overflow` and
+    `nan`, which would instrument the copy heavily. As calls are inlined before the pass there, accesses at the same
+    source location share one report site.
     """
 
     name: ClassVar[str] = "bounds"
@@ -83,9 +87,14 @@ class Bounds:
 class _Checker:
     """The rewrite of one function.
 
-    `reported` holds the comparisons that dominate the current operation and report failures; `trail` is its undo log.
-    `hoisted_accesses` holds accesses whose checks were hoisted out of their loop. `guards` counts the guarded
-    accesses. `names` maps array axes to their names, `first` each name to its first axis.
+    - `checks` enables bounds checks, `debug` checks of divisors, `share` rule 1 and `copy` rule 2. `sanitized` are the
+      sanitizer's checks of the kernel.
+    - `reported` has the comparisons that dominate the current operation and report failures; `trail` lists them in the
+      order of addition, so that those of a region can be removed at its end.
+    - `hoisted_accesses` are the accesses whose checks were hoisted out of their loop. `guards` is the number of guarded
+      accesses so far.
+    - `names` maps array axes to their names, `first` each name to the first axis with that name.
+    - `sites` maps report sites to their numbers, `mapping` replaced values to their replacements.
     """
 
     module: Module
@@ -114,6 +123,7 @@ class _Checker:
             self.first = {name: axis_key for axis_key, name in reversed(self.names.items())}
 
     def region(self, region: Region, facts: frozenset[Fact]) -> None:
+        """Rewrite a region at whose start `facts` hold."""
         source, region.ops = region.ops, []
         mark = len(self.trail)
         builder = Builder(region)
@@ -146,7 +156,11 @@ class _Checker:
                 self.region(inner, facts)
 
     def may_version(self, op: Op) -> bool:
-        """True if a loop may be versioned (rule 2). With the check `races`, loops with watched accesses may not."""
+        """True if a loop may be versioned (rule 2).
+
+        With the sanitizer's check `races`, loops with accesses that it watches aren't: it adds much code to each of
+        them.
+        """
         if not may_be_versioned(op, MAX_SANITIZED_OPERATIONS if self.sanitized else MAX_OPERATIONS):
             return False
         if "races" not in self.sanitized:
@@ -154,7 +168,10 @@ class _Checker:
         return not any(self.is_watched(inner) for inner in op.regions[0].walk())
 
     def is_watched(self, op: Op) -> bool:
-        """True if an access may race. Accesses to local arrays, and to input arrays that overlap no other, can't."""
+        """True if the sanitizer's check `races` watches an operation, since it is an access that may race.
+
+        Accesses to local arrays can't race, nor can those to input arrays that overlap no other array.
+        """
         if op.name not in _ACCESSES:
             return op.name in _MATRICES
         kind = op.operands[0].type
@@ -164,11 +181,11 @@ class _Checker:
 
     def version_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
         """Version a loop (rule 2): an `if` on the hoisted checks, with the unchecked copy and the checked loop."""
-        copy = clone_op(op, {})
+        copy = clone_op(op, {})  # before checks are inserted into the original
         replace_uses(copy.regions[0], self.mapping)
-        guards = self.guards
+        guards_before = self.guards
         self.regions_of(op, facts)
-        condition = self.hoist_checks(copy, builder, facts) if self.guards > guards else None
+        condition = self.hoist_checks(copy, builder, facts) if self.guards > guards_before else None
         if condition is None:
             builder.region.ops.append(op)
             return
@@ -184,9 +201,9 @@ class _Checker:
             self.mapping[old] = new
 
     def hoist_checks(self, loop: Op, builder: Builder, facts: frozenset[Fact]) -> Value | None:
-        """Emit the hoisted checks before the loop and return their conjunction; None if no check can be hoisted.
+        """Emit the checks that can be hoisted out of a loop, and return their conjunction; None if there are none.
 
-        Adds the accesses of `loop` whose checks are hoisted to `hoisted_accesses`.
+        The accesses whose checks are hoisted are added to `hoisted_accesses`.
         """
         inside = facts | _loop_facts(loop)
         before = Builder(Region(), loop.loc)
@@ -195,29 +212,30 @@ class _Checker:
         for op in loop.regions[0].ops:
             unsure = self.unproven_axes(op, inside) if op.name in _ACCESSES else []
             index_ends = [ends.of(op.operands[1 + axis]) for axis in unsure]
-            if not unsure or any(place is None for place in index_ends):
+            if not unsure or any(end_values is None for end_values in index_ends):
                 continue
             self.hoisted_accesses.add(op)
             hoisted_indices += [
-                _Hoisted(op.operands[0], axis, op.operands[1 + axis], place)
-                for axis, place in zip(unsure, index_ends, strict=True)
-                if place is not None
+                _Hoisted(op.operands[0], axis, op.operands[1 + axis], end_values)
+                for axis, end_values in zip(unsure, index_ends, strict=True)
+                if end_values is not None
             ]
         if not hoisted_indices:
             return None
         conditions = [
-            self.comparison(end, one.array, one.axis, before)
-            for one in (self.extreme_indices(hoisted_indices) if self.sanitized else hoisted_indices)
-            for end in one.ends
+            self.comparison(end, check.array, check.axis, before)
+            for check in (self.extreme_indices(hoisted_indices) if self.sanitized else hoisted_indices)
+            for end in check.ends
         ]
         conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
         builder.region.ops += before.region.ops
         return _all(conditions, builder)
 
     def extreme_indices(self, indices: list[_Hoisted]) -> list[_Hoisted]:
-        """Keep only the smallest and the largest of indices that differ by constants: they imply those in between.
+        """Return the indices to check: of those that differ by constants, only the smallest and the largest.
 
-        Groups whose indices differ by `LIMIT` or more are kept whole, as indices in between might wrap around.
+        If these are in range, those in between are, too, unless they differ by `LIMIT` or more, so that indices in
+        between might wrap around. Such groups are returned whole.
         """
         alike = ValueNumbers()
         groups: dict[object, list[tuple[int, int]]] = {}
@@ -232,6 +250,7 @@ class _Checker:
         return [hoisted for number, hoisted in enumerate(indices) if number in kept]
 
     def division(self, op: Op, builder: Builder) -> None:
+        """Emit a report before an integer division that fires if the divisor is 0, unless it is a nonzero constant."""
         divisor = op.operands[1]
         dtype = getattr(divisor.type, "dtype", None)
         if not isinstance(divisor.type, types.Scalar) or dtype is None or not dtype.is_integer:
@@ -243,6 +262,7 @@ class _Checker:
         builder.op("report", zero, op.operands[0], site=self.module.add_site(site))
 
     def access(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
+        """Guard a load, store or atomic along the axes for which it isn't provably in range."""
         unsure = self.unproven_axes(op, facts) if op not in self.hoisted_accesses else []
         if not unsure:
             builder.region.ops.append(op)
@@ -269,7 +289,7 @@ class _Checker:
             builder.region.ops.append(op)
             return
         indices = op.operands[1 : 1 + kind.rank]
-        sizes = [1] * (kind.rank - 2) + list(units_of(op))
+        sizes = [1] * (kind.rank - 2) + list(memory_rows(op))
         last_indices = [builder.emit("add", i, builder.index(size - 1)) for i, size in zip(indices, sizes, strict=True)]
         corner_indices = [*enumerate(indices), *((axis, i) for axis, i in enumerate(last_indices) if sizes[axis] > 1)]
         extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
@@ -282,8 +302,8 @@ class _Checker:
 
         Axes of one name use the extent of the first of them, so that CSE merges equal comparisons.
         """
-        same = self.first.get(self.names.get((array, axis), ""), (array, axis))
-        return _in_range(builder, index, _extent(builder, *same))
+        representative = self.first.get(self.names.get((array, axis), ""), (array, axis))
+        return _in_range(builder, index, _extent(builder, *representative))
 
     def unproven_axes(self, op: Op, facts: frozenset[Fact]) -> list[int]:
         """Return the axes along which an access isn't provably in range."""
@@ -294,12 +314,13 @@ class _Checker:
         return [axis for axis, index in enumerate(indices) if not self.in_range(index, array, axis, facts)]
 
     def comparison_key(self, index: Value, array: Value, axis: int) -> Comparison:
+        """Return the key of the comparison of an index with the extent of an array's axis."""
         shape = array.type.shape if isinstance(array.type, Array) else None
         extent = shape[axis] if shape is not None else self.names.get((array, axis)) or (array, axis)
         return (constant_of(index) if is_constant(index) else index, extent)
 
     def in_range(self, index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
-        """True if the index is provably in range."""
+        """True if an index along an axis of an array is provably in range, by constant bounds or by `facts`."""
         kind = array.type
         shape = kind.shape if isinstance(kind, Array) else None
         if shape is not None and self.within(index, shape[axis]):
@@ -307,11 +328,11 @@ class _Checker:
         literal = self.names.get((array, axis), "")
         if literal.isdecimal() and self.within(index, int(literal)):
             return True
-        base, moved = _parts(index)
-        if not (is_non_negative(index) or _lower_bound(base, facts) + moved >= 0):
+        base, offset = _parts(index)
+        if not (is_non_negative(index) or _lower_bound(base, facts) + offset >= 0):
             return False
         limits = [(y, _parts(x)[1]) for f, x, y in facts if f == "lt" and _parts(x)[0] is base and base is not None]
-        return any(self.is_limit(y, array, axis, shape, moved - shift) for y, shift in limits)
+        return any(self.is_limit(y, array, axis, shape, offset - shift) for y, shift in limits)
 
     def within(self, index: Value, extent: int) -> bool:
         """True if constant bounds of the index prove 0 <= index < extent."""
@@ -322,11 +343,11 @@ class _Checker:
 
     def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, offset: int) -> bool:
         """True if limit + `offset` is provably at most the extent of an array's axis."""
-        base, moved = _parts(limit)
+        base, base_offset = _parts(limit)
         if base is None:
-            return shape is not None and moved + offset <= shape[axis]
+            return shape is not None and base_offset + offset <= shape[axis]
         op = base.op
-        if op is None or op.name != "extent" or moved + offset > 0:
+        if op is None or op.name != "extent" or base_offset + offset > 0:
             return False
         other = (op.operands[0], op.attrs["axis"])
         name = self.names.get((array, axis))
@@ -357,6 +378,7 @@ class _Checker:
         return number
 
     def message(self, op: Op, rank: int) -> str:
+        """Return the message of the report for an access, with fields for `rank` indices and as many extents."""
         name = op.operands[0].name or "the array"
         if rank == 1:
             return f"index {{0}} is outside {name}, shape ({{1}},)"
@@ -366,7 +388,10 @@ class _Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Hoisted:
-    """An index along an array's axis, with its values in the first and last iterations (`ends`; one if invariant)."""
+    """An index along an array's axis whose check is hoisted.
+
+    `ends` has its values in the loop's first and last iterations, or a single one if it is loop-invariant.
+    """
 
     array: Value
     axis: int
@@ -377,7 +402,7 @@ class _Hoisted:
 def _parts(value: Value) -> tuple[Value | None, int]:
     """Split a value into (base, number) with value = base + number; base is None for constants.
 
-    Looks through additions and subtractions of constants. Exact, as index arithmetic doesn't overflow.
+    The base is found through additions and subtractions of constants, which don't overflow in index arithmetic.
     """
     total = 0
     while value.type == types.INDEX or is_constant(value):
@@ -401,7 +426,7 @@ _INT64_MIN = -(1 << 63)
 def _lower_bound(base: Value | None, facts: frozenset[Fact]) -> int:
     """Return a lower bound of a value, from its operations and the facts."""
     if base is None:
-        return 0  # a constant is all in its number (see `_parts`)
+        return 0  # the value is a constant: `_parts` returned all of it as the number
     candidates = [0] if is_non_negative(base) else []
     for fact, x, y in facts:
         (small, low), (large, high) = (_parts(x), _parts(y)) if fact == "lt" else (_parts(y), _parts(x))
@@ -431,12 +456,14 @@ def _in_range(builder: Builder, index: Value, extent: Value) -> Value:
 
 
 def _all(conditions: list[Value], builder: Builder) -> Value:
+    """Emit the conjunction of conditions."""
     while len(conditions) > 1:
         conditions = [builder.emit("and", *conditions[:2]), *conditions[2:]]
     return conditions[0]
 
 
 def _extent(builder: Builder, array: Value, axis: int) -> Value:
+    """Return the extent of an array's axis, as a constant if the shape is static."""
     kind = array.type
     if isinstance(kind, Array) and kind.shape is not None:
         return builder.index(kind.shape[axis])

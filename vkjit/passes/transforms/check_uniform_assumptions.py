@@ -1,9 +1,10 @@
 """Check in debug kernels that values marked with `assume_uniform` are uniform.
 
-After each `assume_uniform %v` that the whole workgroup reaches, the first invocation stores its value to shared memory;
-after a barrier all invocations compare theirs with it and report a difference; a second barrier follows the read.
-Values that the analysis proves uniform aren't checked, nor are assumptions in divergent control flow, where a barrier
-isn't allowed. Takes the high form. The interpreter checks all assumptions by itself.
+After each `assume_uniform %v` that the whole workgroup reaches, the first invocation stores its value to shared memory.
+After a barrier, all invocations load that value, compare it with their own, and report a difference. A second barrier
+after the load keeps the next check from overwriting it too early. Values that the uniformity analysis proves uniform
+aren't checked, nor are assumptions in divergent control flow, where a barrier isn't allowed. The pass takes the high
+form of the IR (see `ir.verify`). The interpreter checks all assumptions by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class CheckUniformAssumptions:
 
 @dataclass(slots=True)
 class _Writer:
-    """Insert the checks into one function; `allocations` collects the shared arrays that they need."""
+    """The rewrite of one function: inserts checks after the operations in `checked`.
+
+    `allocations` collects the shared arrays that the checks need, for the start of the function.
+    """
 
     module: Module
     function: Function
@@ -58,6 +62,7 @@ class _Writer:
     allocations: list[Op] = field(default_factory=list)
 
     def region(self, region: Region) -> None:
+        """Insert the checks into a region and the regions inside."""
         ops, region.ops = region.ops, []
         builder = Builder(region)
         for op in ops:
@@ -69,6 +74,7 @@ class _Writer:
                 self.check(builder, op)
 
     def check(self, builder: Builder, op: Op) -> None:
+        """Emit the check of an `assume_uniform`, one for each lane of a vector."""
         value = op.operands[0]
         if isinstance(value.type, Vector):
             scalar = Scalar(value.type.dtype)
@@ -78,6 +84,7 @@ class _Writer:
         self.compare(builder, op, value)
 
     def compare(self, builder: Builder, op: Op, value: Value) -> None:
+        """Emit the comparison of a scalar with the first invocation's, and the report of a difference."""
         assert isinstance(value.type, Scalar)
         slot = self.slot(op, value.type)
         zero = builder.index(0)

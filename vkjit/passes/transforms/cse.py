@@ -1,6 +1,6 @@
 """Common subexpression elimination: replace an operation by the result of an equal operation that dominates it.
 
-Works on any form::
+Works on any form of the IR (see `ir.verify`)::
 
     %a = mul %x, %y : f32              %a = mul %x, %y : f32
     if %c {                            if %c {
@@ -11,9 +11,9 @@ Works on any form::
 1. Only operations without side effects that aren't convergent are merged. Operands of commutative operations are
    compared in either order.
 2. Constants are equal if their types and bits are.
-3. A load is replaced by the value of an earlier load or store of the same array and indices if nothing in between may
-   write its alias class: no store, atomic, barrier, fence or call. A loop invalidates what its body writes at its
-   start.
+3. A load is replaced by the value of an earlier load or store with the same array and indices if nothing in between may
+   write the array's alias class (see `alias`): no store, atomic, barrier, fence or call. At the start of a loop's body,
+   everything that the body writes counts as written.
 4. In the regions of an `if`, its condition is replaced by the constant true or false.
 """
 
@@ -48,10 +48,12 @@ class CSE:
 
 
 class _Numbering:
-    """The value numbering of one function. The tables are scoped: `undo` restores them at the end of a region.
+    """The elimination in one function, by hash-based value numbering.
 
-    `available` maps keys of operations to results, `known` maps conditions to their value, and `versions` maps alias
-    classes to numbers that change with each write.
+    `available` maps keys of operations to their results, `known` maps conditions to their values (rule 4), and
+    `versions` maps alias classes to numbers that change with each write, so that keys of loads before and after a write
+    differ. These tables are scoped: `undo` has the old entries, and `restore` puts them back at the end of a region.
+    `clock` is the last version number, and `writes` has the alias classes that each operation writes.
     """
 
     def __init__(self, function: Function) -> None:
@@ -67,10 +69,12 @@ class _Numbering:
     # -- scopes
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Set an entry of a scoped table."""
         self.undo.append((table, key, table.get(key)))
         table[key] = value
 
     def restore(self, mark: int) -> None:
+        """Undo the changes to scoped tables since `undo` had `mark` entries."""
         while len(self.undo) > mark:
             table, key, before = self.undo.pop()
             if before is None:
@@ -79,6 +83,7 @@ class _Numbering:
                 table[key] = before
 
     def region(self, region: Region, fact: tuple[Value, bool] | None = None) -> None:
+        """Process a region in which `fact`, if given, holds: a condition and its value."""
         mark = len(self.undo)
         if fact is not None:
             self.put(self.known, *fact)
@@ -93,7 +98,7 @@ class _Numbering:
         self.restore(mark)
 
     def current(self, value: Value, op: Op, region: Region) -> Value:
-        """Return the replacement of an operand: an equal value, or a constant for a known condition."""
+        """Return what replaces an operand: an equal earlier value, a constant for a known condition, or else itself."""
         value = self.replaced.get(value, value)
         if not self.known or value not in self.known:
             return value
@@ -139,7 +144,7 @@ class _Numbering:
         if info.effect != Effect.NONE or info.convergent or len(op.results) != 1:
             return None
         operands = tuple(op.operands)
-        if info.commutative and id(operands[0]) > id(operands[1]):
+        if info.commutative and id(operands[0]) > id(operands[1]):  # any fixed order
             operands = operands[::-1]
         if not op.attrs:  # the result type follows from the operands
             return (op.name, operands)
@@ -147,13 +152,14 @@ class _Numbering:
         return (op.name, operands, attrs)
 
     def memory_key(self, location: Sequence[Value]) -> Any:
+        """Return the key of the memory at `location`, an array and indices, with its current content."""
         versions = self.versions.get(alias_class(location[0]), 0), self.versions.get(ALL, 0)
         return ("memory", tuple(location), versions)
 
     # -- memory
 
     def invalidate_writes(self, op: Op) -> None:
-        """Invalidate what an operation writes; after a plain store, its value is available for loads."""
+        """Give the alias classes that an operation writes new versions; make a stored value available for loads."""
         written = self.writes.get(op)
         if not written:
             return
@@ -162,6 +168,7 @@ class _Numbering:
             self.put(self.available, self.memory_key(op.operands[:-1]), op.operands[-1])
 
     def overwrite(self, classes: Iterable[AliasClass]) -> None:
+        """Give alias classes new versions, so that earlier loads and stores don't match later loads."""
         for memory in classes:
             self.clock += 1
             self.put(self.versions, memory, self.clock)

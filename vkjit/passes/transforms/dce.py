@@ -2,7 +2,7 @@
 
 Removes operations without side effects whose results are unused, shared and local arrays that are only written, unused
 results of `if`, loop-carried values that only feed themselves, and terminating loops with no live effects or results.
-Works on any form::
+Works on any form of the IR (see `ir.verify`)::
 
     %a = mul %x, %y : f32                                (unused)
     %s, %t = for %lo, %hi, %step, %u, %v : f32, f32      %s = for %lo, %hi, %step, %u : f32
@@ -30,8 +30,11 @@ from vkjit.ir.types import Array
 __all__ = ["DCE"]
 
 _REMOVABLE = frozenset({Effect.NONE, Effect.READ, Effect.ALLOCATE})
+"""The effects of operations that are dead if their results are."""
 _NEEDED_FOR_OTHERS: frozenset[OpName] = frozenset({"if", "for", "yield", "break", "continue", "unreachable"})
+"""Control flow that is live only if something in it or after it is."""
 _WRITES: frozenset[OpName] = frozenset({"store", "atomic_store"})
+"""Writes that are dead if nothing reads the array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,13 @@ class DCE:
 class _Liveness:
     """Liveness of the values and operations of a function.
 
-    `sources` maps each value that control flow defines (a result of `if` or a loop, or a loop-carried argument) to the
-    operands that may become it. `partners` links a loop's argument to the result with the same index: they are live or
-    dead together.
+    - `sources` maps each value that control flow defines (a result of an `if` or a loop, or a loop-carried argument) to
+      the operands that may become it.
+    - `partners` links a loop's argument to the result with the same index and type: they are live or dead together, so
+      that both lists stay of the same form.
+    - `parents` has the enclosing operation of each operation, `stores` the writes to each array, and `exits` the
+      `break`s and `continue`s of each loop.
+    - `work` has the live values and operations whose operands haven't been visited yet.
     """
 
     def __init__(self, function: Function) -> None:
@@ -68,6 +75,7 @@ class _Liveness:
         self._scan(function.body, None)
 
     def _scan(self, region: Region, parent: Op | None) -> None:
+        """Fill the tables for a region, and put the operations that are always live on the work list."""
         for op in region.ops:
             self.parents[op] = parent
             if op.name == "if":
@@ -82,11 +90,13 @@ class _Liveness:
                 self._scan(inner, op)
 
     def _scan_if(self, op: Op) -> None:
+        """Record where the results of an `if` come from."""
         for region in op.regions:
             if region.terminator.name == "yield":
                 self._pass_on(op.results, region.terminator.operands)
 
     def _scan_loop(self, op: Op) -> None:
+        """Record where the loop-carried values and results of a loop come from."""
         first = _first_carried(op)
         arguments = op.regions[0].args[1 if first else 0 :]
         self._pass_on(arguments, op.operands[first:])
@@ -105,10 +115,12 @@ class _Liveness:
                 self._pass_on(op.results, exit.operands)
 
     def _pass_on(self, targets: list[Value], values: list[Value]) -> None:
+        """Record that control flow passes each of `values` to the target at the same position."""
         for target, value in zip(targets, values, strict=True):
             self.sources.setdefault(target, []).append(value)
 
     def solve(self) -> None:
+        """Propagate liveness until the work list is empty."""
         work = self.work
         while work:
             item = work.pop()
@@ -118,6 +130,7 @@ class _Liveness:
                 self._need_op(item)
 
     def _need_value(self, value: Value) -> None:
+        """Mark a value live, and put what it needs on the work list."""
         if value in self.live_values:
             return
         self.live_values.add(value)
@@ -131,6 +144,7 @@ class _Liveness:
                 self.work += self.stores.get(value, ())
 
     def _need_op(self, op: Op) -> None:
+        """Mark an operation live, and put what it needs on the work list."""
         if op in self.live_ops:
             return
         self.live_ops.add(op)
@@ -158,10 +172,12 @@ def _first_carried(loop: Op) -> int:
 
 
 def _results_match_carried(loop: Op) -> bool:
+    """True if the results of a loop have the types of its loop-carried values."""
     return [v.type for v in loop.operands[_first_carried(loop) :]] == [r.type for r in loop.results]
 
 
 def _sweep(region: Region, liveness: _Liveness) -> None:
+    """Remove the dead operations of a region, and the dead results and loop-carried values of the others."""
     kept: list[Op] = []
     for op in region.ops:
         if op not in liveness.live_ops and not OPS[op.name].terminator:
@@ -181,35 +197,37 @@ def _keep(values: list[Value], flags: list[bool]) -> list[Value]:
 
 
 def _renumber(values: list[Value]) -> None:
+    """Set the indices of results or arguments to their positions."""
     for number, value in enumerate(values):
         value.index = number
 
 
 def _narrow_if(op: Op, liveness: _Liveness) -> None:
-    flags = [r in liveness.live_values for r in op.results]
-    if all(flags):
+    """Remove the dead results of an `if`."""
+    live = [r in liveness.live_values for r in op.results]
+    if all(live):
         return
     for region in op.regions:
         if region.terminator.name == "yield":
-            region.terminator.operands[:] = _keep(region.terminator.operands, flags)
-    op.results = _keep(op.results, flags)
+            region.terminator.operands[:] = _keep(region.terminator.operands, live)
+    op.results = _keep(op.results, live)
     _renumber(op.results)
 
 
 def _narrow_loop(op: Op, liveness: _Liveness) -> None:
-    """Remove dead loop-carried values and results."""
+    """Remove the dead loop-carried values and results of a loop."""
     first = _first_carried(op)
     body = op.regions[0]
     live = liveness.live_values
-    lead = 1 if first else 0
-    arguments = [a in live for a in body.args[lead:]]
+    first_argument = 1 if first else 0
+    arguments = [a in live for a in body.args[first_argument:]]
     results = [r in live for r in op.results]
     if all(arguments) and all(results):
         return
     for exit in list(exits_of(body)):
         exit.operands[:] = _keep(exit.operands, results if exit.name == "break" else arguments)
     op.operands[first:] = _keep(op.operands[first:], arguments)
-    body.args[lead:] = _keep(body.args[lead:], arguments)
+    body.args[first_argument:] = _keep(body.args[first_argument:], arguments)
     op.results = _keep(op.results, results)
     _renumber(body.args)
     _renumber(op.results)

@@ -1,16 +1,18 @@
 """Dead store elimination: remove stores that are overwritten before anything reads them.
 
-Works on any form::
+Works on any form of the IR (see `ir.verify`)::
 
     store %y, %i, %a                        (gone)
     %v = load %x, %i : f32          ->      %v = load %x, %i : f32
     store %y, %i, %v                        store %y, %i, %v
 
+A store is removed if a later store overwrites it under these conditions:
+
 1. Both stores are in the same region and have the same array and index values.
 2. Between them there is no load from the array's alias class (see `alias`), no call, and no operation with regions
-   that accesses memory or may exit.
-3. For global and shared arrays, which other invocations can see, there is no atomic, barrier, fence, report or print
-   between them either.
+   that accesses memory, or in which a loop or the function may be left.
+3. If the array is global or shared, so that other invocations can see it, there is no atomic, barrier, fence, report or
+   print between the stores either.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ from ..analysis.alias import AliasClass, alias_class
 __all__ = ["DeadStores"]
 
 Location = tuple[Value, ...]
+"""An array and indices."""
 _TOUCHES = frozenset({Effect.READ, Effect.WRITE, Effect.READ_WRITE, Effect.SYNC, Effect.REPORT})
+"""Effects that access memory or make it visible to others."""
 _ORDERS = frozenset({Effect.READ_WRITE, Effect.SYNC, Effect.REPORT})
+"""Effects that make earlier stores visible to others (rule 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class DeadStores:
 
 @dataclass(frozen=True, slots=True)
 class _Effects:
-    """The effects of a region: memory accesses, exits of the enclosing loop, returns."""
+    """The effects of a region or operation: True for memory accesses, exits of the enclosing loop, and returns."""
 
     memory: bool = False
     exits: bool = False
@@ -84,7 +89,7 @@ def _sweep(region: Region) -> _Effects:
 
 
 def _effects(op: Op) -> _Effects:
-    """Return the effects of an operation and its regions, after sweeping those."""
+    """Return the effects of an operation and its regions, after removing dead stores from the regions."""
     effect = OPS[op.name].effect
     effects = _Effects(op.name == "call" or effect in _TOUCHES, op.name in ("break", "continue"), op.name == "return")
     for inner in op.regions:
@@ -93,12 +98,13 @@ def _effects(op: Op) -> _Effects:
 
 
 class _Pending:
-    """Locations that are stored to later without a read in between, by alias class."""
+    """For the backward walk: the locations that are overwritten later without a read in between, by alias class."""
 
     def __init__(self) -> None:
         self.places: dict[AliasClass, set[Location]] = {}
 
     def covers(self, store: Op) -> bool:
+        """True if the location of a store is overwritten later."""
         return tuple(store.operands[:-1]) in self.places.get(alias_class(store.operands[0]), ())
 
     def add(self, store: Op) -> None:

@@ -1,6 +1,7 @@
 """Constant folding, and algebraic simplification by the rules of `algebraic_simplify`.
 
-Works on any form. Constants are folded by `semantics`, the same functions that the interpreter runs::
+Works on any form of the IR (see `ir.verify`). Constants are folded by the functions of `ir.semantics`, which the
+interpreter runs, too::
 
     %a = const 2 : i32
     %b = const 3 : i32              %c = const 6 : i32
@@ -87,12 +88,14 @@ def _dtype(type: Type) -> DType | None:
 
 
 def _array(value: Any, type: Type) -> Any:
+    """Return a constant as a NumPy scalar array of its type; bf16 values are held in float32."""
     dtype = _dtype(type)
     result = np.array(value, dtype=dtype.numpy if dtype is not None else None)
     return semantics.to_bf16(result) if dtype is dtypes.bf16 else result
 
 
 def _bitcast(value: Any, source: DType, target: DType) -> Any:
+    """Reinterpret a NumPy value; the bits of a bf16 value are the upper half of its float32."""
     bits = value
     if source is dtypes.bf16:
         bits = (value.view(np.uint32) >> np.uint32(16)).astype(np.uint16)

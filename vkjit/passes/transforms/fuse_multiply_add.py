@@ -1,17 +1,20 @@
 """Contract float multiplications and additions to fused multiply-adds.
 
-Works on any form. Runs before `lower_math` and `lower_arithmetic`, whose formulas must not be contracted::
+Works on any form of the IR (see `ir.verify`). The pass runs before `lower_math` and `lower_arithmetic`, as the formulas
+that these insert must not be contracted::
 
     %p = mul %a, %b : f32            %s = fma %a, %b, %c : f32
     %s = add %p, %c : f32     ->
 
-1. The product has no other use and is in the same region; otherwise it would be computed more often than before.
-2. `p - c` becomes fma(a, b, -c), and `c - p` becomes fma(-a, b, c): the signs are exact, and negation is free on GPUs.
+1. The product must have no other use and be in the same region; otherwise it would be computed more often than before.
+2. With p = a * b, `p - c` becomes fma(a, b, -c), and `c - p` becomes fma(-a, b, c). Negation is exact, and free on
+   GPUs.
 3. If both operands of an addition are such products, the first is fused.
 4. Kernels with `strict`, operations marked `exact`, and types other than f16, f32 and f64 are left alone.
 
-Drivers don't contract by themselves if signed zeros and infinities must be preserved, so this halves the instruction
-count of the most arithmetic-heavy code. Results differ from the unfused ones by at most the rounding of the product.
+Drivers don't contract by themselves if signed zeros and infinities must be preserved, so this pass halves the
+instruction count of the most arithmetic-heavy code. Results differ from the unfused ones by at most the rounding of the
+product.
 """
 
 from __future__ import annotations
@@ -33,9 +36,8 @@ _FUSED = frozenset({dtypes.f16, dtypes.f32, dtypes.f64})
 
 @dataclass(frozen=True, slots=True)
 class FuseMultiplyAdd:
-    """Contract multiply-adds; do nothing if `enabled` is False.
-
-    Software drivers compute an fma in two steps anyway.
+    """Contract multiply-adds; do nothing if `enabled` is False, as for CPUs: LLVM fuses by itself, and software drivers
+    compute an fma in two steps anyway.
     """
 
     enabled: bool = True
@@ -51,12 +53,16 @@ class FuseMultiplyAdd:
 
 @dataclass(slots=True)
 class _Fusion:
-    """The rewrite of one function. `home` maps each product that may be fused to its region."""
+    """The rewrite of one function.
+
+    `uses` counts the uses of values; `home` maps each product that may be fused to its region.
+    """
 
     uses: Counter[Value]
     home: dict[Op, Region] = field(default_factory=dict)
 
     def rule(self, op: Op, builder: Builder) -> list[Value] | None:
+        """Fuse an addition or subtraction with a product, or record a product (a rule for `rewrite_region`)."""
         if op.name not in ("add", "sub", "mul") or op.attrs.get("exact") or not _fusible(op.result):
             return None
         if op.name == "mul":

@@ -1,6 +1,6 @@
 """Inline all calls of device functions, and remove the functions.
 
-Takes a module in normal form (the only `return` of a function is its last operation)::
+Takes a module in normal form (see `ir.verify`), in which the only `return` of a function is its last operation::
 
     func @half(%x: f32) -> (f32) {
       %h = const 0.5 : f32

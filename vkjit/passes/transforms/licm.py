@@ -1,15 +1,15 @@
 """Loop-invariant code motion: hoist loop-invariant operations to the preheader.
 
-Works on any form::
+Works on any form of the IR (see `ir.verify`)::
 
     for %lo, %hi, %one (%k: index) {          %b = mul %i, %n : index
       %b = mul %i, %n : index                 for %lo, %hi, %one (%k: index) {
       %o = add %b, %k : index          ->       %o = add %b, %k : index
       ...                                       ...
 
-Only speculatable operations without side effects that aren't convergent are hoisted; loads never are, since the loop
-may run zero iterations. Expensive operations stay inside an `if`, which may not be taken. An operation moves as far out
-as its operands allow, in one step.
+Only speculatable operations without side effects that aren't convergent are hoisted. Loads are never hoisted, since the
+loop may have no iterations, in which case the program doesn't load. Expensive operations aren't hoisted out of an `if`,
+whose region may never be executed. An operation moves as far out as its operands allow, in one step.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class LICM:
 class _Hoister:
     """The rewrite of one function.
 
-    `depth` is the loop depth of each value's definition, 0 outside of loops. `preheaders` holds the operations hoisted to
-    the preheaders of the enclosing loops, outermost first.
+    `depth` is the loop depth of each value's definition, 0 outside of loops. `preheaders` holds the operations hoisted
+    to the preheaders of the enclosing loops, outermost first.
     """
 
     def __init__(self) -> None:
@@ -50,6 +50,7 @@ class _Hoister:
         self.preheaders: list[list[Op]] = []
 
     def region(self, region: Region, *, in_branch: bool) -> None:
+        """Hoist from a region; `in_branch` is True if it is a region of an `if`."""
         current_depth = len(self.preheaders)
         for argument in region.args:
             self.depth[argument] = current_depth
@@ -68,6 +69,7 @@ class _Hoister:
                 self.depth.setdefault(result, current_depth)
 
     def place(self, op: Op, region: Region, current_depth: int, in_branch: bool) -> None:
+        """Append an operation to its region, or to the preheader of the outermost loop that its operands allow."""
         target = max((self.depth[v] for v in op.operands), default=0)
         if target < current_depth and self.movable(op, in_branch):
             self.preheaders[target].append(op)
@@ -77,6 +79,7 @@ class _Hoister:
 
     @staticmethod
     def movable(op: Op, in_branch: bool) -> bool:
+        """True if an operation may be hoisted; `in_branch` is True if it is inside an `if` of the loop's body."""
         info = OPS[op.name]
         if info.effect != Effect.NONE or not info.speculatable or info.convergent or op.regions:
             return False

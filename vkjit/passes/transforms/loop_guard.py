@@ -1,25 +1,29 @@
-"""Count loop iterations for drivers with a silent cap on them, and report before the cap can have been reached.
+"""Count loop iterations for drivers that silently terminate loops, and report if they may have done so.
 
-Some drivers run 8 invocations as one vector and terminate every loop when the vector has executed a fixed number of
-iterations, summed over all loops of the kernel. An iteration counts if any invocation of the vector is active, both
-branches of an `if` count, and a loop counts one iteration even if no invocation enters it (see `loop_costs`).
+Some drivers run 8 invocations as one vector and terminate every loop as soon as the vector has executed a fixed number
+of iterations, the cap, summed over all loops of the kernel. An iteration counts if any invocation of the vector is
+active. Both branches of an `if` count, and a loop counts one iteration even if no invocation enters it (see
+`loop_costs`).
 
-Invariant: at each point of the program, `count` in the active invocations is an upper bound of the vector's iterations
-so far.
+The pass inserts a counter, `count`. At each point of the program, its value in the active invocations is an upper bound
+of the iterations that the vector has executed so far:
+
   * Cheap loops with a constant bound aren't instrumented. Their cost, and the single iteration of loops that no
-    invocation enters, are added where the enclosing code is counted, whether or not they are executed.
+    invocation enters, are constants. They are added where the enclosing code is counted, even if they aren't executed.
   * A `for` without `break` and without counted loops inside has no overhead per iteration: its trip count is computed
-    before it.
-  * Other loops carry the count and add a constant in each iteration. After a loop, the count is the maximum over the
-    subgroup.
-  * After an `if` with counted loops in both branches, the count is (then - before) + (else - before) + before, which
-    may exceed the cap although neither branch does.
-  * A loop around counted loops that has several `continue`s takes the maximum at the start of its body.
-  * If an invocation exits a loop from inside an `if` that counts, its count would be lost to the others. In such
-    kernels, and on devices without subgroup arithmetic, each invocation counts separately, against the cap divided by
-    the size of the vector, which bounds their sum.
-Reports are placed after the outermost counted loops, and after branches whose counts are added. The guard never exits a
-loop early: the driver's cap does.
+    before the loop.
+  * Other counted loops carry the count and add a constant in each iteration.
+  * After a loop that invocations may leave at different times, the count is the maximum over the subgroup.
+  * After an `if` with counted loops in both branches, the vector has executed both. The count is
+    (then - before) + (else - before) + before, which may exceed the cap although neither branch does.
+  * If a loop around counted loops has several `continue`s, the count at the start of its body is the maximum over the
+    subgroup, as invocations may arrive with different counts.
+  * If an invocation exits a loop from inside an `if` that counts, the others would not get its count. In kernels with
+    such exits, and on devices without subgroup arithmetic, each invocation counts separately, and the limit is the cap
+    divided by the size of the vector, so that the sum over the vector stays below the cap.
+
+Reports are placed after the outermost counted loops, and after branches whose counts are added. The guard itself never
+exits a loop early.
 """
 
 from __future__ import annotations
@@ -51,13 +55,14 @@ MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
-    """Count iterations against the driver's cap; do nothing if `cap` is None.
+    """Count iterations and report if they may have reached the driver's cap; do nothing if `cap` is None.
 
-    Takes the normal form, after inlining and all passes that create loops. A kernel with the attribute `bound_checked`
-    is left alone if its launcher can bound its iterations.
+    The module must be in normal form (see `ir.verify`), after inlining and all passes that create loops. A kernel with
+    the attribute `bound_checked` isn't instrumented if `bounded_trip_product` can bound its iterations: each launch
+    then compares that bound with the cap.
 
-    `subgroup_arithmetic` is True if the device has `sg_reduce`, `width` is its vector size, and `margin` is how far
-    below the cap the guard reports.
+    `width` is the number of invocations in a vector, `subgroup_arithmetic` is True if the device has `sg_reduce`, and
+    counts are reported from `margin` iterations below the cap.
     """
 
     name: ClassVar[str] = "loop_guard"
@@ -85,10 +90,10 @@ class LoopGuard:
 
 
 def bounded_trip_product(module: Module) -> TripBound | None:
-    """Return an upper bound of the iterations of all loops of the kernel, for the launcher to evaluate.
+    """Return an upper bound of the iterations of all loops of the kernel, as an expression that launches evaluate.
 
-    None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch whose bound
-    is below the cap needs no guard. Works before and after the guard is inserted.
+    Return None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch whose
+    bound is below the cap needs no guard. The module may already contain the guard.
     """
     return LoopCostModel.bound(module.kernel)
 
@@ -100,10 +105,10 @@ def _leaves_counting_branch(region: Region, costs: LoopCostModel) -> bool:
 
 
 class _Guard:
-    """The rewrite of one function.
+    """The rewrite of one kernel.
 
-    Counts above `limit` are reported. `jointly` is True if a count covers the whole vector, False if each invocation
-    counts separately.
+    Counts above `limit` are reported, with `cap` in the message. `jointly` is True if a count covers the whole vector,
+    and False if each invocation counts separately.
     """
 
     def __init__(self, module: Module, costs: LoopCostModel, limit: int, cap: int, jointly: bool) -> None:
@@ -116,8 +121,8 @@ class _Guard:
     def region(self, region: Region, count: Value, exits: frozenset[Op], *, outermost: bool, needed: bool) -> Value:
         """Instrument a region that starts with `count`, and return the count at its end.
 
-        The count becomes an operand of `exits`. `outermost` is True if no counted loop encloses the region, `needed` if
-        the count is used after it.
+        The count becomes an operand of the operations in `exits`, the exits of the enclosing counted loop. `outermost`
+        is True if no counted loop encloses the region, `needed` if the count is used after the region.
         """
         source, region.ops = region.ops, []
         builder = Builder(region)
@@ -137,26 +142,29 @@ class _Guard:
     def branch(
         self, op: Op, count: Value, exits: frozenset[Op], builder: Builder, *, outermost: bool, needed: bool
     ) -> Value:
+        """Instrument an `if`, and return the count after it; the parameters are those of `region`."""
         counting = [any(map(self.costs.contains_counted, region.ops)) for region in op.regions]
-        split = self.jointly and not self.costs.uniform(op.operands[0])
-        both = split and all(counting)
-        # the vector executes both branches: their sum may exceed the cap although neither does
-        combined = both and outermost
+        runs_both = self.jointly and not self.costs.uniform(op.operands[0])
+        both_counted = runs_both and all(counting)
+        # The vector executes both branches: their sum may exceed the cap although neither does.
+        combined = both_counted and outermost
         needed = (needed or combined) and any(counting)
         ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
         builder.region.ops.append(op)
         if not needed or not completes(op):
             return count
-        rows = [(ends[0], count), (count, ends[1])] if both else [(ends[0],), (ends[1],)]
-        for region, row in zip(op.regions, rows, strict=True):
+        # The new results: the count at the region's end; for `both_counted`, one for each branch, unchanged in the
+        # other one.
+        added_operands = [(ends[0], count), (count, ends[1])] if both_counted else [(ends[0],), (ends[1],)]
+        for region, region_operands in zip(op.regions, added_operands, strict=True):
             if region.terminator.name == "yield":
-                region.terminator.operands += row
-        added = [Value(U32, op, len(op.results) + n) for n in range(len(rows[0]))]
+                region.terminator.operands += region_operands
+        added = [Value(U32, op, len(op.results) + n) for n in range(len(added_operands[0]))]
         op.results += added
-        if not split:
+        if not runs_both:
             return added[0]
         maxima = [builder.emit("sg_reduce", value, op="max", partial=True) for value in added]
-        if not both:
+        if not both_counted:
             return maxima[0]
         total = builder.emit("sub", builder.emit("add", *maxima), count)
         if combined:
@@ -170,6 +178,7 @@ class _Guard:
         builder.op("report", builder.emit("gt", count, builder.const(self.limit, U32)), site=site)
 
     def loop(self, op: Op, count: Value, builder: Builder, *, outermost: bool) -> Value:
+        """Instrument a counted loop, and return the count after it."""
         if _has_known_trip_count(op) and not self.costs.encloses_counted(op):
             after = self.known_trip_count(op, count, builder)
         else:
@@ -181,7 +190,10 @@ class _Guard:
         return after
 
     def known_trip_count(self, op: Op, count: Value, builder: Builder) -> Value:
-        """Add trip count * weight to the count, for a `for` without `break`; clamped just above the limit."""
+        """Add trip count * cost of an iteration to the count before a `for` without `break`.
+
+        The trip count is clamped to the first one that exceeds the limit, so that the product doesn't wrap around.
+        """
         weight = self.costs.of_region(op.regions[0]) + 1
         f = Formula(builder)
         trip_count = _trip_count(f, op)
@@ -192,7 +204,7 @@ class _Guard:
         return f.call("min", total, f.term(_CEILING, U32.dtype)).value
 
     def carried_count(self, op: Op, count: Value, builder: Builder) -> Value:
-        """Add the count to the loop-carried values and return its value after the loop."""
+        """Carry the count through a loop, increase it in each iteration, and return its value after the loop."""
         body = op.regions[0]
         encloses_counted = self.costs.encloses_counted(op)
         op.operands.append(count)
@@ -215,6 +227,7 @@ class _Guard:
 
 
 def _has_known_trip_count(op: Op) -> bool:
+    """True for a `for` with a constant step and without `break`, so that its trip count can be computed before it."""
     step = op.operands[2] if op.name == "for" else None
     return step is not None and bool(constant_of(step)) and not breaks_of(op)
 

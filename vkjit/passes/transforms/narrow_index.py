@@ -1,7 +1,8 @@
 """Narrow 64-bit index arithmetic to 32 bits where the results are provably the same.
 
-Takes a kernel whose offsets are i32 (see `lower_access`). Computations that offsets depend on move to i32, and so do
-comparisons of, and loops over, values in its range. The unused 64-bit operations are left to `dce`::
+Takes a kernel whose offsets in linear arrays are i32, which `lower_access` computes by casts of 64-bit indices. The
+computations that these casts depend on move to i32, and so do comparisons and loops whose values are in the range of
+i32. The 64-bit operations that become unused are left to `dce`::
 
     for %zero, %n, %one (%k: index) {          for %zero_1, %n_1, %one_1 (%k_1: i32) {
       %a = mul %k, %m : index                    %c = mul %k_1, %m_1 : i32
@@ -10,8 +11,8 @@ comparisons of, and loops over, values in its range. The unused 64-bit operation
       %v = load %x, %o : f32                     ...
       ...
 
-1. The low 32 bits of sums, differences, products and bitwise operations depend only on those of the operands, so the
-   truncation moves from the result to the operands.
+1. The low 32 bits of sums, differences, products and bitwise operations depend only on the low 32 bits of the operands,
+   so the cast to i32 moves from the result to the operands.
 2. Operations that need all bits (comparisons, min, max, divisions) are narrowed if all operands and the result are in
    the range of i32 (see `value_ranges`).
 3. A `for` is narrowed if its bounds, step and induction variable are in the range of i32.
@@ -35,7 +36,9 @@ from .algebraic_simplify import wrapped
 __all__ = ["NarrowIndex"]
 
 _LOW_BITS: frozenset[OpName] = frozenset({"add", "sub", "mul", "neg", "and", "or", "xor", "not", "select"})
+"""The operations of rule 1."""
 _ALL_BITS: frozenset[OpName] = frozenset({"min", "max", "floordiv", "floormod", "truncdiv", "truncrem", "shr_raw"})
+"""The operations of rule 2, besides comparisons."""
 _COMPARISONS: frozenset[OpName] = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -54,7 +57,7 @@ class NarrowIndex:
 
 
 def _note(fits: set[Op], ranges: Ranges, op: Op) -> None:
-    """Add `op` to `fits` if it may be narrowed by rule 2 or 3."""
+    """Add an operation to `fits` if it may be narrowed by rule 2 or 3; `Ranges` calls this for each operation."""
     if op.name == "for" and op.operands[0].type == INDEX:
         ranges_needed = [*(ranges.of(v) for v in op.operands[:3]), ranges.induction(op)]
     elif op.name in _COMPARISONS and op.operands[0].type == INDEX:
@@ -75,7 +78,9 @@ def _note(fits: set[Op], ranges: Ranges, op: Op) -> None:
 class _Narrowing:
     """The rewrite of one function.
 
-    `demanded` holds index values whose low half (an i32) is needed; `low` maps those visited so far to that half.
+    `fits` are the operations that rules 2 and 3 allow to narrow. `demanded` are the index values whose low half (an
+    i32) is needed; `low` maps those visited so far to their low half. `replaced` maps 64-bit values to their
+    replacements.
     """
 
     function: Function
@@ -92,6 +97,7 @@ class _Narrowing:
     # -- demand analysis, backward from uses to definitions
 
     def demand(self, region: Region) -> None:
+        """Fill `demanded` for a region."""
         for op in reversed(region.ops):
             for inner in reversed(op.regions):
                 self.demand(inner)
@@ -103,6 +109,7 @@ class _Narrowing:
                 self.demanded.update(v for v in op.operands if v.type == INDEX)
 
     def is_narrowed(self, op: Op) -> bool:
+        """True if the low half of an operation's result is computed from the low halves of its operands."""
         if len(op.results) != 1 or op.result not in self.demanded:
             return False
         return op.name in _LOW_BITS or (op.name in _ALL_BITS and op in self.fits)
@@ -110,6 +117,7 @@ class _Narrowing:
     # -- rewriting, in program order
 
     def region(self, region: Region) -> None:
+        """Narrow the operations of a region."""
         source, region.ops = region.ops, []
         builder = Builder(region)
         for argument in region.args:
@@ -119,6 +127,10 @@ class _Narrowing:
             self.operation(op, region, builder)
 
     def operation(self, op: Op, region: Region, builder: Builder) -> None:
+        """Append an operation to `region`, narrowed if the rules allow it.
+
+        The low half of its result follows if it is demanded.
+        """
         if self.replaced:
             op.operands[:] = [self.replaced.get(v, v) for v in op.operands]
         if op.name == "cast" and op.operands[0].type == INDEX and op.result.type == I32:

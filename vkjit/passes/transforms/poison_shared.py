@@ -1,14 +1,14 @@
 """Fill the shared memory of debug kernels with poison at their start, to expose reads of uninitialized memory.
 
-Takes a kernel in normal form without calls, with linear arrays::
+Takes a kernel in normal form (see `ir.verify`) without calls, in which arrays are accessed by linear offsets::
 
     %s = shared : shared<f32, 256>    ->     %s = shared : shared<f32, 256>          (at the kernel's start)
                                              for %k = 0, 4, 1 { store %s, %k * 64 + %local, nan }
                                              barrier
 
 1. As in the interpreter, floats are filled with NaN, booleans with true, and integers with the byte 0xAA.
-2. The loop's bounds are constants, so the kernel's total trip count stays bounded (see `trip_bound`).
-3. Only kernels with the attribute `debug` are changed, and none under the sanitizer, which checks each read.
+2. The bounds of the inserted loop are constants, so the kernel's total trip count stays bounded (see `trip_bound`).
+3. Only kernels with the attribute `debug` are changed. Sanitized kernels aren't, as the sanitizer checks each read.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def _fill(builder: Builder, array: Value, local: Value, size: int) -> None:
 
 
 def _poison(dtype: DType) -> Any:
+    """Return the poison of a dtype as a Python number (rule 1)."""
     if dtype.is_float:
         return math.nan
     if dtype.kind == "bool":

@@ -1,6 +1,9 @@
-"""Simplify control flow. Works on any form.
+"""Simplify branches and loops.
 
-1. An `if` with a constant condition is replaced by the region taken; code after a region that exits is removed.
+Works on any form of the IR (see `ir.verify`).
+
+1. An `if` with a constant condition is replaced by the operations of the region that is taken. If control doesn't
+   continue after an operation, the operations that follow it are removed.
 2. A result of an `if` that is the same value in both regions is replaced by that value; a result that is true in one
    region and false in the other is replaced by the condition or its negation.
 3. An `if` whose regions contain only a few cheap operations is converted to `select`s; an empty one is removed::
@@ -13,9 +16,11 @@
        }
 
 4. An `if` of `not c` becomes an `if` of `c` with its regions swapped.
-5. A `for` with zero iterations is replaced by its initial values, and so is a loop-carried value that never changes.
+5. The results of a `for` with zero iterations are replaced by its initial values. A loop-carried value that never
+   changes is replaced by its initial value.
 
-Operations that rule 3 speculates are speculatable, not convergent, and cheaper than a branch.
+Rule 3 executes the operations of both regions unconditionally. So they must be speculatable, not convergent, and
+cheaper than a branch.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from .fold import fold_op
 __all__ = ["SimplifyBranches", "cost_of"]
 
 _FREE: frozenset[OpName] = frozenset({"const", "poison", "bitcast"})
+"""Operations that need no instruction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class SimplifyBranches:
 class _Simplifier:
     """The rewrite of one function.
 
-    `replaced` is applied to operands as operations are visited, and once more at the end, for loop bodies.
+    `replaced` maps values to their replacements. It is applied to operands as operations are visited, and once more at
+    the end, as an operand in a loop's body may be replaced only after it was visited.
     """
 
     def __init__(self, function: Function, budget: int) -> None:
@@ -63,6 +70,7 @@ class _Simplifier:
         self.replaced: dict[Value, Value] = {}
 
     def current(self, value: Value) -> Value:
+        """Return the value that replaces `value`, or itself if it isn't replaced."""
         while value in self.replaced:
             value = self.replaced[value]
         return value
@@ -98,6 +106,7 @@ class _Simplifier:
     # -- branches
 
     def branch(self, op: Op, region: Region) -> None:
+        """Simplify an `if` and append what remains of it to `region`."""
         condition = op.operands[0]
         if is_constant(condition):  # rule 1
             taken = op.regions[0 if constant_of(condition) else 1]
@@ -123,7 +132,7 @@ class _Simplifier:
             region.ops.append(op)
 
     def splice(self, op: Op, taken: Region, region: Region) -> None:
-        """Replace an `if` by the operations of one of its regions."""
+        """Replace an `if` by the operations of `taken`, one of its regions."""
         last = taken.terminator
         if last.name == "yield":
             self.replaced.update(zip(op.results, last.operands, strict=True))
@@ -132,7 +141,7 @@ class _Simplifier:
             region.ops += taken.ops
 
     def common_results(self, op: Op, region: Region) -> None:
-        """Remove results of an `if` that equal a common value, the condition or its negation, and replace their uses."""
+        """Remove results of an `if` that equal a common value, the condition or its negation (rule 2); replace uses."""
         builder = Builder(region, op.loc)
         pairs = list(zip(*(inner.terminator.operands for inner in op.regions), strict=True))
         same = [self.common_value(op.operands[0], x, y, builder) for x, y in pairs]
@@ -150,6 +159,7 @@ class _Simplifier:
 
     @staticmethod
     def common_value(condition: Value, x: Value, y: Value, builder: Builder) -> Value | None:
+        """Return the value that replaces a result that is x or y by the condition (rule 2); None if there is none."""
         if x is y:
             return x
         if not (is_constant(x) and is_constant(y)) or x.type != y.type:
@@ -172,6 +182,7 @@ class _Simplifier:
         return cost <= self.budget
 
     def to_selects(self, op: Op, region: Region) -> None:
+        """Append the operations of both regions to `region`, and a `select` for each result (rule 3)."""
         first, second = op.regions
         region.ops += [*first.ops[:-1], *second.ops[:-1]]
         pairs = zip(first.terminator.operands, second.terminator.operands, strict=True)
@@ -188,6 +199,7 @@ class _Simplifier:
     # -- loops
 
     def loop(self, op: Op, region: Region) -> None:
+        """Simplify a loop and append it to `region`, unless it has no iterations (rule 5)."""
         if op.name == "for" and _never_runs(op):
             self.replaced.update(zip(op.results, op.operands[3:], strict=True))
             return
@@ -197,11 +209,12 @@ class _Simplifier:
 
     def invariants(self, op: Op) -> None:
         """Replace loop-carried values that every iteration passes on unchanged (rule 5); `dce` removes them."""
-        first = 3 if op.name == "for" else 0
+        first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
         arguments = op.regions[0].args[1 if first else 0 :]
         exits = list(exits_of(op.regions[0]))
         tied = [a.type for a in arguments] == [r.type for r in op.results]
         for position, (argument, initial) in enumerate(zip(arguments, op.operands[first:], strict=True)):
+            # True for each kind of exit that passes on the initial value wherever it occurs
             same: dict[OpName, bool] = {"continue": True, "break": tied}
             for exit in exits:
                 if position < len(exit.operands):
@@ -214,7 +227,10 @@ class _Simplifier:
 
 
 def cost_of(op: Op) -> int:
-    """Return the cost of speculating or hoisting an operation, 1000 (above any budget) if it must not move."""
+    """Return the cost of speculating or hoisting an operation: 0 or 1, or 1000 (above any budget) if it must not move.
+
+    Functions that aren't correctly rounded, such as `sin`, are too expensive to be executed unconditionally.
+    """
     info = OPS[op.name]
     if op.name in _FREE:
         return 0
@@ -225,6 +241,7 @@ def cost_of(op: Op) -> int:
 
 
 def _never_runs(op: Op) -> bool:
+    """True if a `for` is known to have no iterations."""
     if op.operands[0] is op.operands[1]:
         return True
     low, high, step = (constant_of(v) for v in op.operands[:3])

@@ -1,6 +1,6 @@
 """Scalar replacement of local arrays that are only indexed by constants.
 
-Works on any form::
+Works on any form of the IR (see `ir.verify`)::
 
     %t = local : local<f32, 2>                 %p = poison : f32
     store %t, %zero, %a
@@ -13,11 +13,12 @@ Works on any form::
     }                                          }
     %r = load %t, %zero : f32                  (uses of %r become %t1)
 
-1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most `max_elements`
-   elements. Vector elements are kept whole.
+1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most
+   `max_elements` elements. Each of its elements becomes a value; vector elements aren't split.
 2. A load is replaced by the last stored value, or by poison if there is none.
-3. Elements that an `if` stores to become further results; a region without stores yields the previous values.
-4. Elements that a loop stores to become further loop-carried values; its exits pass on the current values.
+3. The elements to which a region of an `if` stores become further results of the `if`. The other region, if it has no
+   stores to them, yields their previous values.
+4. The elements to which a loop's body stores become further loop-carried values; exits pass on their current values.
 
 Redundant loop-carried values are left to `dce`. Structs need no rule: in the IR, their fields are separate values.
 """
@@ -70,7 +71,10 @@ class ScalarReplacement:
 
 
 def _linear_offset(op: Op) -> int | None:
-    """Return the linear offset of the accessed element, None if the indices aren't constant and in range."""
+    """Return the linear offset of the element that a load or store accesses.
+
+    Return None if its indices aren't constant and in range.
+    """
     array = op.operands[0].type
     if not isinstance(array, Array) or array.shape is None:
         return None
@@ -90,8 +94,9 @@ def _linear_offset(op: Op) -> int | None:
 class _Replacement:
     """The rewrite of one function.
 
-    `values` maps slots to their current values. `stored` maps operations with regions to the slots of outer arrays that
-    they store to, in a fixed order.
+    `arrays` are the arrays to replace. `values` maps slots to their values at the current operation. `stored` maps each
+    operation with regions to the slots of arrays from outside that it stores to, in a fixed order. `replaced` maps the
+    results of loads to values.
     """
 
     function: Function
@@ -136,6 +141,7 @@ class _Replacement:
                 region.ops.append(op)
 
     def allocate(self, op: Op, builder: Builder) -> None:
+        """Replace an allocation: the value of all its slots becomes poison."""
         array = op.result.type
         assert isinstance(array, Array)
         fresh = builder.emit("poison", type=array.element)
@@ -150,6 +156,7 @@ class _Replacement:
             self.replaced[op.result] = self.values[slot]
 
     def other(self, op: Op, branch: Sequence[Slot], loop: Sequence[Slot]) -> None:
+        """Rewrite control flow: pass on the values of slots (rules 3 and 4)."""
         if op.name == "yield":
             op.operands += [self.values[slot] for slot in branch]
         elif op.name in ("break", "continue"):
@@ -185,6 +192,7 @@ class _Replacement:
             self.results(op, slots)
 
     def results(self, op: Op, slots: Sequence[Slot]) -> None:
+        """Add a result for each slot to an operation; it becomes the value of the slot."""
         for slot in slots:
             result = Value(self.values[slot].type, op, len(op.results), slot[0].name)
             op.results.append(result)

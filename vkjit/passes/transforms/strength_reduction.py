@@ -1,6 +1,6 @@
 """Replace induction-variable multiplications by additions (strength reduction).
 
-Works on the normal and primitive forms::
+Works on the normal and primitive forms of the IR (see `ir.verify`)::
 
     for %lo, %hi, %step (%k: index) {          %first = mul %lo, %n : index
       %p = mul %k, %n : index                  %by = mul %step, %n : index
@@ -10,13 +10,13 @@ Works on the normal and primitive forms::
                                                  continue %next
                                                }
 
-1. One operand is the induction variable i, possibly cast, or x + i or x - i with a loop-invariant x. The other operand
-   is loop-invariant. The additions are exact modulo 2**64.
-2. Only 64-bit multiplications are replaced, except by powers of two: a 64-bit addition costs a fraction of a
-   multiplication on GPUs and software drivers. 32-bit multiplications cost no more than additions, and each
-   loop-carried value needs a register.
-3. The multiplication is directly in the loop's body, so that every iteration executes it, and the body's only
-   `continue` is its terminator. A `break` passes on the current product.
+1. One operand of the multiplication is the induction variable i, possibly cast, or x + i or x - i with a loop-invariant
+   x. The other operand is loop-invariant. The additions are exact modulo 2**64.
+2. Only 64-bit multiplications are replaced, as a 64-bit addition costs a fraction of one on GPUs and software drivers.
+   A 32-bit multiplication costs no more than an addition, and a multiplication by a power of two is a shift; neither is
+   worth the register that a loop-carried value needs.
+3. The multiplication must be directly in the loop's body, so that every iteration executes it, and the body's only
+   `continue` must be its terminator. A `break` passes on the current product.
 4. At most `max_products` multiplications are replaced per loop.
 """
 
@@ -37,9 +37,8 @@ __all__ = ["StrengthReduction"]
 
 @dataclass(frozen=True, slots=True)
 class StrengthReduction:
-    """Reduce at most `max_products` multiplications per loop; do nothing if `enabled` is False.
-
-    LLVM reduces by itself.
+    """Reduce at most `max_products` multiplications per loop; do nothing if `enabled` is False, as for LLVM, which has
+    a strength reduction of its own.
     """
 
     enabled: bool = True
@@ -58,7 +57,9 @@ class StrengthReduction:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A multiplication to reduce: (start + i) * factor with the induction variable i, or (start - i) if `negative`."""
+    """A multiplication to reduce: (start + i) * factor, or (start - i) * factor if `negative`, with the induction
+    variable i; i * factor if `start` is None.
+    """
 
     op: Op
     factor: Value
@@ -67,7 +68,11 @@ class _Product:
 
 
 class _Reduction:
-    """The rewrite of one function. `depth` is the loop depth of each value's definition."""
+    """The rewrite of one function.
+
+    `depth` has the loop depth of each value's definition, `loops` is the current depth, and `replaced` maps reduced
+    products to loop-carried values.
+    """
 
     def __init__(self, max_products: int) -> None:
         self.max_products = max_products
@@ -76,6 +81,7 @@ class _Reduction:
         self.replaced: dict[Value, Value] = {}
 
     def region(self, region: Region) -> None:
+        """Reduce multiplications in the loops of a region, inner loops first."""
         self.depth.update(dict.fromkeys(region.args, self.loops))
         source, region.ops = region.ops, []
         for op in source:
@@ -100,10 +106,11 @@ class _Reduction:
             self.carry(op, product, exits, before)
 
     def outside(self, value: Value) -> bool:
+        """True if a value is loop-invariant: a constant, or defined outside of the current loop."""
         return is_constant(value) or self.depth.get(value, self.loops) < self.loops
 
     def product(self, op: Op, induction: Value) -> _Product | None:
-        """Return the reducible multiplication that an operation is by rules 1 and 2, or None."""
+        """Return the multiplication to reduce if an operation is one by rules 1 and 2, else None."""
         if op.name != "mul" or not isinstance(op.result.type, Scalar):
             return None
         dtype = op.result.type.dtype
@@ -131,6 +138,7 @@ class _Reduction:
         return None
 
     def carry(self, loop: Op, product: _Product, exits: list[Op], before: Builder) -> None:
+        """Replace a multiplication by a loop-carried value: see the module's example."""
         body, type = loop.regions[0], product.op.result.type
         assert isinstance(type, Scalar)
         low, step = (self.in_preheader(value, type, before) for value in (loop.operands[0], loop.operands[2]))
@@ -138,7 +146,7 @@ class _Reduction:
             start = self.in_preheader(product.start, type, before)
             low = before.emit("sub" if product.negative else "add", start, low)
         factor = self.in_preheader(product.factor, type, before)
-        first, by = (_times(value, factor, before) for value in (low, step))
+        first, increment = (_times(value, factor, before) for value in (low, step))
         carried = Value(type, body, len(body.args), product.op.result.name)
         body.args.append(carried)
         loop.operands.append(first)
@@ -146,7 +154,7 @@ class _Reduction:
         body.ops.remove(product.op)
         self.replaced[product.op.result] = carried
         last = body.ops.pop()
-        following = Builder(body, product.op.loc).emit("sub" if product.negative else "add", carried, by)
+        following = Builder(body, product.op.loc).emit("sub" if product.negative else "add", carried, increment)
         body.ops.append(last)
         for exit in exits:
             exit.operands.append(following if exit is last else carried)
@@ -160,15 +168,18 @@ class _Reduction:
 
 
 def _times(value: Value, factor: Value, builder: Builder) -> Value:
+    """Emit value * factor, simplified if the value is 0 or 1."""
     number = constant_of(value)
     return factor if number == 1 else value if number == 0 else builder.emit("mul", value, factor)
 
 
 def _is_induction(value: Value, induction: Value) -> bool:
+    """True if a value is the induction variable, possibly cast."""
     op = value.op
     return value is induction or (op is not None and op.name == "cast" and op.operands[0] is induction)
 
 
 def _is_power_of_two(value: Value) -> bool:
+    """True for a constant power of two of either sign, and for 0."""
     number = abs(int(constant_of(value))) if is_constant(value) else 0
     return is_constant(value) and number & (number - 1) == 0

@@ -1,6 +1,6 @@
 """Fully unroll counted loops with small constant trip counts.
 
-Takes the normal form::
+Takes the normal form of the IR (see `ir.verify`)::
 
     %s = for %zero, %two, %one, %a : f32           %v0 = load %x, %zero : f32
         (%k: index, %c: f32) {                     %s0 = add %a, %v0 : f32
@@ -9,17 +9,20 @@ Takes the normal form::
       continue %t                                  %s1 = add %s0, %v1 : f32
     }
 
-1. A loop is unrolled if bounds and step are constants and trip count times operations is at most `budget`, or at most
-   `array_budget` if its induction variable indexes a local array, which `sroa` can then replace. Inner loops come
-   first.
-2. An iteration without inner exits is a copy of the body with a constant for the induction variable.
-3. A `continue` inside an `if`: the rest of the iteration moves to the other region of the `if`, whose results are the
-   loop-carried values of the next iteration.
-4. A `break` inside an `if`: the rest of the iteration and all later iterations move to the other region of the `if`,
-   whose results are the loop's results. As the code nests deeply, such loops have at most `MAX_BREAK_ITERATIONS` iterations.
-5. Loops with both kinds of inner exits, or with exits other than at the end of one region of an `if`, aren't unrolled.
+1. A loop is unrolled if its bounds and step are constants, and the product of its trip count and its number of
+   operations is at most `budget`, or at most `array_budget` if the induction variable indexes a local array: `sroa` can
+   then replace the array. Inner loops are unrolled first.
+2. An iteration without inner exits (inside of an `if`) becomes a copy of the body with a constant for the induction
+   variable.
+3. If a `continue` is inside an `if`, the rest of the iteration moves to the other region of the `if`. The results of
+   the `if` are the loop-carried values of the next iteration.
+4. If a `break` is inside an `if`, the rest of the iteration and all later iterations move to the other region of the
+   `if`. The results of the `if` are the loop's results. As the code nests deeply, such loops must have at most
+   `MAX_BREAK_ITERATIONS` iterations.
+5. Loops with both kinds of inner exits aren't unrolled, nor are loops with exits elsewhere than at the end of one
+   region of an `if`.
 
-Unrolled loops don't count for `loop_guard` and `trip_bound`, which run later. Barriers and collectives stay valid: all
+Unrolled loops need no counting by `loop_guard`, which runs later. Barriers and collectives stay valid, as all
 invocations execute the same copies in the same order.
 """
 
@@ -40,12 +43,16 @@ from .algebraic_simplify import wrapped
 __all__ = ["Unroll"]
 
 MAX_BREAK_ITERATIONS = 8
+"""The largest trip count of an unrolled loop with `break` (rule 4)."""
 _FREE: frozenset[OpName] = frozenset({"const", "poison", "yield", "break", "continue", "unreachable", "bitcast"})
+"""Operations that don't count for the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """Unroll loops to at most `budget` or `array_budget` operations (rule 1) and at most `max_iterations` iterations."""
+    """Unroll loops that have at most `max_iterations` iterations, and at most `budget` operations in all iterations
+    together, or `array_budget` if they index local arrays (rule 1).
+    """
 
     budget: int = 128
     array_budget: int = 512
@@ -143,6 +150,7 @@ def _all_exit_by(region: Region, kind: str) -> bool:
 
 
 def _exiting_side(op: Op, kind: str) -> int | None:
+    """Return which region of an `if` ends in an exit of this kind and has no other exits; None if neither does."""
     for side, region in enumerate(op.regions):
         if region.terminator.name == kind and not any(map(_has_exits, region.ops)):
             return side
@@ -150,7 +158,11 @@ def _exiting_side(op: Op, kind: str) -> int | None:
 
 
 class _Iterations:
-    """The unrolling of one loop: appends its iterations to the builder's region."""
+    """The unrolling of one loop: appends its iterations to the builder's region.
+
+    `numbers` are the values of the induction variable, and `kind` is the kind of its inner exits, "break" or
+    "continue".
+    """
 
     def __init__(self, loop: Op, numbers: Sequence[int], builder: Builder) -> None:
         self.loop = loop
@@ -161,6 +173,7 @@ class _Iterations:
         self.kind = "break" if "break" in inner else "continue"
 
     def run(self) -> list[Value]:
+        """Build all iterations and return the values of the loop's results."""
         carried = list(self.loop.operands[3:])
         if self.kind == "break":
             return self.iteration(0, carried)
@@ -184,7 +197,11 @@ class _Iterations:
     def rest(
         self, ops: Sequence[Op], mapping: dict[Value, Value], number: int, after: list[tuple[Op, Sequence[Op]]]
     ) -> list[Value]:
-        """Build the rest of an iteration; `after` has each enclosing `if` and the operations after it."""
+        """Build the rest of iteration `number`, from the operations `ops` on; return the values that it passes on.
+
+        `mapping` maps values of the body to their copies. `after` has each enclosing `if` with exits, and the
+        operations that follow it.
+        """
         for position, op in enumerate(ops):
             self.builder.loc = op.loc
             if _has_exits(op):
@@ -197,6 +214,10 @@ class _Iterations:
     def end(
         self, op: Op, mapping: dict[Value, Value], number: int, after: list[tuple[Op, Sequence[Op]]]
     ) -> list[Value]:
+        """Build what follows the terminator `op` of a region; return the values that this passes on.
+
+        That is the rest of the iteration after the enclosing `if`, the next iteration (rule 4), or nothing.
+        """
         operands = [mapping.get(value, value) for value in op.operands]
         if op.name == "yield":
             enclosing, following = after[-1]
@@ -211,14 +232,14 @@ class _Iterations:
         after: list[tuple[Op, Sequence[Op]]],
     ) -> list[Value]:  # fmt: skip
         """Build an `if` with exits and, in the region that continues, the operations after it (rules 3 and 4)."""
-        side = _exiting_side(op, self.kind)
+        exiting = _exiting_side(op, self.kind)
         sides = [Region(), Region()]
         for position, source in enumerate(op.regions):
             with self.builder.at(sides[position]):
-                if position == side:
-                    own = dict(mapping)
-                    sides[position].ops += [clone_op(inner, own) for inner in source.ops[:-1]]
-                    yielded = [own.get(value, value) for value in source.terminator.operands]
+                if position == exiting:
+                    copy_mapping = dict(mapping)
+                    sides[position].ops += [clone_op(inner, copy_mapping) for inner in source.ops[:-1]]
+                    yielded = [copy_mapping.get(value, value) for value in source.terminator.operands]
                 else:
                     yielded = self.rest(source.ops, dict(mapping), number, [*after, (op, following)])
                 self.builder.loc = op.loc

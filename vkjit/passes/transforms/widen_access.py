@@ -1,6 +1,7 @@
 """Vectorize memory accesses: merge loads or stores of contiguous elements into one access of up to 16 bytes.
 
-Takes a kernel in normal form with linear global arrays, after `cse`::
+Takes a kernel in normal form (see `ir.verify`), in which `lower_access` has made all accesses to global arrays linear,
+after `cse`::
 
                                                  %w = linear %x : array<vec<f32, 4>, 1, in, linear>   (once)
     %a = load %x0, %o : f32                      %q = shr_raw %o, %two : i32
@@ -10,16 +11,18 @@ Takes a kernel in normal form with linear global arrays, after `cse`::
     %d = load %x0, %r : f32                      ...
 
 1. Offsets are contiguous if their linear forms (see `linear_forms`) differ only in their constants, by 1 each.
-2. The first offset must be a multiple of the number of elements, as the sum of terms that are multiples of it.
+2. The first offset must be a known multiple of the number of elements in the group: each term of its linear form must
+   be such a multiple.
 3. The array and each of its rows must start at a multiple of 16 bytes. The kernel's attribute `aligned` guarantees
    that; a launch sets it only if it holds for all arrays, offsets of views included. Then strides between rows are
-   multiples of 16 bytes too, which rule 2 uses.
-4. A group of loads is replaced at its first load. Nothing in between writes their alias class or exits.
-5. A group of stores is replaced at its last store. Nothing in between accesses their alias class otherwise, orders
-   memory, reports or exits. Only complete groups are merged, so no bytes are written that the program doesn't store
-   itself.
-6. With `as_integers`, the wide element is a 64-bit integer that is split by shifts: drivers that load lane by lane do that
-   twice as fast, for any lane type. Otherwise it is a vector of 4 or 2 elements.
+   multiples of 16 bytes, too, which rule 2 uses.
+4. A group of loads is replaced by a wide load in the place of its first load. From the first to the last, nothing may
+   write the array's alias class or exit.
+5. A group of stores is replaced by a wide store in the place of its last store. From the first to the last, nothing
+   else may access the array's alias class, order memory, report or exit. Only complete groups are merged, so that no
+   bytes are written that the program doesn't store itself.
+6. The wide element is a vector of 4 or 2 elements. With `as_integers`, it is a 64-bit integer that is split by shifts:
+   drivers that load vectors lane by lane load it twice as fast, for any element type.
 """
 
 from __future__ import annotations
@@ -42,16 +45,18 @@ from ..analysis.linear_forms import LinearForm, LinearForms
 __all__ = ["WidenAccess"]
 
 _BITS: dict[int, DType] = {16: dtypes.u16, 32: dtypes.u32}
+"""The unsigned integer type with this number of bits."""
 _MAX_BYTES = 16
+"""The size of the widest access, and the alignment of arrays and rows (rule 3)."""
 Key = tuple[Value, frozenset[tuple[Value, int]]]
-"""(array, atoms): an array and the non-constant terms of an offset."""
+"""(array, atoms): an array and the non-constant terms of an offset. Accesses with the same key may form a group."""
 Open = dict[AliasClass, dict[Key, dict[int, Op]]]
-"""Open accesses, which later ones may still join, by alias class, key and constant part of the offset."""
+"""Open accesses, with which later ones may still form a group, by alias class, key and constant part of the offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class WidenAccess:
-    """Merge contiguous accesses of `aligned` kernels; `as_integers` selects 64-bit integers as wide elements (rule 6)."""
+    """Merge contiguous accesses of `aligned` kernels; `as_integers` selects 64-bit integer elements (rule 6)."""
 
     as_integers: bool = False
     name: ClassVar[str] = "widen_access"
@@ -67,7 +72,7 @@ class WidenAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Contiguous accesses, in the order of their offsets, and the one that the wide access replaces (`place`)."""
+    """A group of contiguous accesses in the order of their offsets, and the one in whose place the wide access is."""
 
     members: Sequence[Op]
     place: Op
@@ -75,7 +80,11 @@ class _Group:
 
 @dataclass(slots=True)
 class _Finder:
-    """The search for groups of accesses. `loads` and `stores` hold those that are open at the current operation."""
+    """The search for groups of accesses.
+
+    `loads` and `stores` have the accesses that are open at the current operation. An operation that conflicts with rule
+    4 or 5 closes them: groups among them are chosen, and later accesses can't join them.
+    """
 
     as_integers: bool
     forms: LinearForms = field(default_factory=LinearForms)
@@ -120,7 +129,10 @@ class _Finder:
             self.forms.zeros[op.result] = (_MAX_BYTES // item).bit_length() - 1
 
     def access(self, op: Op) -> set[AliasClass]:
-        """Close the groups that can't extend past an operation, open its access, and return the classes it accesses."""
+        """Close the accesses that can't form a group across an operation, and open the operation's own access.
+
+        Return the alias classes that the operation accesses.
+        """
         effect = OPS[op.name].effect
         if effect in (Effect.SYNC, Effect.REPORT, Effect.READ_WRITE) or op.name == "call":
             self.touch(set(), everything=True)
@@ -141,6 +153,7 @@ class _Finder:
         return {memory}
 
     def key(self, op: Op) -> tuple[Key | None, int]:
+        """Return the key of an access and the constant part of its offset; (None, 0) if it can't be widened."""
         base = op.operands[0]
         view = base.op
         if op.name not in ("load", "store") or view is None or view.name != "linear" or view.operands[0].op is not None:
@@ -151,6 +164,7 @@ class _Finder:
         return (base, form.atoms), form.constant
 
     def add(self, table: dict[Key, dict[int, Op]], key: Key, constant: int, op: Op) -> None:
+        """Open an access."""
         open_accesses = table.setdefault(key, {})
         if constant in open_accesses:  # the same element again: close the open accesses
             self.choose(key, open_accesses)
@@ -172,7 +186,10 @@ class _Finder:
                 self.choose(key, open_accesses)
 
     def choose(self, key: Key, accesses: dict[int, Op]) -> None:
-        """Form aligned groups of accesses by their constant offsets, the widest first (rules 1 and 2)."""
+        """Form groups of accesses with the same key, the widest first (rules 1 and 2).
+
+        `accesses` has them by the constant parts of their offsets, in program order.
+        """
         base, atoms = key
         zeros = self.forms.atoms_trailing_zeros(LinearForm(0, atoms))
         order = {op: number for number, op in enumerate(accesses.values())}
@@ -207,7 +224,11 @@ def _lanes(base: Value, as_integers: bool) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Rewriter:
-    """The replacement of groups by wide accesses. `views` caches the linear views with wide elements."""
+    """The replacement of groups by wide accesses.
+
+    `views` caches the linear views with wide elements, by the narrow view and the number of elements. `replaced` maps
+    the results of narrow loads to parts of wide ones.
+    """
 
     kernel: Function
     groups: Sequence[_Group]
@@ -223,6 +244,7 @@ class _Rewriter:
         replace_uses(self.kernel.body, self.replaced)
 
     def region(self, region: Region, groups: dict[Op, _Group], members: set[Op]) -> None:
+        """Replace the accesses of groups in a region; `groups` has each group by its `place`."""
         source, region.ops = region.ops, []
         for op in source:
             if op in groups:
@@ -233,6 +255,7 @@ class _Rewriter:
                     self.region(inner, groups, members)
 
     def build(self, group: _Group, builder: Builder) -> None:
+        """Emit the wide access of a group."""
         lanes = len(group.members)
         base = group.place.operands[0]
         lane = next(n for n, op in enumerate(group.members) if op is group.place)
@@ -252,6 +275,7 @@ class _Rewriter:
             builder.op("store", view, wide_offset, self.whole(values, view, builder))
 
     def view(self, base: Value, lanes: int) -> Value:
+        """Return the view of an array with wide elements of `lanes` narrow ones, given its narrow view `base`."""
         if (base, lanes) not in self.views:
             old = base.type
             assert isinstance(old, Array)

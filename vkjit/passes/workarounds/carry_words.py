@@ -1,7 +1,7 @@
 """Convert loop-carried booleans to u32, for a driver whose compiler crashes on loop-carried booleans.
 
 A driver with the quirk `carried_truths` crashes the process when it compiles some loops with loop-carried booleans,
-such as ones that swap two of them. Takes the primitive form::
+such as loops that swap two of them. The pass converts all loop-carried booleans::
 
     %r = loop %a : bool (%p: bool) {         %w = select %a, %1, %0 : u32
       ...                                    %q = loop %w : u32 (%v: u32) {
@@ -41,6 +41,7 @@ class CarryBoolsAsWords:
 
 
 def _convert_region(region: Region) -> None:
+    """Convert the loops of a region, inner loops first."""
     ops: list[Op] = []
     for op in region.ops:
         for inner in op.regions:
@@ -54,10 +55,11 @@ def _convert_region(region: Region) -> None:
 
 
 def _convert_loop(loop: Op, carried: list[int]) -> list[Op]:
-    """Convert a loop's carried booleans with the given indices; return the loop and the conversions around it."""
+    """Convert the loop-carried booleans with the indices `carried`. Return the loop with the conversions around it."""
     body, counted = loop.regions[0], loop.name == "for"
     before, after, head = (Builder(Region(), loop.loc) for _ in range(3))
     for index in carried:
+        # the operands of a `for` begin with its bounds and step, the arguments of its body with the induction variable
         start = index + (3 if counted else 0)
         loop.operands[start] = _word(before, loop.operands[start])
         _redefine_as_comparison(head, body.args, index + counted)
@@ -83,6 +85,7 @@ def _exits(region: Region) -> Iterator[Region]:
 
 
 def _word(builder: Builder, boolean: Value) -> Value:
+    """Convert a boolean to a u32 that is 0 or 1."""
     kind = _word_type(boolean.type)
     return builder.emit("select", boolean, builder.const(1, kind), builder.const(0, kind))
 
@@ -98,6 +101,7 @@ def _redefine_as_comparison(builder: Builder, values: list[Value], place: int) -
 
 
 def _word_type(boolean: Type) -> Type:
+    """Return the u32 type with the shape of a boolean type."""
     return Vector(dtypes.u32, boolean.size) if isinstance(boolean, Vector) else Scalar(dtypes.u32)
 
 

@@ -1,8 +1,8 @@
 """Hide conversions of f32 to f16 from a driver that omits the rounding.
 
-A driver with the quirk `unrounded_halves` folds f32(f16(x)) to x: values beyond the f16 range don't become infinite,
-and no digits are lost. If a converted value has uses other than stores, an opaque zero is combined with its bits. Takes
-the primitive form::
+A driver with the quirk `unrounded_halves` folds f32(f16(x)) to x, so that x isn't rounded to f16, and values beyond the
+f16 range don't become infinite. If a converted value has uses other than stores, the pass combines its bits with a zero
+that the driver can't fold::
 
                                     %z: u16, always 0 (see `opaque_constants`)
                                     %h = cast %x : f16
@@ -24,14 +24,14 @@ from vkjit.ir.core import Module, Op, Value
 from vkjit.ir.rewrite import rewrite_region
 from vkjit.ir.types import Scalar, Type, Vector
 
-from .opaque_constants import OpaqueConstants
+from .opaque_constants import OpaqueConstant
 
 __all__ = ["HideF16Rounding"]
 
 
 @dataclass(frozen=True, slots=True)
 class HideF16Rounding:
-    """Hide conversions to f16; do nothing if `needed` is False."""
+    """Hide the rounding of f32 to f16; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_halves"
     needed: bool = True
@@ -40,7 +40,7 @@ class HideF16Rounding:
         body = module.kernel.body
         used = {value for op in body.walk() if op.name != "store" for value in op.operands}
         rounded = {op for op in body.walk() if _rounds(op) and op.result in used} if self.needed else set()
-        zeros = OpaqueConstants.of(module, 0, grids=True) if rounded else None
+        zeros = OpaqueConstant.of(module, 0, grids=True) if rounded else None
         if zeros is None:
             return module
 
@@ -58,12 +58,15 @@ class HideF16Rounding:
 
 
 def _rounds(op: Op) -> bool:
+    """True for a conversion of f32 to f16."""
     return op.name == "cast" and _of(op.result.type, dtypes.f16) and _of(op.operands[0].type, dtypes.f32)
 
 
 def _of(type: Type, dtype: DType) -> bool:
+    """True for a scalar or vector type with elements of `dtype`."""
     return isinstance(type, (Scalar, Vector)) and type.dtype is dtype
 
 
 def _bits(type: Type) -> Type:
+    """Return the u16 type with the shape of an f16 type."""
     return Vector(dtypes.u16, type.size) if isinstance(type, Vector) else Scalar(dtypes.u16)

@@ -1,16 +1,18 @@
-"""Hide the lowest bit of integers from a driver that miscompiles products with it.
+"""Hide the extraction of an integer's lowest bit from a driver that miscompiles products with this bit.
 
 In large kernels, a driver with the quirk `parity_products` sometimes folds x & 1 to 1 in a product, as in the offset of
-`y[i & 1, j]`. The constant becomes an opaque one (see `opaque_constants`). Takes the primitive form::
+`y[i & 1, j]`. The pass replaces the constant 1 by a value that the driver can't fold (see `opaque_constants`)::
 
-    %p = and %x, %1 : index        ->    %p = and %x, %n : index
-    %q = mul %p, %stride : index         %q = mul %p, %stride : index
+    %p = and %x, %1 : index        ->    %n: index, always 1
+    %q = mul %p, %stride : index         %p = and %x, %n : index
+                                         %q = mul %p, %stride : index
 
-1. Other forms that such a driver canonicalizes to x & 1 are hidden too: the unsigned remainder by 2, and a shift of the
-   lowest bit to the top and back.
-2. Products of sums with such a bit, and offsets, are affected as well, so all these bits are hidden unless they are
-   used only by comparisons.
-3. If no array has a dynamic extent, there is no opaque number: products with such a bit p become masks, y & (0 - p).
+1. Such a driver canonicalizes other operations to x & 1: the unsigned remainder by 2, and a shift of the lowest bit to
+   the top and back. They become an `and`, too.
+2. Products of sums that contain such a bit, and offsets, are also affected. Therefore every extracted lowest bit is
+   hidden unless only comparisons use it.
+3. If no array has a dynamic extent, there is no opaque constant. Then each product y * p with such a bit p becomes the
+   mask y & (0 - p) instead.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import constant_of, is_constant, rewrite_region
 from vkjit.ir.types import Scalar, Type, Vector
 
-from .opaque_constants import OpaqueConstants
+from .opaque_constants import OpaqueConstant
 
 __all__ = ["HideParity"]
 
 _FORMS: frozenset[OpName] = frozenset({"and", "urem_raw", "shr_raw"})
+"""The operations that can extract the lowest bit."""
 _TESTS: frozenset[OpName] = frozenset({"eq", "ne"})
 
 
 @dataclass(frozen=True, slots=True)
 class HideParity:
-    """Hide the lowest bits of integers; do nothing if `needed` is False."""
+    """Hide extractions of integers' lowest bits; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_parity"
     needed: bool = True
@@ -43,7 +46,7 @@ class HideParity:
         bits = _lowest_bits(module.kernel.body) if self.needed else []
         if not bits:
             return module
-        ones = OpaqueConstants.of(module, 1)
+        ones = OpaqueConstant.of(module, 1)
         if ones is None:
             rewrite_region(module.kernel.body, _product_to_mask)
             return module
@@ -66,7 +69,7 @@ def _lowest_bits(body: Region) -> list[tuple[Op, Value]]:
 
 
 def _source(op: Op) -> Value | None:
-    """Return the value whose lowest bit an operation of `_FORMS` extracts, None if it doesn't."""
+    """Return the value whose lowest bit an operation of `_FORMS` extracts; None if it computes something else."""
     kind = op.result.type
     if not isinstance(kind, (Scalar, Vector)) or not kind.dtype.is_integer:
         return None
@@ -86,6 +89,7 @@ def _source(op: Op) -> Value | None:
 
 
 def _kind(type: Type) -> str:
+    """Return the kind of the dtype of a scalar or vector type; "" for other types."""
     return type.dtype.kind if isinstance(type, (Scalar, Vector)) else ""
 
 
@@ -101,7 +105,7 @@ def _product_to_mask(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def _is_bit(value: Value) -> bool:
-    """True if a value is a lowest bit or a cast of one."""
+    """True if a value is an extracted lowest bit, or an integer cast of one."""
     op = value.op
     while op is not None and op.name == "cast" and _kind(op.operands[0].type) in ("int", "uint", "index"):
         op = op.operands[0].op

@@ -1,10 +1,11 @@
 """Hide literal zeros in float arithmetic from a driver that folds them wrongly.
 
-A driver with the quirk `literal_float_zero` folds x * 0.0, x / 0.0 and 0.0 / x to 0.0 and x + 0.0 to x, which is wrong
-for NaN, infinities and negative zeros. In a select between 1.0 or -1.0 and a zero, it loses the zero's sign. Constants
-are folded first, to expose all such zeros. The zero becomes an opaque value: the top bit of the workgroup id along the
-last axis, which is never set (drivers may compute local ids by a remainder, whose top bit they know). Takes the
-primitive form::
+A driver with the quirk `literal_float_zero` folds x * 0.0, x / 0.0 and 0.0 / x to 0.0, and x + 0.0 to x, which is wrong
+for NaN, infinities and negative zeros. In a select between 1.0 or -1.0 and a zero, it loses the zero's sign.
+
+The pass first folds constants, as the driver would, to expose all such zeros. It then replaces each literal zero by a
+value that is 0 at run time but unknown to the driver: the top bit of the workgroup id along the last axis, which is
+never set. (Local ids wouldn't do: drivers may compute them by a remainder, whose top bit they know to be 0.) ::
 
                                      %id = group_id {dim = 2} : index     (at the kernel's start)
                                      %u = cast %id : u32
@@ -62,22 +63,27 @@ def _is_zero(value: Value) -> bool:
 
 @dataclass(slots=True)
 class _Zeros:
-    """The opaque zeros emitted so far, by type and sign. `builder` collects operations for the kernel's start."""
+    """The opaque zeros emitted so far. `emitted` has them by type and whether they are negative; `builder` collects the
+    operations for the kernel's start.
+    """
 
     builder: Builder
-    made: dict[tuple[Type, bool], Value] = field(default_factory=dict)
+    emitted: dict[tuple[Type, bool], Value] = field(default_factory=dict)
 
     def hidden(self, constant: Value) -> Value:
+        """Return the opaque zero that replaces a constant zero."""
         negative = math.copysign(1, constant_of(constant)) < 0
         return self.of(constant.type, negative)
 
     def of(self, type: Type, negative: bool) -> Value:
+        """Return the opaque zero of a type and sign; emit it on first use."""
         key = (type, negative)
-        if key not in self.made:
-            self.made[key] = self.build(type, negative)
-        return self.made[key]
+        if key not in self.emitted:
+            self.emitted[key] = self.build(type, negative)
+        return self.emitted[key]
 
     def build(self, type: Type, negative: bool) -> Value:
+        """Emit the opaque zero of a type and sign, derived from those of other types."""
         if isinstance(type, Vector):
             return self.builder.emit("vec_make", *[self.of(Scalar(type.dtype), negative)] * type.size, type=type)
         if negative:
@@ -86,9 +92,11 @@ class _Zeros:
         return self.root() if type.dtype is dtypes.f32 else self.converted(type.dtype)
 
     def converted(self, dtype: DType) -> Value:
+        """Emit the positive zero of a float type other than f32."""
         return self.builder.cast(self.of(Scalar(dtypes.f32), False), dtype)
 
     def root(self) -> Value:
+        """Emit the positive f32 zero, from which all others are derived."""
         b = self.builder
         bits = b.emit("and", b.cast(b.emit("group_id", dim=2), U32), b.const(1 << 31, U32))
         return b.emit("bitcast", bits, type=Scalar(dtypes.f32))

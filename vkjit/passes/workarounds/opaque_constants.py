@@ -1,7 +1,7 @@
 """Opaque constants: integers that a driver can't fold, for workarounds of wrong driver optimizations.
 
-A value is built that equals a given small number at run time. It is combined with a bit that is never set in an array's
-extent::
+An opaque constant is a value that equals a given small number at run time, but isn't constant to the driver's compiler.
+It is derived from a bit of an array's extent that is never set. For the number 1::
 
     %e = extent %y {axis = 0} : index     (at the kernel's start)
     %w = cast %e : u32
@@ -9,8 +9,8 @@ extent::
     %t = and %s, %2 : u32                 always 0
     %m = or %t, %1 : u32                  always 1
 
-If all extents are static, the number of workgroups can be used instead. That is second best: a driver may know its
-upper bound.
+If no array has a dynamic extent, the number of workgroups can be used instead of the extent. This is less safe: a
+driver may know the upper bound of that number, and conclude that the bit is 0.
 """
 
 from __future__ import annotations
@@ -23,41 +23,43 @@ from vkjit.ir.builder import Builder
 from vkjit.ir.core import Module, Region, Value
 from vkjit.ir.types import Array, Scalar, Type, Vector
 
-__all__ = ["OpaqueConstants"]
+__all__ = ["OpaqueConstant"]
 
 
 @dataclass(slots=True)
-class OpaqueConstants:
-    """An opaque number in any type.
+class OpaqueConstant:
+    """One opaque constant, available in any type.
 
-    `unknown` emits the run-time value that the number is derived from, in the preamble that `builder` collects. `word`
-    is the unsigned type in which extents are passed. Its top bit is never set in an extent, but the driver doesn't know
-    that. In a wider type, the driver would see that zero extension clears the bit.
+    `number` is its value at run time. `unknown` emits the run-time value from which it is derived (the extent or the
+    number of workgroups). `builder` collects operations for the kernel's start; `emitted` has the constant by type.
+
+    `word` is the unsigned type in which extents are passed. The top bit of an extent is never set, which the driver
+    can't know. In a wider type, however, it would see that zero extension clears the top bit.
     """
 
     number: int
     unknown: Callable[[Builder], Value]
     word: Scalar
     builder: Builder
-    made: dict[Type, Value] = field(default_factory=dict)
+    emitted: dict[Type, Value] = field(default_factory=dict)
 
     @staticmethod
-    def of(module: Module, number: int, *, grids: bool = False) -> OpaqueConstants | None:
-        """Return the opaque `number`, or None if no array has a dynamic extent.
+    def of(module: Module, number: int, *, grids: bool = False) -> OpaqueConstant | None:
+        """Return `number` as an opaque constant, or None if no array has a dynamic extent.
 
-        With `grids`, the number of workgroups is used in that case.
+        With `grids=True`, it is derived from the number of workgroups in that case.
         """
         unknown = _extent(module) or (_groups if grids else None)
         if unknown is None:
             return None
         word = dtypes.u32 if module.kernel.attrs.get("narrow") else dtypes.u64
-        return OpaqueConstants(number, unknown, Scalar(word), Builder(Region(), module.kernel.loc))
+        return OpaqueConstant(number, unknown, Scalar(word), Builder(Region(), module.kernel.loc))
 
     def like(self, type: Type) -> Value:
-        """Return the number in a scalar or vector type."""
-        if type not in self.made:
-            self.made[type] = self._root() if type == self.word else self._converted(type)
-        return self.made[type]
+        """Return the opaque constant in a scalar or vector type; emit it on first use."""
+        if type not in self.emitted:
+            self.emitted[type] = self._root() if type == self.word else self._converted(type)
+        return self.emitted[type]
 
     def insert(self, module: Module) -> None:
         """Insert the emitted operations at the kernel's start."""
@@ -69,6 +71,7 @@ class OpaqueConstants:
         return self.builder.cast(self.like(self.word), type)
 
     def _root(self) -> Value:
+        """Emit the opaque constant in the type `word`: bit 1 of (unknown >> (bits - 2)), which is 0, or `number`."""
         b, word = self.builder, self.word
         top = b.emit("shr_raw", b.cast(self.unknown(b), word), b.const(word.dtype.bits - 2, word))
         zero = b.emit("and", top, b.const(2, word))
@@ -86,9 +89,11 @@ def _extent(module: Module) -> Callable[[Builder], Value] | None:
 
 
 def _groups(builder: Builder) -> Value:
+    """Emit the number of workgroups."""
     return builder.emit("num_groups", dim=0)
 
 
 def _has_extents(array: Value, params: Sequence[Value]) -> bool:
+    """True if an array is a parameter with dynamic extents."""
     kind = array.type
     return isinstance(kind, Array) and kind.rank > 0 and kind.shape is None and array in params

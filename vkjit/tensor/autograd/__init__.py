@@ -1,1 +1,1 @@
-"""Autograd engine: grad mode, tape and autocast."""
+"""Autograd engine: switching recording on and off (`mode`), the tape (`tape`) and mixed precision (`autocast`)."""

@@ -1,8 +1,7 @@
-"""Mixed precision: inside `autocast`, matrix products run in a 16-bit float type and precision-sensitive operations in
-f32.
+"""Mixed precision: `autocast` runs matrix products in a 16-bit float type, precision-sensitive operations in f32.
 
-An operation's name decides how its operands are converted. Conversions are recorded, so gradients arrive in each
-tensor's own type.
+`vkjit.tensor.dispatch` passes the operands of every operation through `convert_operands`, which selects the conversion by the
+operation's name. Conversions are recorded on the autograd tape, so each tensor's gradient has the tensor's own type.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from vkjit.errors import DTypeError
 
 from .mode import state
 
-__all__ = ["PRECISE", "PRODUCTS", "autocast", "converted"]
+__all__ = ["PRECISE", "PRODUCTS", "autocast", "convert_operands"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PRODUCTS = frozenset({"attention", "convolution", "linear", "matmul"})
-"""Operations that run in the 16-bit type; they accumulate in f32."""
+"""Names of operations that run in the 16-bit type; they accumulate in f32."""
 
 PRECISE = frozenset({
     "batch_norm", "cross_entropy", "cross_entropy_mean", "ctc", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log",
     "log10", "log1p", "log2", "log_softmax", "logsumexp", "mean", "nll", "norm2", "pow", "prod", "reciprocal", "rsqrt",
     "softmax", "squared_difference", "sum", "var",
 })  # fmt: skip
-"""Operations that run in f32."""
+"""Names of operations that run in f32."""
 
 
 class autocast:  # noqa: N801  # PyTorch's name
-    """Context manager and decorator: `with vk.autocast(vk.bf16): loss = ...`; call backward() outside of it.
+    """Context manager and decorator that enables mixed precision: `with vk.autocast(vk.bf16): loss = ...`.
 
-    `dtype` is vk.f16 or vk.bf16 (default). With f16, scale the loss with `vk.optim.GradScaler`, since f16 has a small
-    exponent range. Parameters stay f32. `device_type` may be the dtype itself; a device type name, as in PyTorch, is
-    ignored, since autocast applies to all devices.
+    Call backward() after the block. `dtype` is vk.f16 or vk.bf16 (default). With f16, scale the loss with
+    `vk.optim.GradScaler`, since f16 has a small exponent range. Parameters stay f32. The first argument may be the
+    dtype, or the name of a device type as in PyTorch; the name is ignored, since autocast applies to all devices.
     """
 
     def __init__(
@@ -71,8 +70,11 @@ class autocast:  # noqa: N801  # PyTorch's name
         return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
 
 
-def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return an operation's operands, converted as this thread's autocast mode requires."""
+def convert_operands(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the operands of operation `name`, with tensors converted to the type that this thread's autocast requires.
+
+    Only tensors of f32 and of the 16-bit type are converted.
+    """
     dtype = state.autocast
     source: Any
     target: Any
@@ -86,7 +88,10 @@ def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _combined(operands: tuple[Any, ...], dtype: DType | None) -> tuple[Any, ...]:
-    """Convert operands of other operations to f32 where both f32 and the 16-bit type occur."""
+    """Return the operands, converted to f32 if both f32 and the 16-bit type occur.
+
+    For operations that are neither in `PRODUCTS` nor in `PRECISE`.
+    """
     kinds = {v.dtype for v in operands if hasattr(v, "meta")}
     if dtype not in kinds or dtypes.f32 not in kinds:
         return operands

@@ -17,19 +17,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _State(threading.local):
-    """Per-thread state that every operation reads; one attribute each keeps that cheap."""
+    """Per-thread autograd state. Every operation reads it, so what operations read are plain attributes."""
 
     enabled = True
     """True if operations are recorded."""
     intercepts = False
-    """True if autocast is on or operations are watched."""
+    """True if autocast is on or an `interceptor` is set, so that operations leave their fast path."""
     accumulates_grad = False
-    """True during a backward pass that adds to `.grad`."""
+    """True during a backward pass that adds to `.grad` (`backward()`, unlike `grad()`)."""
     anomaly: Any = None
-    """The settings of anomaly mode, or None if it is off. Their method `vjp(node, gradients)` replaces `Node.vjp`."""
+    """The settings of anomaly mode (`vkjit.autograd.anomaly`), or None if it is off.
+
+    The backward pass calls its method `vjp(node, gradients)` instead of `Node.vjp`.
+    """
 
     _autocast: DType | None = None
-    _watch: Callable[..., Any] | None = None
+    _interceptor: Callable[..., Any] | None = None
 
     @property
     def autocast(self) -> DType | None:
@@ -39,17 +42,21 @@ class _State(threading.local):
     @autocast.setter
     def autocast(self, dtype: DType | None) -> None:
         self._autocast = dtype
-        self.intercepts = dtype is not None or self._watch is not None
+        self.intercepts = dtype is not None or self._interceptor is not None
 
     @property
     def interceptor(self) -> Callable[..., Any] | None:
-        """Callback through which this thread's operations run, or None: `watch(name, call, args, params)`."""
-        return self._watch
+        """A function that runs this thread's operations instead of the dispatcher, or None.
+
+        It is called as `interceptor(name, call, args, params)` and returns the result, normally
+        `call(*args, **params)`.
+        """
+        return self._interceptor
 
     @interceptor.setter
-    def interceptor(self, watch: Callable[..., Any] | None) -> None:
-        self._watch = watch
-        self.intercepts = watch is not None or self._autocast is not None
+    def interceptor(self, function: Callable[..., Any] | None) -> None:
+        self._interceptor = function
+        self.intercepts = function is not None or self._autocast is not None
 
 
 state = _State()

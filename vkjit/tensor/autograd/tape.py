@@ -1,8 +1,12 @@
 """The autograd tape: records operations, and computes gradients by walking it backwards.
 
-`record` adds operations as they run; `backward` and `grad` compute gradients. A node keeps the operands and results
-that the operation's rule (see `RULES`) needs to turn gradients of results into gradients of operands. Rules are written
-with tensor operations, so with `create_graph=True` they are recorded in turn.
+`vkjit.tensor.dispatch` records each operation as a `Node` when it runs; `backward` and `grad` compute gradients. A node
+keeps the operands and results that the operation's gradient rule needs to turn gradients of results into gradients of
+operands. `vkjit.tensor.derivatives` registers the rules in `RULES`. They are written with tensor operations, so with
+`create_graph=True` they are recorded in turn.
+
+The tape has no container of its own: the `GradMeta` of each tensor refers to the node that computed the tensor, and the
+node to the `GradMeta` of its operands.
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ __all__ = [
     "backward_since",
     "current_sequence_number",
     "grad",
-    "put",
     "record",
+    "record_unchecked",
     "rule",
 ]
 
@@ -51,8 +55,10 @@ _sequence = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A gradient rule: the vector-Jacobian product, and whether it needs operand values (all, or those at some
-    positions) and result values.
+    """A gradient rule: the vector-Jacobian product (VJP), and which values it reads.
+
+    `keeps_inputs` is True if it reads the values of all operands, or a tuple of the positions of those it reads;
+    `keeps_outputs` is True if it reads the results. A node keeps only these values.
     """
 
     vjp: Rule
@@ -61,15 +67,18 @@ class RuleRow:
 
 
 RULES: dict[str, RuleRow] = {}
-"""Operation name to its gradient rule. Its VJP is vjp(node, *gradients of results) -> a gradient (or None) per operand.
+"""Gradient rules by operation name.
+
+The VJP is called as `vjp(node, *gradients)` with the gradient of each result, and returns a gradient or None for each
+operand.
 """
 
 
 def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = False) -> Callable[[Rule], Rule]:
-    """Register the VJP of an operation. Raises InternalError if it has one already.
+    """Decorate the VJP of operation `name` to register it in `RULES`.
 
-    `inputs`, `outputs`: True if the rule reads the operands' or the results' values; for operands also a tuple of
-    positions.
+    `inputs` is True if the VJP reads the values of the operands, or a tuple with the positions of those it reads;
+    `outputs` is True if it reads the results. Raises InternalError if the operation has a rule already.
     """
 
     def register(function: Rule) -> Rule:
@@ -82,14 +91,18 @@ def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = F
 
 
 UNTRACKED: Any = type("Untracked", (), {"__repr__": lambda _self: "UNTRACKED"})()
-"""The root of a view whose relation to the tensor that owns its memory isn't known."""
+"""The root (`Tensor.root`) of a view that was made without recording, so that it can't be traced to its owner."""
 
 VIEWS = frozenset({"diagonal", "expand", "permute", "reshape", "slice", "windows"})
 """Operations whose result may be a view of their operand."""
 
 
 class GradMeta:
-    """Autograd's data about a tensor; outlives the tensor's values while the tape refers to it."""
+    """Autograd's data about a tensor, without its values: the tape may keep it longer than the tensor.
+
+    `node` is the operation that computed the tensor, None for a leaf. `hooks` are called with the tensor's gradient
+    during a backward pass.
+    """
 
     __slots__ = ("__weakref__", "device", "dtype", "grad", "hooks", "node", "requires_grad", "retains_grad", "shape")
 
@@ -108,6 +121,7 @@ class Node:
     """A recorded operation.
 
     `edges` has the GradMeta of each operand (None for scalars and other non-tensors), `params` the keyword parameters.
+    `needs` says for each operand whether it requires a gradient; `number` increases in the order of recording.
     `input(i)` and `output(i)` return values that the rule asked to keep, checked for in-place changes. Results are held
     by weak references, so a tensor that is no longer used is freed at once, with all that its node keeps.
     """
@@ -152,7 +166,10 @@ class Node:
         return [reference() for reference in self._results]
 
     def input(self, position: int) -> Any:
-        """Return an operand as it was recorded. Raises VkjitError if it was changed in place since."""
+        """Return the value of an operand, which the rule asked to keep.
+
+        Raises VkjitError if it was changed in place after it was recorded.
+        """
         kept_inputs = self._inputs
         if kept_inputs is None or (type(kept_inputs) is dict and position not in kept_inputs):
             raise InternalError(f"the gradient rule of {self.name} reads an operand that it did not ask to keep")
@@ -161,7 +178,10 @@ class Node:
         return value
 
     def output(self, position: int = 0) -> Tensor:
-        """Return a result as it was recorded, still on the tape (for double backward)."""
+        """Return the value of a result, which the rule asked to keep; it is attached to this node for double backward.
+
+        Raises VkjitError if it was changed in place after it was recorded.
+        """
         if self._outputs is None:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
         value, version = self._outputs[position]
@@ -169,6 +189,7 @@ class Node:
         return value.with_grad_meta(self.results[position])
 
     def _check(self, value: Any, version: int, what: str) -> None:
+        """Raise VkjitError if a kept tensor was written since it had this version; `what` names it in the message."""
         if getattr(value, "version", 0) != version:
             raise VkjitError(
                 f"{what} of {self.name} (shape {value.shape}) was changed in place after it was recorded, and its old "
@@ -202,19 +223,20 @@ NodeClass: type[Node] = Node
 
 
 def _tensors_of(value: Any) -> tuple[Any, ...]:
-    """Return the tensors in a parameter: the value itself, or its `tensors` (those of a parsed index)."""
+    """Return the tensors in a parameter: the value itself, or the attribute `tensors` of a parsed index."""
     if type(value) in _PLAIN:
         return ()
     return (value,) if hasattr(value, "version") else tuple(getattr(value, "tensors", ()))
 
 
 _PLAIN = frozenset({bool, int, float, str, tuple, dict, type(None)})
-"""Types of parameters that hold no tensors that a rule reads."""
+"""Types of parameters in which `_tensors_of` doesn't look for tensors."""
 
 
 def _kept(value: Any) -> tuple[Any, int]:
-    """Return an operand in the form a node keeps it: an alias, since the tensor's own place on the tape may change, and
-    its version.
+    """Return the pair (value, version) that a node keeps for an operand.
+
+    A tensor is kept as an alias: an in-place operation may later move the tensor itself to another node.
     """
     version = getattr(value, "_version", None)
     return (value, 0) if version is None else (value.alias(), version.value)
@@ -223,15 +245,19 @@ def _kept(value: Any) -> tuple[Any, int]:
 def record(
     name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor], *, always: bool = False
 ) -> None:
-    """Record an operation if recording is on (or `always`), an operand requires a gradient, and there is a gradient
-    rule.
+    """Record an operation, if recording is on and an operand requires a gradient.
+
+    Operations without a gradient rule are not recorded. `always` records even if recording is off.
     """
     if (state.enabled or always) and any(getattr(v, "requires_grad", False) for v in inputs):
-        put(name, inputs, params, outputs)
+        record_unchecked(name, inputs, params, outputs)
 
 
-def put(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
-    """Record an operation with an operand that requires a gradient, if it has a gradient rule."""
+def record_unchecked(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
+    """Record an operation without checking that an operand requires a gradient; its float results then require one.
+
+    Does nothing if the operation has no gradient rule.
+    """
     row = RULES.get(name)
     if row is None:
         return
@@ -250,7 +276,7 @@ def put(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Seq
 def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:
     """Set the root of an untracked view that a recorded operation returned.
 
-    The forward function ran with recording off, so its view was marked untracked.
+    Forward functions run with recording off, so `Tensor.view_of` marked the view untracked.
     """
     if all(result._version is not getattr(value, "_version", None) for value in inputs):
         result._root = None  # a view of memory that the operation allocated
@@ -263,8 +289,9 @@ _BY_NUMBER = operator.attrgetter("number")
 
 
 def _collect(roots: Sequence[Node]) -> list[Node]:
-    """Return all nodes that the roots depend on, newest first; operands are older than results, so this is a
-    topological order.
+    """Return the roots and all nodes that they depend on, newest first.
+
+    This is a topological order, since a node is recorded after the nodes that computed its operands.
     """
     seen: set[int] = set()
     nodes: list[Node] = []
@@ -281,6 +308,7 @@ def _collect(roots: Sequence[Node]) -> list[Node]:
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
+    """Return the gradient with which a backward pass starts at `tensor`: the given one, or 1 if it has one element."""
     if gradient is None:
         if tensor.numel() != 1:
             raise ShapeError(
@@ -312,21 +340,26 @@ class RemovableHandle:
     __call__ = remove
 
 
-class _Walk:
-    """A backward pass: gradients accumulate per tensor (`GradMeta`) until the node that produced the tensor is visited."""
+class _BackwardPass:
+    """A backward pass: visits nodes from the newest to the oldest.
 
-    def __init__(self, wanted: Sequence[GradMeta]) -> None:
+    Gradients of a tensor (identified by its `GradMeta`) accumulate until the node that computed the tensor is visited.
+    `found` has the gradients of the tensors in `targets`, by id of their GradMeta.
+    """
+
+    def __init__(self, targets: Sequence[GradMeta]) -> None:
         self._pending: dict[int, tuple[GradMeta, Tensor]] = {}
-        self._wanted = {id(meta) for meta in wanted}
+        self._targets = {id(meta) for meta in targets}
         self.found: dict[int, Tensor] = {}
 
     def deliver(self, meta: GradMeta, gradient: Tensor) -> None:
+        """Add to the pending gradient of a tensor."""
         key = id(meta)
         waiting = self._pending.get(key)
         self._pending[key] = (meta, gradient if waiting is None else waiting[1] + gradient)
 
     def take(self, meta: GradMeta) -> Tensor | None:
-        """Remove and return the accumulated gradient of a tensor, after its hooks."""
+        """Remove and return the pending gradient of a tensor, after its hooks have run; None if there is none."""
         waiting = self._pending.pop(id(meta), None)
         if waiting is None:
             return None
@@ -341,31 +374,33 @@ class _Walk:
                     f"{gradient.shape}: shape and type must stay"
                 )
             gradient = replaced
-        if id(meta) in self._wanted:
+        if id(meta) in self._targets:
             self.found[id(meta)] = gradient
         return gradient
 
-    def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool, since: int = 0) -> None:
-        """Walk from the roots. With `fill`, add to `.grad` of leaves and of tensors that retain theirs.
+    def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, update_grad: bool, since: int = 0) -> None:
+        """Run the pass from the roots, whose gradients have been delivered.
 
-        Nodes recorded before `since` keep their values in any case.
+        With `update_grad`, add the gradients of leaves and of tensors with `retains_grad` to their `.grad`. Unless
+        `retain_graph` is set, visited nodes release their kept values, except those with a `number` below `since`.
         """
-        outer, state.accumulates_grad = state.accumulates_grad, fill
+        outer, state.accumulates_grad = state.accumulates_grad, update_grad
         try:
-            self._walk(roots, retain_graph, fill, since)
+            self._walk(roots, retain_graph, update_grad, since)
         finally:
             state.accumulates_grad = outer
 
-    def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool, since: int) -> None:
-        fills = _Fills()
+    def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, update_grad: bool, since: int) -> None:
+        """Visit all nodes, then the leaves that received gradients; parameters as for `run`."""
+        updates = _GradUpdates()
         vjp = Node.vjp if state.anomaly is None else state.anomaly.vjp
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
             results = node.results
             gradients = [None if meta is None else self.take(meta) for meta in results]
-            if fill:
+            if update_grad:
                 for meta, gradient in zip(results, gradients, strict=True):
                     if meta is not None and meta.retains_grad and gradient is not None:
-                        fills.add(meta, gradient)
+                        updates.add(meta, gradient)
             if all(g is None for g in gradients):
                 continue
             for edge, need, gradient in zip(node.edges, node.needs, vjp(node, gradients), strict=True):
@@ -374,12 +409,14 @@ class _Walk:
                     self.deliver(edge, _checked_gradient(node, edge, gradient))
             if not retain_graph and node.number >= since:
                 node.release()
+        # gradients still pending belong to tensors that no visited node computed: leaves
         for meta, _ in list(self._pending.values()):
             gradient = self.take(meta)
-            if fill and gradient is not None and meta.node is None:
-                fills.add(meta, gradient)
-        node = gradient = gradients = None  # type: ignore[assignment]  # drop the walk's references
-        fills.deliver()
+            if update_grad and gradient is not None and meta.node is None:
+                updates.add(meta, gradient)
+        # drop these references, so that `_is_shared` doesn't count them
+        node = gradient = gradients = None  # type: ignore[assignment]
+        updates.deliver()
 
 
 def accumulates_grad() -> bool:
@@ -387,17 +424,22 @@ def accumulates_grad() -> bool:
     return state.accumulates_grad
 
 
-class _Fills:
-    """Gradients collected for `.grad`. Each `.grad` must own its memory, so gradients referenced elsewhere are cloned."""
+class _GradUpdates:
+    """Gradients collected during a backward pass, to be added to `.grad` at its end.
+
+    A user may write into `.grad`, so a gradient becomes `.grad` itself only if nothing else refers to its memory; else
+    it is cloned.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[GradMeta, Tensor]] = []
 
     def add(self, meta: GradMeta, gradient: Tensor) -> None:
+        """Add a gradient for the `.grad` of a tensor."""
         self._waiting.append((meta, gradient))
 
     def deliver(self) -> None:
-        """Update `.grad` of all tensors; call it when the walk no longer refers to any gradient."""
+        """Update `.grad` of all tensors; call it when the backward pass no longer refers to any gradient."""
         memories: dict[int, int] = {}
         for key in [id(pair[1].memory_key) for pair in self._waiting]:
             memories[key] = memories.get(key, 0) + 1
@@ -413,10 +455,17 @@ class _Fills:
 
 
 def _reference_count(pair: tuple[Any, Any]) -> int:
+    """Return the number of references to the second item of a pair, including those of this call."""
     return sys.getrefcount(pair[1])
 
 
+# An unshared gradient is recognized by its reference counts. The counts of an unshared object depend on the Python
+# version, so they are measured here.
+
+
 class _Probe:
+    """An object with a `memory_key` that nothing else refers to, like that of an unshared gradient."""
+
     __slots__ = ("memory_key",)
 
     def __init__(self) -> None:
@@ -424,6 +473,7 @@ class _Probe:
 
 
 def _memory_reference_count(pair: tuple[Any, Any]) -> int:
+    """Return the number of references to the second item's `memory_key`, including those of this call."""
     return sys.getrefcount(pair[1].memory_key)
 
 
@@ -437,6 +487,7 @@ def _is_shared(pair: tuple[GradMeta, Tensor]) -> bool:
 
 
 def _checked_gradient(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:
+    """Return a gradient converted to the operand's dtype. Raises InternalError if its shape isn't the operand's."""
     if gradient.shape != edge.shape:
         raise InternalError(
             f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}"
@@ -451,10 +502,10 @@ def backward(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """Compute the gradients of `tensors`, weighted by `gradients`, and add them to `.grad` of the leaves that require
-    one.
+    """Compute the gradients of `tensors` with respect to the leaves that require a gradient, and add them to `.grad`.
 
-    `gradients` may be omitted for tensors of one element.
+    `gradients` are the gradients with respect to `tensors` that the pass starts with; they may be omitted for tensors
+    of one element, which start with 1.
     """
     backward_since(0, tensors, gradients, retain_graph=retain_graph, create_graph=create_graph)
 
@@ -467,9 +518,10 @@ def backward_since(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """Run `backward`, but retain the part of the graph recorded before `since`.
+    """Run `backward`, but let nodes recorded before `since` keep their values, so they can be used again.
 
-    `since` is a value returned by `current_sequence_number()`.
+    `since` is a value returned by `current_sequence_number()`. Checkpointing uses this function for the segment that it
+    recomputes.
     """
     for tensor in tensors:
         if not tensor.requires_grad:
@@ -477,17 +529,17 @@ def backward_since(
                 "backward() on a tensor that doesn't require a gradient: set requires_grad=True on what it is "
                 "computed from"
             )
-    walk = _Walk([])
+    walk = _BackwardPass([])
     for tensor in tensors:
         tensor.follow()
     for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
         walk.deliver(tensor.meta, _seed(tensor, gradient))
     with set_grad_enabled(create_graph):
-        walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, fill=True, since=since)
+        walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, update_grad=True, since=since)
 
 
 def current_sequence_number() -> int:
-    """Return a sequence number that is larger than those of all existing nodes and smaller than those of later ones."""
+    """Return a number above `Node.number` of all existing nodes and below that of all later ones."""
     return next(_sequence)
 
 
@@ -513,12 +565,12 @@ def grad(
     weights = [None] * len(roots) if grad_outputs is None else _listed(grad_outputs)
     for root in roots:
         root.follow()
-    walk = _Walk([t.meta for t in targets])
+    walk = _BackwardPass([t.meta for t in targets])
     for tensor, weight in zip(roots, weights, strict=True):
         walk.deliver(tensor.meta, _seed(tensor, weight))
     keep = create_graph if retain_graph is None else retain_graph
     with set_grad_enabled(create_graph):
-        walk.run([t.meta for t in roots], retain_graph=keep, fill=False)
+        walk.run([t.meta for t in roots], retain_graph=keep, update_grad=False)
     results = tuple(walk.found.get(id(t.meta)) for t in targets)
     if not allow_unused and any(r is None for r in results):
         position = next(i for i, r in enumerate(results) if r is None)

@@ -1,6 +1,9 @@
 """Gradient rules: one vector-Jacobian product per operation, in the table `tape.RULES`.
 
-Importing this package fills the table. Rules are written with tensor operations, so they can be differentiated in turn.
+Importing this package fills the table. A function decorated with `@rule(name)` is the rule of operation `name`. It
+takes the recorded `Node` and the gradient of each result, and returns a tuple with the gradient of each operand, or
+None for an operand that needs none. In the rules, `of_x` is the gradient of operand x; `left` and `right` are those of
+the first and the second operand. Rules are written with tensor operations, so they can be differentiated in turn.
 """
 
 from . import (

@@ -1,4 +1,4 @@
-"""Gradients of elementwise operations with two or three operands."""
+"""Gradient rules of elementwise operations with two or three operands (see `vkjit.tensor.derivatives`)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def _sub(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _scaled(node: Node, position: int, gradient: Any, factor: float) -> Any:
+    """Return gradient * factor, summed to the shape of the operand at `position`; None if it needs no gradient."""
     if not node.needs[position]:
         return None
     summed = reduced_to_operand(node, position, gradient)
@@ -64,6 +65,7 @@ def _pow(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _power_slope(gradient: Any, base: Any, exponent: Any) -> Any:
+    """Return gradient * exponent * base ** (exponent - 1), 0 where the exponent is 0."""
     if isinstance(exponent, (int, float)):
         if exponent == 0:
             return zeros_like(gradient)
@@ -72,7 +74,10 @@ def _power_slope(gradient: Any, base: Any, exponent: Any) -> Any:
 
 
 def _register_min_max(name: str, wins: str) -> None:
-    """Register the rule of a binary min/max; equal operands each get half of the gradient."""
+    """Register the rule of a binary min/max: the selected operand gets the gradient, equal operands half of it each.
+
+    `wins` is the comparison ("gt" or "lt") that the selected operand satisfies.
+    """
 
     @rule(name, inputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -81,6 +86,7 @@ def _register_min_max(name: str, wins: str) -> None:
         tie = a == b
 
         def share(mine: Any, other: Any) -> Any:
+            """Return the gradient of the operand `mine`."""
             behind = getattr(mine, _OPPOSITE[wins])(other)  # False if either is NaN: both get the full gradient
             return where(behind, 0.0, where(tie, half, gradient))
 
@@ -156,6 +162,7 @@ def _xlogy(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _log_of(number: float) -> float:
+    """Return the logarithm as `Tensor.log` computes it: -inf for 0, NaN for negative numbers."""
     return math.log(number) if number > 0 else -math.inf if number == 0 else math.nan
 
 

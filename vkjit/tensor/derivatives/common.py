@@ -1,4 +1,4 @@
-"""Helpers shared by gradient rules."""
+"""Helpers shared by gradient rules: sums over broadcast axes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ __all__ = ["reduced_to_operand", "sum_to"]
 
 
 def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
-    """Return the gradient of a broadcast operand: summed over the axes along which it was stretched."""
+    """Return the gradient of an operand of `shape` that was broadcast to the gradient's shape.
+
+    It is the sum over the axes that broadcasting added or stretched.
+    """
     if gradient.shape == shape:
         return gradient
     missing = gradient.ndim - len(shape)
@@ -21,7 +24,7 @@ def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
 
 
 def reduced_to_operand(node: Node, position: int, gradient: Any) -> Any:
-    """Return the gradient summed to the shape of an operand, or None if that operand needs no gradient."""
+    """Return the gradient summed to the shape of the node's operand at `position`; None if it needs no gradient."""
     edge = node.edges[position]
     if not node.needs[position] or edge is None:
         return None

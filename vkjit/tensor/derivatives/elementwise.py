@@ -1,4 +1,4 @@
-"""Gradients of elementwise operations with one operand."""
+"""Gradient rules of elementwise operations with one operand (see `vkjit.tensor.derivatives`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
 def _register_from_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    """Register a rule that reads the operand: slope(gradient, x)."""
+    """Register slope(gradient, x), a function of the operand x, as the rule of operation `name`."""
 
     @rule(name, inputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -23,7 +23,7 @@ def _register_from_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
 
 
 def _register_from_output(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    """Register a rule that reads the result: slope(gradient, y)."""
+    """Register slope(gradient, y), a function of the result y, as the rule of operation `name`."""
 
     @rule(name, outputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ def _register_from_output(name: str, slope: Callable[[Any, Any], Any]) -> None:
 
 
 def _register_zero(name: str) -> None:
-    """Register a rule whose gradient is zero everywhere."""
+    """Register a zero gradient as the rule of operation `name`, which is piecewise constant."""
 
     @rule(name)
     def _(_node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -109,7 +109,8 @@ def _leaky_relu(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (elementwise.leaky_relu_grad(gradient, node.input(0), negative_slope=slope),)
 
 
-# -- gradients of the gradients of activations
+# -- second derivatives: rules of the operations `*_grad` that the rules above call, with operands (gradient of the result,
+# operand or result of the activation)
 
 
 @rule("relu_grad", inputs=True)

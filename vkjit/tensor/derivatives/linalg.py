@@ -1,4 +1,4 @@
-"""Gradients of matrix products."""
+"""Gradient rule of matrix products (see `vkjit.tensor.derivatives`)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def _matmul(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _summed_product(p: Any, q: Any, shape: tuple[int, ...]) -> Any:
-    """Return the product of p and q, summed over broadcast axes to `shape`. If there is something to sum, 16-bit
-    operands are multiplied in f32.
+    """Return the product of p and q, summed to `shape` over the batch axes along which that operand was broadcast.
+
+    If there are such axes, 16-bit operands are multiplied in f32, so that the terms of the sum aren't rounded.
     """
     if len(shape) == max(p.ndim, q.ndim) and all(
         extent == max(m, n)
@@ -40,6 +41,6 @@ def _summed_product(p: Any, q: Any, shape: tuple[int, ...]) -> Any:
 
 
 def product_in_f32(p: Any, q: Any) -> Any:
-    """Return the product, computed in f32 for 16-bit floats."""
+    """Return the product of p and q; 16-bit floats are converted to f32, which is then also the result's type."""
     wide = dtypes.f32 if is_half(p.dtype) else p.dtype
     return matmul(p.to(wide), q.to(wide))

@@ -1,4 +1,4 @@
-"""Gradients of activations."""
+"""Gradient rule of hardtanh (see `vkjit.tensor.derivatives`); `elementwise` has those of the other activations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Gradients of linear layers and convolutions.
+"""Gradient rules of linear layers and convolutions (see `vkjit.tensor.derivatives`).
 
 A convolution, its input gradient and its weight gradient are the three products of one trilinear form, so the gradient
-of each is computed by the other two.
+of each is computed by the other two. If a gradient isn't itself recorded, it may be computed by fused kernels that are
+not differentiable.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def _convolution(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, w, g = node.input(0), node.input(1), node.params["geometry"]
     of_input = convolution_input(gradient, w, geometry=g) if node.needs[0] else None
     if node.needs[1] and node.needs[2] and not is_grad_enabled():
-        both = parameter_gradients(x, gradient, geometry=g)
+        both = parameter_gradients(x, gradient, geometry=g)  # of weight and bias in one pass
         if both is not None:
             return of_input, *both
     axes = [0, *range(2, gradient.ndim)]

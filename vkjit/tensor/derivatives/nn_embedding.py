@@ -1,4 +1,7 @@
-"""Gradients of embeddings, embedding bags and dropout."""
+"""Gradient rules of embeddings, embedding bags and dropout (see `vkjit.tensor.derivatives`).
+
+`skipped` is the index of the table row that gets no gradient (the padding index), or -1 if there is none.
+"""
 
 from __future__ import annotations
 

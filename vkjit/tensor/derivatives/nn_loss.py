@@ -1,4 +1,9 @@
-"""Gradients of losses."""
+"""Gradient rules of losses (see `vkjit.tensor.derivatives`).
+
+Most losses here are not yet reduced: they have one value per element or row. Cross entropy and CTC keep intermediate
+results of the forward kernel in `params["saved"]` for their gradient kernels. If the gradient of cross entropy is
+itself recorded (create_graph=True), it is composed of differentiable tensor operations instead.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from .common import reduced_to_operand
 
 
 def _difference_gradients(node: Node, slope: Any) -> tuple[Any, ...]:
-    """Return the gradients of (x, target) for a loss of their difference."""
+    """Return the gradients of x and target for a loss that depends on x - target; `slope` is the gradient of x."""
     return reduced_to_operand(node, 0, slope), reduced_to_operand(node, 1, -slope) if node.needs[1] else None
 
 
@@ -84,18 +89,20 @@ def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
         statistics = node.params["saved"].get("statistics")
         of_input = cross_entropy_gradient(gradient, x, target, weight, statistics, ignored=ignored, smoothing=smoothing)
         return of_input, None, None
+    # With w_t the target's weight (`scale`), s the smoothing and C classes, the gradient of class c is
+    # softmax_c * ((1 - s) * w_t + s / C * sum(weight)) - (c == target) * (1 - s) * w_t - s / C * weight_c.
     axis = 1 if x.ndim > 1 else 0
     probabilities = log_softmax(x, axis).exp()
-    scale = node.output(1).detach()
+    scale = node.output(1).detach()  # 0 in ignored rows
     masked_gradient = gradient * (scale != 0).to(gradient.dtype)
     picked = nll_gradient(gradient * (1 - smoothing), target, scale, shape=x.shape)
-    one = masked_gradient * scale.to(gradient.dtype) * (1 - smoothing)
+    target_term = masked_gradient * scale.to(gradient.dtype) * (1 - smoothing)
     classes = x.shape[axis]
-    even = masked_gradient.unsqueeze(axis) * (smoothing / classes)
+    smoothing_term = masked_gradient.unsqueeze(axis) * (smoothing / classes)
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
-    shares = even if weight is None else even * weight.reshape(shape)
-    whole = even * classes if weight is None else even * weight.sum()
-    return probabilities * (one.unsqueeze(axis) + whole) + picked - shares, None, None
+    class_terms = smoothing_term if weight is None else smoothing_term * weight.reshape(shape)
+    smoothing_total = smoothing_term * classes if weight is None else smoothing_term * weight.sum()
+    return probabilities * (target_term.unsqueeze(axis) + smoothing_total) + picked - class_terms, None, None
 
 
 @rule("cross_entropy_mean", inputs=True)
@@ -125,7 +132,7 @@ def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
 
     scale = node.input(2)
     target = arithmetic.where(scale != 0, node.input(1), 0)  # targets of ignored rows aren't valid classes
-    picked, _ = forward(gradient, target, None, ignored=-(2**63))
+    picked, _ = forward(gradient, target, None, ignored=-(2**63))  # no target has this value
     return picked * scale.to(picked.dtype), None, None
 
 

@@ -1,7 +1,7 @@
-"""Gradients of pooling.
+"""Gradient rules of pooling (see `vkjit.tensor.derivatives`).
 
-For fixed source locations pooling is linear, so the gradient of a pooling gradient is the pooling itself, at the same
-locations.
+For given source locations pooling is linear. So the gradient of a pooling gradient is the pooling operation applied at
+the same locations: for max pooling `gather_at_indices`, for average pooling `mean_pool`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _max_pool_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 @rule("gather_at_indices", inputs=True)
-def _at_places(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _gather_at_indices(node: Node, gradient: Any) -> tuple[Any, ...]:
     return max_pool_gradient(gradient, node.input(1), **node.params), None
 
 

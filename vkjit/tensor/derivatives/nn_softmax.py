@@ -1,4 +1,8 @@
-"""Gradients of softmax and log-softmax: one kernel, or tensor operations if the gradient itself is recorded."""
+"""Gradient rules of softmax and log-softmax (see `vkjit.tensor.derivatives`).
+
+Each launches one kernel. If the gradient is itself recorded (create_graph=True), it is composed of differentiable
+tensor operations instead.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of reductions."""
+"""Gradient rules of reductions (see `vkjit.tensor.derivatives`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..ops.views import expand, reshape
 
 
 def _spread(node: Node, value: Any) -> Any:
-    """Expand a reduced value to the operand's shape."""
+    """Expand a tensor of the result's shape along the reduced axes, to the operand's shape."""
     edge = node.edges[0]
     assert edge is not None
     axes = node.params["axes"]
@@ -21,6 +21,7 @@ def _spread(node: Node, value: Any) -> Any:
 
 
 def _count(node: Node) -> int:
+    """Return the number of elements that the reduction combines into one."""
     edge = node.edges[0]
     assert edge is not None
     return math.prod(edge.shape[a] for a in node.params["axes"])
@@ -40,17 +41,18 @@ def _mean(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _prod(node: Node, gradient: Any) -> tuple[Any, ...]:
     x: Any = node.input(0)
     axes = node.params["axes"]
-    zero = x == 0
-    zeros = zero.sum(axes, True)
-    others = where(zero, 1.0, x)
-    product = prod(others, axes, True)
-    slope = where(zeros == 0, product / others, where((zeros == 1) & zero, product, 0.0))
+    is_zero = x == 0
+    zero_count = is_zero.sum(axes, True)
+    nonzero = where(is_zero, 1.0, x)
+    nonzero_product = prod(nonzero, axes, True)
+    slope = where(zero_count == 0, nonzero_product / nonzero, where((zero_count == 1) & is_zero, nonzero_product, 0.0))
     return (_spread(node, gradient) * slope,)
 
 
 def _register_min_max(name: str) -> None:
-    """Register the rule of a min/max reduction: elements equal to the result share its gradient; with a NaN result all
-    gradients are NaN.
+    """Register the rule of a min/max reduction: elements equal to the result share its gradient equally.
+
+    If the result is NaN, the gradients of all its elements are NaN.
     """
 
     @rule(name, inputs=True, outputs=True)
@@ -67,9 +69,9 @@ _register_min_max("amin")
 
 @rule("shared_value", inputs=True)
 def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Return the gradient of x for an op that picks one of its values: split evenly among the elements equal to it.
+    """Return the gradient of x for an operation that returns one value of x, such as the median.
 
-    For a NaN value, the elements that are NaN share the gradient.
+    It is split evenly among the elements equal to that value; if the value is NaN, among the NaN elements.
     """
     x, value = node.input(0), node.input(1)
     hit = where(value == value, x == value, x != x).to(x.dtype)
@@ -79,18 +81,18 @@ def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("var", inputs=True)
 def _var(node: Node, gradient: Any) -> tuple[Any, ...]:
     x = node.input(0)
-    away = x - x.mean(node.params["axes"], True)
+    centered = x - x.mean(node.params["axes"], True)
     divisor = _count(node) - node.params["correction"]
-    return (_spread(node, gradient) * away * (2 / divisor if divisor > 0 else math.inf),)
+    return (_spread(node, gradient) * centered * (2 / divisor if divisor > 0 else math.inf),)
 
 
 @rule("std", inputs=True, outputs=True)
 def _std(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.output(0)
-    away = x - x.mean(node.params["axes"], True)
+    centered = x - x.mean(node.params["axes"], True)
     divisor = _count(node) - node.params["correction"]
     scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))
-    return (_spread(node, scale) * away * (1 / divisor if divisor > 0 else math.inf),)
+    return (_spread(node, scale) * centered * (1 / divisor if divisor > 0 else math.inf),)
 
 
 @rule("norm2", inputs=True, outputs=True)

@@ -1,4 +1,8 @@
-"""Gradients of sliding windows, and of reading and replacing strided parts."""
+"""Gradient rules of sliding windows, im2col, and reading and replacing strided parts (see `vkjit.tensor.derivatives`).
+
+`part_of` and `replace_part` are recorded by `vkjit.tensor.view_tracking` for views that are written in place. They
+describe a view by `shape`, `strides` and `start`, in elements of the tensor that it is a part of.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,10 @@ def _windows(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("part_of")
 def part_of(x: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
-    """Return a copy of the part of x, taken in C order, with the given shape, strides and start."""
+    """Return a copy of a strided part of x.
+
+    `strides` and `start` count elements of x in C order.
+    """
     return views.strided(x.detach().contiguous(), shape, strides, start).clone()
 
 
@@ -49,8 +56,8 @@ def _part_of(node: Node, gradient: Any) -> tuple[Any, ...]:
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         offsets += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
     index = creation.upload(offsets.reshape(-1), dtypes.i64, gradient.device)
-    line = views.reshape(zeros, (zeros.numel(),))
-    summed = scatter.index_add(line, 0, index, views.reshape(gradient, (gradient.numel(),)))
+    flat = views.reshape(zeros, (zeros.numel(),))
+    summed = scatter.index_add(flat, 0, index, views.reshape(gradient, (gradient.numel(),)))
     return (views.reshape(summed, edge.shape),)
 
 
@@ -69,13 +76,13 @@ def _replace_part(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 @rule("im2col")
-def _columns_of(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _im2col(node: Node, gradient: Any) -> tuple[Any, ...]:
     edge = node.edges[0]
     assert edge is not None
     return (im2col.col2im(gradient, size=edge.shape[2:], **node.params),)
 
 
 @rule("col2im")
-def _image_of(node: Node, gradient: Any) -> tuple[Any, ...]:
-    walk = {name: value for name, value in node.params.items() if name != "size"}
-    return (im2col.im2col(gradient, **walk),)
+def _col2im(node: Node, gradient: Any) -> tuple[Any, ...]:
+    window_params = {name: value for name, value in node.params.items() if name != "size"}
+    return (im2col.im2col(gradient, **window_params),)

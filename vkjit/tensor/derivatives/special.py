@@ -1,4 +1,4 @@
-"""Gradients of special functions."""
+"""Gradient rules of special functions (see `vkjit.tensor.derivatives`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _sinc(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("logaddexp", inputs=True)
 def _logaddexp(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Return the gradients of a and b: gradient * sigmoid(a - b) and gradient * sigmoid(b - a)."""
+    """Return the gradients gradient * sigmoid(a - b) of a and gradient * sigmoid(b - a) of b."""
     a, b = node.input(0), node.input(1)
     same = a == b  # includes equal infinities, whose difference is NaN
     difference = where(same, 0.0, a - b)

@@ -1,4 +1,7 @@
-"""Gradients of views and copies: the inverse view, or zeros with the gradient written to the selected part."""
+"""Gradient rules of views and copies (see `vkjit.tensor.derivatives`).
+
+The gradient is the inverse view, or zeros with the gradient written to the part that the view selects.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def _expand(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("unslice")
 def unslice(gradient: Tensor, *, shape: tuple[int, ...], **part: Any) -> Tensor:
-    """Return zeros of `shape` with the gradient written to a slice."""
+    """Return zeros of `shape` with the gradient written to a slice; `part` are the parameters of operation `slice`."""
     out = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
     copies.copy_values(gradient._array, views.slice_view(out, **part)._array)
     return out
@@ -55,7 +58,7 @@ def _unslice(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("undiagonal")
 def undiagonal(gradient: Tensor, *, shape: tuple[int, ...], offset: int) -> Tensor:
-    """Return zeros of `shape` with the gradient written to a diagonal."""
+    """Return zeros of `shape` with the gradient written to the diagonal `offset` above the main diagonal."""
     out = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
     copies.copy_values(gradient._array, views._diagonal(out, offset=offset)._array)
     return out
@@ -114,4 +117,5 @@ def _cat(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _sizes(node: Node, dim: int) -> list[int]:
+    """Return the extent of each operand along `dim`."""
     return [edge.shape[dim] for edge in node.edges if edge is not None]

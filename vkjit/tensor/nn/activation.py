@@ -1,4 +1,4 @@
-"""Activation functions beyond the basic ones in `elementwise`, composed of tensor operations.
+"""Activation functions composed of tensor operations. The basic ones, such as relu and gelu, are in `ops.elementwise`.
 
 They take float tensors; `hardtanh`, `softsign`, `tanhshrink` and `threshold` also accept integers.
 """
@@ -28,6 +28,7 @@ SELU_SCALE = 1.0507009873554805
 
 @operation("hardtanh")
 def _hardtanh(x: Tensor, *, low: float, high: float) -> Tensor:
+    """Clamp the elements of x to [low, high]."""
     from vkjit.stdlib.elementwise import functions
 
     compute = arithmetic_type(x.dtype)
@@ -113,7 +114,7 @@ def glu(x: Any, dim: int = -1) -> Tensor:
 
 
 def prelu(x: Any, weight: Any) -> Tensor:
-    """Return x where x > 0, else weight * x; weight holds one element, or one per channel (axis 1) of x."""
+    """Return x where x > 0, else weight * x; weight has one element, or one per channel (axis 1) of x."""
     check_float(x, "prelu")
     check_float(weight, "prelu", "the weight")
     count = weight.numel()

@@ -28,7 +28,8 @@ from .softmax import softmax
 __all__ = ["scaled_dot_product_attention"]
 
 
-def _seen(mask: Tensor | None, causal: bool) -> kernels.Masking:
+def _masking(mask: Tensor | None, causal: bool) -> kernels.Masking:
+    """Return the kernels' description of an optional mask, bool or float, and of causal masking."""
     if mask is None:
         return kernels.Masking(causal)
     return kernels.Masking(causal, 0, mask._array, "keep" if mask.dtype.kind == "bool" else "add")
@@ -38,54 +39,65 @@ def _seen(mask: Tensor | None, causal: bool) -> kernels.Masking:
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return (output, log-sum-exp of the scores) for q (B, H, M, D), k and v (B, G, N, D), and a mask (B, H, M, N)."""
+    """Return (output, log-sum-exp of the scores) for q (B, H, M, D), k and v (B, G, N, D), and a mask (B, H, M, N).
+
+    M and N are the numbers of queries and keys, H and G those of query heads and of key and value heads, D the head
+    size.
+    """
     o = allocate_like(q.shape, q.dtype, q)
-    return o, Tensor(kernels.attend(q._array, k._array, v._array, o._array, scale, _seen(mask, causal)))
+    return o, Tensor(kernels.attend(q._array, k._array, v._array, o._array, scale, _masking(mask, causal)))
 
 
 def attention_gradients(
     g: Tensor,
-    factors: tuple[Any, ...],
+    operands: tuple[Any, ...],
     results: tuple[Tensor, Tensor],
     needs: tuple[bool, ...],
     scale: float,
     causal: bool,
 ) -> tuple[Any, ...]:
-    """Return the gradients of query, key and value, None where not needed; not recorded.
+    """Return the gradients of query, key and value, None where not needed. Autograd doesn't record the call.
 
-    `factors` holds query, key, value and mask.
+    g: gradient of the output; operands: query, key, value and mask; results: the two results of `_attention`; needs:
+    for each operand, True if its gradient is needed.
     """
-    q, k, v, mask = factors
+    q, k, v, mask = operands
     query = allocate_like(q.shape, q.dtype, q) if needs[0] else None
-    pair = (
+    # the kernels compute the gradients of key and value together
+    key_value = (
         (allocate_like(k.shape, k.dtype, k), allocate_like(v.shape, v.dtype, v))
         if needs[1] or needs[2]
         else (None, None)
     )
-    targets = tuple(None if t is None else t._array for t in (query, *pair))
+    targets = tuple(None if t is None else t._array for t in (query, *key_value))
     arrays = tuple(t._array for t in (q, k, v))
-    kernels.gradients(arrays, (results[0]._array, results[1]._array), g._array, targets, scale, _seen(mask, causal))  # type: ignore[arg-type]
-    return query, pair[0] if needs[1] else None, pair[1] if needs[2] else None
+    kernels.gradients(arrays, (results[0]._array, results[1]._array), g._array, targets, scale, _masking(mask, causal))  # type: ignore[arg-type]
+    return query, key_value[0] if needs[1] else None, key_value[1] if needs[2] else None
 
 
 def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
-    """Compute attention weights (..., L, S) by tensor operations; fully masked queries get zero weights."""
+    """Compute attention weights softmax(q @ k.T * scale + mask), (..., L, S), from tensor operations.
+
+    Queries with all keys masked out get zero weights.
+    """
     scores = (q * scale) @ k.mT
-    masked = mask is not None
+    has_mask = mask is not None
     if causal:
-        length, width = scores.shape[-2:]
-        rows: Any = creation.arange(length, device=q.device)
-        below = rows.reshape(-1, 1) >= creation.arange(width, device=q.device)
-        scores = where(below, scores, -math.inf)
-    if masked:
+        queries, keys = scores.shape[-2:]
+        rows: Any = creation.arange(queries, device=q.device)
+        visible = rows.reshape(-1, 1) >= creation.arange(keys, device=q.device)
+        scores = where(visible, scores, -math.inf)
+    if has_mask:
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
-    if not masked or 0 in scores.shape:
+    if not has_mask or 0 in scores.shape:
         return softmax(scores, -1)
-    empty = amax(scores.detach(), -1, True) == -math.inf
-    return where(empty, 0.0, softmax(where(empty, 0.0, scores), -1))
+    # softmax of a row of only -inf would be NaN
+    fully_masked = amax(scores.detach(), -1, True) == -math.inf
+    return where(fully_masked, 0.0, softmax(where(fully_masked, 0.0, scores), -1))
 
 
-def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, shared: bool) -> tuple[Any, Any, Any]:
+def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, enable_gqa: bool) -> tuple[Any, Any, Any]:
+    """Check types and shapes of the operands; return query, key and value."""
     name = "scaled_dot_product_attention"
     q: Any = check_float(query, name, "the query")
     k: Any = check_float(key, name, "the key")
@@ -96,7 +108,7 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, shared: 
         )
     if causal and mask is not None:
         raise ArgumentError(f"{name}() takes attn_mask or is_causal=True, not both")
-    if shared and (
+    if enable_gqa and (
         min(q.ndim, k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or not k.shape[-3] or q.shape[-3] % k.shape[-3]
     ):
         raise ShapeError(
@@ -107,10 +119,18 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, shared: 
 
 
 def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any] | None:
-    """Reshape the operands to four axes (batch and heads first), or return None if the kernels don't support them."""
-    same = q.dtype is k.dtype is v.dtype and q.shape[-1] == v.shape[-1] and k.device is q.device is v.device
-    lead = [t.shape[:-3] for t in (q, k, v)]
-    if not same or q.ndim > 4 or len(set(lead)) > 1 or len({t.ndim for t in (q, k, v)}) > 1 or k.shape != v.shape:
+    """Return query, key, value and mask with four axes, (batch, heads, length, size), or None if the fused kernels
+    don't support them.
+    """
+    same_kind = q.dtype is k.dtype is v.dtype and q.shape[-1] == v.shape[-1] and k.device is q.device is v.device
+    leading_shapes = [t.shape[:-3] for t in (q, k, v)]
+    if (
+        not same_kind
+        or q.ndim > 4
+        or len(set(leading_shapes)) > 1
+        or len({t.ndim for t in (q, k, v)}) > 1
+        or k.shape != v.shape
+    ):
         return None
     if 0 in q.shape or 0 in k.shape or not kernels.supports_tiles(q, k.shape[-2]):
         return None
@@ -118,8 +138,10 @@ def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]
         if mask.requires_grad or not (mask.dtype.kind == "bool" or mask.dtype.is_float):
             return None
         mask = mask.expand((*q.shape[:-1], k.shape[-2]))
-    wide = [t if t is None or t.ndim == 4 else t.reshape((1,) * (4 - t.ndim) + tuple(t.shape)) for t in (q, k, v, mask)]
-    return wide[0], wide[1], wide[2], wide[3]
+    four_axes = [
+        t if t is None or t.ndim == 4 else t.reshape((1,) * (4 - t.ndim) + tuple(t.shape)) for t in (q, k, v, mask)
+    ]
+    return four_axes[0], four_axes[1], four_axes[2], four_axes[3]
 
 
 def scaled_dot_product_attention(
@@ -141,15 +163,17 @@ def scaled_dot_product_attention(
     """
     q, k, v = _checked(query, key, value, attn_mask, is_causal, enable_gqa)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
-    shared = enable_gqa and k.shape[-3] != q.shape[-3]
+    repeats_heads = enable_gqa and k.shape[-3] != q.shape[-3]
     if not dropout_p and (enable_gqa or q.shape[:-2] == k.shape[:-2]):
         kernel_operands = _for_kernels(q, k, v, attn_mask)
         if kernel_operands is not None:
             return _attention(*kernel_operands, scale=float(factor), causal=is_causal)[0].reshape(q.shape)
-    if shared:
+    if repeats_heads:
         k, v = (repeat_interleave(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
-    half_type = q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
-    if half_type is not None:  # compute in f32 and round once, at the end
+    rounded_type = (
+        q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
+    )
+    if rounded_type is not None:  # compute in f32 and round once, at the end
         q, k, v = (t.to(dtypes.f32) for t in (q, k, v))
     weights = composed_weights(q, k, attn_mask, factor, is_causal)
     if dropout_p:
@@ -157,4 +181,4 @@ def scaled_dot_product_attention(
 
         weights = dropout(weights, dropout_p)
     output = weights @ v
-    return output if half_type is None else output.to(half_type)  # type: ignore[no-any-return]
+    return output if rounded_type is None else output.to(rounded_type)  # type: ignore[no-any-return]

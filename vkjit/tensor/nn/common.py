@@ -19,7 +19,9 @@ __all__ = ["allocate_like", "apply_reduction", "check_float", "check_parameter",
 
 
 def check_float(x: Any, name: str, what: str = "the input") -> Tensor:
-    """Return x after checking that it is a float tensor."""
+    """Return x after checking that it is a float tensor. `name` (the function) and `what` (the operand) are for error
+    messages.
+    """
     if not isinstance(x, Tensor):
         raise ArgumentError(
             f"{name}(): {what} is a {type(x).__name__}, expected a tensor: make one with vk.tensor(...)"
@@ -30,7 +32,10 @@ def check_float(x: Any, name: str, what: str = "the input") -> Tensor:
 
 
 def check_parameter(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: str) -> Tensor | None:
-    """Return the optional parameter x after checking that it has like's dtype and the given shape."""
+    """Return the optional parameter x after checking that it has the dtype of `like` and the given shape.
+
+    `name` (the function) and `what` (the operand) are for error messages.
+    """
     if x is None:
         return None
     check_float(x, name, what)
@@ -44,7 +49,11 @@ def check_parameter(x: Any, like: Tensor, shape: tuple[int, ...], name: str, wha
 
 
 def int_per_axis(value: Any, count: int, name: str, what: str, minimum: int = 0) -> tuple[int, ...]:
-    """Return one int per axis; a single int is repeated for all `count` axes."""
+    """Return an option `what` of the function `name` as one int per axis; a single int is repeated for all `count`
+    axes.
+
+    Raises ArgumentError if an int is below `minimum`.
+    """
     items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(items) == 1:
         items = items * count
@@ -56,17 +65,17 @@ def int_per_axis(value: Any, count: int, name: str, what: str, minimum: int = 0)
 
 
 def dense(x: Tensor) -> DeviceArray:
-    """Return the elements in C order: x's own memory if it is contiguous, else a copy."""
+    """Return the elements of x as a contiguous array in C order: x's own memory if it is contiguous, else a copy."""
     return contiguous(x)._array
 
 
 def dense_view(array: DeviceArray, *shape: int) -> DeviceArray:
-    """Reinterpret a dense array with another shape of as many elements."""
+    """Return a view of a contiguous array with another shape of as many elements."""
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, fresh_layout(shape, array.dtype)[1])
 
 
 def allocate_like(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:
-    """Allocate an uninitialized tensor on like's device."""
+    """Allocate an uninitialized tensor on the device of `like`."""
     return Tensor(allocate(shape, dtype, like.device))
 
 
@@ -82,5 +91,5 @@ def apply_reduction(losses: Any, reduction: str, name: str) -> Tensor:
 
 
 def outer_inner(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """Split the shape at an axis: (elements before it, its size, elements after it)."""
+    """Return the sizes of a shape viewed as three axes: (elements before an axis, its size, elements after it)."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

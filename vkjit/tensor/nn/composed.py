@@ -1,4 +1,4 @@
-"""Less common neural-network functions, composed of other operations.
+"""Less common neural-network functions, composed of tensor operations.
 
 Randomized ReLU, alpha dropout, local response norm, Lp pooling, max unpooling, bilinear forms, and margin losses.
 """
@@ -47,19 +47,20 @@ def rrelu(x: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool
     return where(x > 0, x, x * slopes)
 
 
-def _dropped(x: Any, kept: tuple[int, ...], p: float) -> Tensor:
-    """Set random parts of x to SELU's lower limit, then rescale to preserve zero mean and unit variance.
+def _dropped(x: Any, mask_shape: tuple[int, ...], p: float) -> Tensor:
+    """Replace random elements of x by SELU's lower limit, then scale and shift to preserve zero mean and unit variance.
 
-    The random mask has the shape `kept` and broadcasts to x.
+    The random mask has the shape `mask_shape` and broadcasts to x. p: probability to drop an element of the mask.
     """
-    ones: Any = creation.ones(kept, dtype=x.dtype, device=x.device)
+    ones: Any = creation.ones(mask_shape, dtype=x.dtype, device=x.device)
     mask: Any = dropout_with_seed(ones, p=p, seed=random.next_seed()) != 0
     scale = 1 / math.sqrt((1 - p) * (1 + p * SELU_FLOOR**2)) if p < 1 else 0.0
     return where(mask, x, SELU_FLOOR) * scale - scale * SELU_FLOOR * p
 
 
 def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
-    """Set elements to SELU's lower limit with probability p and rescale to preserve zero mean and unit variance.
+    """Replace elements by SELU's lower limit with probability p, then scale and shift to preserve zero mean and unit
+    variance.
 
     Returns x itself if not training.
     """
@@ -91,6 +92,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     squares = reshape(x * x, (x.shape[0], 1, x.shape[1], math.prod(x.shape[2:])))
     if not x.numel():
         return x.clone()  # type: ignore[no-any-return]
+    # the channels as the rows of an image, so that average pooling over `size` rows takes means of adjacent channels
     padded = pad(squares, (0, 0, size // 2, (size - 1) // 2))
     means: Any = reshape(avg_pool2d(padded, (size, 1), 1), x.shape)
     return x / (means * alpha + k) ** beta  # type: ignore[no-any-return]
@@ -102,32 +104,37 @@ def lp_pool(
     """Return (sum of x**norm_type over each window)**(1 / norm_type), with windows over the last `axes` axes."""
     check_float(x, "lp_pool")
     area = math.prod(int_per_axis(kernel_size, axes, "lp_pool", "kernel_size", 1))
-    run: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
-    means: Any = run(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
+    avg_pool: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
+    means: Any = avg_pool(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
+    # PyTorch's formula: negative means become 0
     return (means.sign() * means.relu() * area) ** (1.0 / norm_type)  # type: ignore[no-any-return]
 
 
 def max_unpool(
     x: Any, indices: Tensor, axes: int, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """Scatter the elements of x into zeros (N, C, *output_size) at the indices returned by max pooling."""
+    """Scatter the elements of x, (N, C, *size), into zeros (N, C, *output_size) at the indices that max pooling
+    returned.
+
+    `axes` is the number of spatial axes. output_size defaults to (size - 1) * stride - 2 * padding + kernel_size.
+    """
     check_float(x, "max_unpool")
     kernel = int_per_axis(kernel_size, axes, "max_unpool", "kernel_size", 1)
-    steps = kernel if stride is None else int_per_axis(stride, axes, "max_unpool", "stride", 1)
+    strides = kernel if stride is None else int_per_axis(stride, axes, "max_unpool", "stride", 1)
     pads = int_per_axis(padding, axes, "max_unpool", "padding")
     if x.shape != indices.shape or x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"max_unpool(): values of {x.shape} and indices of {indices.shape}: expected the same shape")
     size = x.shape[-axes:]
-    default_size = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(size, steps, pads, kernel, strict=True))
+    default_size = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(size, strides, pads, kernel, strict=True))
     target_size = default_size if output_size is None else tuple(output_size)[-axes:]
-    front, area = x.shape[: x.ndim - axes], math.prod(target_size)
-    target: Any = creation.zeros((*front, area), dtype=x.dtype, device=x.device)
-    filled = scatter(target, -1, reshape(indices, (*front, -1)), reshape(x, (*front, -1)))
-    return reshape(filled, (*front, *target_size))
+    leading, area = x.shape[: x.ndim - axes], math.prod(target_size)
+    target: Any = creation.zeros((*leading, area), dtype=x.dtype, device=x.device)
+    filled = scatter(target, -1, reshape(indices, (*leading, -1)), reshape(x, (*leading, -1)))
+    return reshape(filled, (*leading, *target_size))
 
 
 def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
-    """Return first^T weight[o] second + bias[o] as (..., O); first: (..., M), second: (..., N), weight: (O, M, N)."""
+    """Return y[..., o] = first^T weight[o] second + bias[o]; first: (..., M), second: (..., N), weight: (O, M, N)."""
     if weight.ndim != 3 or weight.shape[1:] != (first.shape[-1], second.shape[-1]):
         raise ShapeError(
             f"bilinear(): inputs of {first.shape} and {second.shape} need a weight (O, {first.shape[-1]}, "
@@ -141,7 +148,7 @@ def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return the sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])) / C; x: (N, C) or (C,).
+    """Return the sum over target classes t and all other classes i of max(0, 1 - (x[t] - x[i])) / C; x: (N, C) or (C,).
 
     target: class indices of x's shape; in each row only those before the first negative one count.
     """
@@ -151,13 +158,14 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tens
             f"multilabel_margin_loss(): scores {x.shape} need class indices of that shape, found {target.shape} of "
             f"{target.dtype!r}"
         )
-    ended: Any = (target < 0).to(x.dtype)
-    valid: Any = (ended.cumsum(-1) == 0).to(x.dtype)
+    is_end: Any = (target < 0).to(x.dtype)
+    valid: Any = (is_end.cumsum(-1) == 0).to(x.dtype)
     index = where(valid != 0, target, 0)
     is_target: Any = scatter_add(x.detach() * 0, -1, index, valid)
     others = (is_target == 0).to(x.dtype)
-    gaps: Any = _positive(1 - unsqueeze(gather(x, -1, index), -1) + unsqueeze(x, -2))
-    losses = (gaps * unsqueeze(valid, -1) * unsqueeze(others, -2)).sum((-2, -1)) / x.shape[-1]
+    # margins[..., t, i] for target position t and class i; only valid targets and classes that aren't targets count
+    margins: Any = _positive(1 - unsqueeze(gather(x, -1, index), -1) + unsqueeze(x, -2))
+    losses = (margins * unsqueeze(valid, -1) * unsqueeze(others, -2)).sum((-2, -1)) / x.shape[-1]
     return apply_reduction(losses, reduction, "multilabel_margin_loss")
 
 
@@ -173,11 +181,12 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:
     """Return max(0, d(anchor, positive) - d(anchor, negative) + margin) with a custom distance function d.
 
-    `swap` replaces d(anchor, negative) by d(positive, negative) where that is smaller.
+    d defaults to `pairwise_distance`. `swap` replaces d(anchor, negative) by d(positive, negative) where that is
+    smaller.
     """
     distance: Any = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        other = distance(positive, negative)
-        far = where(other < far, other, far)
+        swapped = distance(positive, negative)
+        far = where(swapped < far, swapped, far)
     return apply_reduction(_positive(near - far + margin), reduction, "triplet_margin_with_distance_loss")

@@ -1,8 +1,11 @@
 """Convolutions and transposed convolutions over one to three spatial axes.
 
 Inputs are (N, C, *size) or (C, *size). Sums are accumulated in f32 (f64 for f64) and rounded once; integers go through
-`conv_integer`. Output, input gradient and weight gradient are three operations, and the gradients of each are the
-other two.
+`conv_integer`. Output, input gradient and weight gradient are three operations, and the gradients of each are the other
+two.
+
+The kernels always have three spatial axes, and so do the sizes in a `Geometry`; inputs with fewer spatial axes get
+leading axes of size 1. A filter is an output channel.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ only_values(Geometry)
 
 
 def _lifted(x: Tensor) -> DeviceArray:
-    """View (N, C, *size) with three spatial axes by inserting axes of size 1."""
+    """Return a view of (N, C, *size) with three spatial axes, by inserting axes of size 1 before `size`."""
     a = x._array
     missing = 5 - len(a.shape)
     shape, strides = (*a.shape[:2], *[1] * missing, *a.shape[2:]), (*a.strides[:2], *[0] * missing, *a.strides[2:])
@@ -38,7 +41,9 @@ def _lifted(x: Tensor) -> DeviceArray:
 
 @operation("convolution", replayable=True)
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry) -> Tensor:
-    """Compute a convolution; all operands are on one device and share a dtype."""
+    """Return the convolution of x (N, C, *size) with w (filters, C / groups, *kernel). All operands share a device and
+    a dtype.
+    """
     g, axes = geometry, x.ndim - 2
     y = allocate_like((g.batch, g.groups * g.filters, *g.out[3 - axes :]), x.dtype, x)
     kernels.convolve(_lifted(x), _lifted(w), None if bias is None else bias._array, _lifted(y), g)
@@ -47,7 +52,7 @@ def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry
 
 @operation("convolution_input", replayable=True)
 def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Tensor:
-    """Return the gradient of a convolution's input given that of its output (the transposed convolution)."""
+    """Return the gradient of a convolution's input, given the gradient of its output: a transposed convolution."""
     g, axes = geometry, gradient.ndim - 2
     x = allocate_like((g.batch, g.groups * g.channels, *g.size[3 - axes :]), gradient.dtype, gradient)
     kernels.input_gradient(_lifted(gradient), _lifted(w), _lifted(x), g)
@@ -64,7 +69,10 @@ def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Te
 
 
 def _parameter_gradients(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> tuple[Tensor, Tensor] | None:
-    """Compute weight and bias gradients together, not recorded; None if the device has no fused kernel for it."""
+    """Return the gradients of weight and bias from one launch, or None if the device has no fused kernel for them.
+
+    Autograd doesn't record the call.
+    """
     g, axes = geometry, x.ndim - 2
     w = allocate_like((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
     b = allocate_like((g.groups * g.filters,), x.dtype, x)
@@ -98,6 +106,7 @@ def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Te
 
 
 def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
+    """Raise an error if a bias isn't a tensor of x's dtype and shape (count,)."""
     if not x.dtype.is_integer:
         check_parameter(bias, x, (count,), name, "the bias")
     elif bias is not None and (getattr(bias, "dtype", None) is not x.dtype or bias.shape != (count,)):
@@ -107,7 +116,7 @@ def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
 def _padding(
     padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding before and after, along each axis."""
+    """Return the padding before and the padding after, each with one int per axis, for ints, "same" or "valid"."""
     if padding == "valid":
         return ((0,) * len(kernel),) * 2
     if padding == "same":
@@ -133,7 +142,11 @@ def _geometry(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Geometry:
-    """Return the geometry of a convolution for the given input and weight shapes; the output size may be 0 or less."""
+    """Return the geometry of a convolution for the given input and weight shapes, with padding `before` and `after`
+    each axis.
+
+    The output size may come out as 0 or less; the caller checks it.
+    """
     filters, channels, *kernel = weight
     out = [
         (size + b + a - d * (k - 1) - 1) // s + 1
@@ -146,16 +159,20 @@ def _geometry(
 
 
 def _three(values: Any, fill: int) -> Any:
-    """Prepend `fill` until there are three spatial values."""
+    """Prepend `fill` to the values of the spatial axes until there are three."""
     return (*[fill] * (3 - len(values)), *values)
 
 
 def _convolve(
     axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Tensor:
+    """Check the operands of a convolution over `axes` spatial axes, and run it."""
     name = f"conv{axes}d"
     x, weight, single = _checked(x, weight, groups, axes, name)
-    steps, spread = int_per_axis(stride, axes, name, "stride", 1), int_per_axis(dilation, axes, name, "dilation", 1)
+    strides, dilations = (
+        int_per_axis(stride, axes, name, "stride", 1),
+        int_per_axis(dilation, axes, name, "dilation", 1),
+    )
     filters, channels, *kernel = weight.shape
     if x.shape[1] != channels * groups or filters % groups:
         raise ShapeError(
@@ -163,12 +180,12 @@ def _convolve(
             f"{channels * groups}; filters ({filters}) and channels must be multiples of groups"
         )
     _check_bias(bias, x, filters, name)
-    before, after = _padding(padding, tuple(kernel), steps, spread, name)
-    geometry = _geometry(x.shape, weight.shape, steps, before, after, spread, groups)
+    before, after = _padding(padding, tuple(kernel), strides, dilations, name)
+    geometry = _geometry(x.shape, weight.shape, strides, before, after, dilations, groups)
     if min(geometry.out) < 1:
         raise ShapeError(
             f"{name}(): an input of {x.shape[2:]} with padding {padding} is smaller than the kernel {tuple(kernel)} with "
-            f"dilation {spread}: enlarge the padding or the input"
+            f"dilation {dilations}: enlarge the padding or the input"
         )
     if x.dtype.is_integer:
         y = integer_convolution(x, weight, bias, geometry)
@@ -188,10 +205,14 @@ def _transpose(
     groups: int,
     dilation: Any,
 ) -> Tensor:
+    """Check the operands of a transposed convolution over `axes` spatial axes, and run it."""
     name = f"conv_transpose{axes}d"
     x, weight, single = _checked(x, weight, groups, axes, name)
-    steps, spread = int_per_axis(stride, axes, name, "stride", 1), int_per_axis(dilation, axes, name, "dilation", 1)
-    pads, extra = (
+    strides, dilations = (
+        int_per_axis(stride, axes, name, "stride", 1),
+        int_per_axis(dilation, axes, name, "dilation", 1),
+    )
+    pads, output_pads = (
         int_per_axis(padding, axes, name, "padding"),
         int_per_axis(output_padding, axes, name, "output_padding"),
     )
@@ -201,14 +222,14 @@ def _transpose(
             f"{name}(): the input has {x.shape[1]} channels, the weight of shape {weight.shape} takes {filters}, which must be a "
             f"multiple of groups={groups}"
         )
-    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
+    if any(e >= max(s, d) for e, s, d in zip(output_pads, strides, dilations, strict=True)):
         raise ArgumentError(
-            f"{name}(): output_padding={extra} must be smaller than stride {steps} or dilation {spread}"
+            f"{name}(): output_padding={output_pads} must be smaller than stride {strides} or dilation {dilations}"
         )
     _check_bias(bias, x, channels * groups, name)
     size = [
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
-        for n, s, p, d, k, e in zip(x.shape[2:], steps, pads, spread, kernel, extra, strict=True)
+        for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, kernel, output_pads, strict=True)
     ]
     if min(size) < 1:
         raise ShapeError(
@@ -216,7 +237,7 @@ def _transpose(
         )
     geometry = Geometry(
         x.shape[0], groups, channels, filters // groups, _three(size, 1), _three(kernel, 1), _three(x.shape[2:], 1),
-        _three(steps, 1), _three(pads, 0), _three(spread, 1),
+        _three(strides, 1), _three(pads, 0), _three(dilations, 1),
     )  # fmt: skip
     y: Any
     if x.dtype.is_integer:
@@ -237,7 +258,7 @@ def conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolve over one axis: x (N, C, L), weight (filters, C / groups, R). See `conv2d`."""
+    """Convolve (cross-correlate) x (N, C, L) with weight (filters, C / groups, R). Options are those of `conv2d`."""
     return _convolve(1, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -267,7 +288,9 @@ def conv3d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolve over three axes: x (N, C, D, H, W), weight (filters, C / groups, T, R, S). See `conv2d`."""
+    """Convolve (cross-correlate) x (N, C, D, H, W) with weight (filters, C / groups, T, R, S). Options are those of
+    `conv2d`.
+    """
     return _convolve(3, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -275,7 +298,9 @@ def conv_transpose1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """Apply a transposed convolution over one axis. See `conv_transpose2d`."""
+    """Apply a transposed convolution to x (N, C, L), weight: (C, filters / groups, R). Options are those of
+    `conv_transpose2d`.
+    """
     return _transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -295,5 +320,8 @@ def conv_transpose3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """Apply a transposed convolution over three axes. See `conv_transpose2d`."""
+    """Apply a transposed convolution to x (N, C, D, H, W), weight: (C, filters / groups, T, R, S).
+
+    Options are those of `conv_transpose2d`.
+    """
     return _transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)

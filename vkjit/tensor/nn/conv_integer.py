@@ -1,7 +1,6 @@
-"""Integer convolutions composed of integer matrix products.
+"""Integer convolutions composed of integer matrix products, called by `conv`, which checks the operands.
 
-Input and weights share one integer dtype, results wrap around on overflow, and there are no gradients. The geometry is
-validated by `conv`.
+Input and weights share one integer dtype, results wrap around on overflow, and there are no gradients.
 """
 
 from __future__ import annotations
@@ -22,12 +21,14 @@ __all__ = ["integer_convolution", "integer_convolution_input"]
 
 
 def _span(g: Geometry, axis: int) -> int:
-    """Return the extent of the padded input that the outputs along an axis read."""
+    """Return the number of elements along an axis of the padded input that the windows of all outputs cover."""
     return (g.out[axis] - 1) * g.stride[axis] + g.dilation[axis] * (g.kernel[axis] - 1) + 1
 
 
 def _inside(padded: Tensor, x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
-    """Return the part of the padded input that overlaps x, and the overlapping part of x."""
+    """Return two views of equal shape: the part of the padded input that corresponds to x, and the part of x that the
+    windows cover.
+    """
     for axis in range(3):
         start = min(g.pad[axis], _span(g, axis))
         count = min(g.size[axis], _span(g, axis) - start)
@@ -36,49 +37,59 @@ def _inside(padded: Tensor, x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
 
 
 def integer_convolution(x: Tensor, w: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """Compute a convolution as a matrix product of all windows (im2col) with the weights."""
+    """Return the convolution of x with w as a matrix product of all windows (im2col) with the weights."""
     axes = x.ndim - 2
-    total = [_span(g, axis) for axis in range(3)]
-    padded = creation.zeros((g.batch, g.groups * g.channels, *total), dtype=x.dtype, device=x.device)
+    padded_size = [_span(g, axis) for axis in range(3)]
+    padded = creation.zeros((g.batch, g.groups * g.channels, *padded_size), dtype=x.dtype, device=x.device)
     target, source = _inside(padded, reshape(x, (*x.shape[:2], *g.size)), g)
     copy_(target, source)
-    sample, channel, *steps = padded.strides
+    # all windows as one strided view (groups, N, *output size, channels, *kernel)
+    sample, channel, *spatial_strides = padded.strides
     windows = strided(
         padded,
         (g.groups, g.batch, *g.out, g.channels, *g.kernel),
         (
-            channel * g.channels, sample, *(t * s for t, s in zip(steps, g.stride, strict=True)), channel,
-            *(t * d for t, d in zip(steps, g.dilation, strict=True)),
+            channel * g.channels, sample, *(t * s for t, s in zip(spatial_strides, g.stride, strict=True)), channel,
+            *(t * d for t, d in zip(spatial_strides, g.dilation, strict=True)),
         ),
     )  # fmt: skip
-    taps = g.channels * g.taps
-    rows = reshape(windows, (g.groups, g.pixels, taps))
-    columns = permute(reshape(w, (g.groups, g.filters, taps)), 0, 2, 1)
+    weights_per_filter = g.channels * g.taps
+    rows = reshape(windows, (g.groups, g.pixels, weights_per_filter))
+    columns = permute(reshape(w, (g.groups, g.filters, weights_per_filter)), 0, 2, 1)
     y = reshape(matmul(rows, columns), (g.groups, g.batch, math.prod(g.out), g.filters))
+    # (groups, N, pixels, filters) -> (N, groups, filters, pixels)
     y = reshape(permute(y, 1, 0, 3, 2), (g.batch, g.groups * g.filters, *g.out[3 - axes :]))
     return y if bias is None else _biased(y, bias)
 
 
 def _biased(y: Any, bias: Tensor) -> Tensor:
+    """Return y (N, C, ...) plus a bias per channel."""
     return y + reshape(bias, (-1, *[1] * (y.ndim - 2)))  # type: ignore[no-any-return]
 
 
 def integer_convolution_input(gradient: Tensor, w: Tensor, g: Geometry) -> Tensor:
-    """Compute the transposed convolution: sum each element's contributions over its window (col2im)."""
+    """Return the transposed convolution: the products of gradient and weights, added to the elements of their windows
+    (col2im).
+    """
     axes = gradient.ndim - 2
     pixels = math.prod(g.out)
     rows = permute(reshape(gradient, (g.batch, g.groups, g.filters, pixels)), 1, 0, 3, 2)
     weights = reshape(w, (g.groups, g.filters, g.channels * g.taps))
     products = matmul(reshape(rows, (g.groups, g.batch * pixels, g.filters)), weights)
-    parts = permute(reshape(products, (g.groups, g.batch, *g.out, g.channels, *g.kernel)), 1, 0, 5, 2, 3, 4, 6, 7, 8)
-    total = [max(_span(g, axis), g.size[axis] + g.pad[axis]) for axis in range(3)]
-    shape = (g.batch, g.groups, g.channels, *total)
+    # (groups, N, *output size, channels, *kernel) -> (N, groups, channels, *output size, *kernel)
+    contributions = permute(
+        reshape(products, (g.groups, g.batch, *g.out, g.channels, *g.kernel)), 1, 0, 5, 2, 3, 4, 6, 7, 8
+    )
+    # the windows may end before the last element of the result, or after it, in the padding
+    padded_size = [max(_span(g, axis), g.size[axis] + g.pad[axis]) for axis in range(3)]
+    shape = (g.batch, g.groups, g.channels, *padded_size)
     padded: Any = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
+    # for each kernel element, all windows together: no two of them write the same element of `padded`
     for tap in itertools.product(*(range(k) for k in g.kernel)):
         starts = (0, 0, 0, *(p * d for p, d in zip(tap, g.dilation, strict=True)))
-        covered: Any = slice_view(padded, starts=starts, sizes=(*shape[:3], *g.out), steps=(1, 1, 1, *g.stride))
+        targets: Any = slice_view(padded, starts=starts, sizes=(*shape[:3], *g.out), steps=(1, 1, 1, *g.stride))
         index: Any = (..., *tap)
-        covered += parts[index]
+        targets += contributions[index]
     for axis in range(3):
         padded = narrow(padded, axis + 3, g.pad[axis], g.size[axis])
     return reshape(padded, (g.batch, g.groups * g.channels, *g.size[3 - axes :]))

@@ -1,6 +1,7 @@
 """Connectionist temporal classification (CTC) loss.
 
-Labels and lengths are read on the host; if they are on a device, this synchronizes with it.
+Targets and lengths are read on the host, which waits for the device if they are device tensors. The forward and
+backward recursions over time steps are kernels of `stdlib.loss.ctc`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["ctc_loss"]
 
 
 def _host(values: Any, what: str) -> Any:
+    """Return integers as an i64 NumPy array; `what` names them in errors."""
     array = values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "iu":
         raise ArgumentError(f"ctc_loss(): {what} are {array.dtype}, expected integers")
@@ -31,7 +33,11 @@ def _host(values: Any, what: str) -> Any:
 
 
 def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
-    """Return labels (N, 2 S + 1) with blanks between and around them: blank, label, blank, ..., label, blank."""
+    """Return the labels of each sequence, padded to (N, 2 S + 1), with blanks between and around them: blank, label,
+    blank, ...
+
+    targets: (N, S) or all sequences concatenated; lengths: labels per sequence (N,).
+    """
     ends = np.cumsum(lengths)
     longest = int(lengths.max(initial=0))
     labels = np.full((len(lengths), 2 * longest + 1), blank, np.int32)
@@ -53,36 +59,54 @@ def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
 def _ctc(
     p: Tensor, labels: Tensor, times: Tensor, label_lengths: Tensor, *, blank: int, saved: dict[str, Any]
 ) -> Tensor:
-    """Return losses (N,) in f32 or f64; stores the forward variables in `saved["alpha"]` for the gradient."""
+    """Return the losses (N,) from log-probabilities p (T, N, C) in f32 or f64.
+
+    labels: (N, L), with blanks; times: input lengths; label_lengths: number of labels with blanks. Stores alpha, the
+    forward variables (T, N, L), in `saved` for the gradient rule.
+    """
     steps, count, _ = p.shape
     alpha = allocate_like((steps, count, labels.shape[1]), p.dtype, p)
     sequences = (labels._array, times._array, label_lengths._array)
     values = dense(p)
     for t in range(steps):
         kernels.forward_step(values, sequences, alpha._array, t, blank)
-    last = dense_view(alpha._array, steps, count * labels.shape[1])
+    # an alignment ends at the last position, a blank, or at the one before it, the last label: add both probabilities
+    flattened = dense_view(alpha._array, steps, count * labels.shape[1])
     saved["alpha"] = alpha
-    ends: Any = Tensor(last)
-    rows = creation.arange(count, device=p.device) * labels.shape[1]
-    final: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + rows
-    flat: Any = ends.reshape(-1)
-    top = flat[final + label_lengths.to(dtypes.i64) - 1]
-    second = where(label_lengths > 1, flat[final + (label_lengths.to(dtypes.i64) - 2).clamp(min=0)], kernels.LOG_ZERO)
-    low = where(top > second, second, top)
-    high = where(top > second, top, second)
+    alpha_matrix: Any = Tensor(flattened)
+    row_offsets = creation.arange(count, device=p.device) * labels.shape[1]
+    last_step: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + row_offsets
+    forward_variables: Any = alpha_matrix.reshape(-1)
+    ends_in_blank = forward_variables[last_step + label_lengths.to(dtypes.i64) - 1]
+    ends_in_label = where(
+        label_lengths > 1,
+        forward_variables[last_step + (label_lengths.to(dtypes.i64) - 2).clamp(min=0)],
+        kernels.LOG_ZERO,
+    )
+    # log(exp(low) + exp(high)) without overflow
+    low = where(ends_in_blank > ends_in_label, ends_in_label, ends_in_blank)
+    high = where(ends_in_blank > ends_in_label, ends_in_blank, ends_in_label)
     loss: Any = -(high + (low - high).exp().log1p())
-    empty: Any = where(label_lengths == 1, 0.0, kernels.LOG_ZERO)  # zero time steps admit only the empty sequence
-    return where(times == 0, -empty.to(loss.dtype), loss)
+    empty_log_prob: Any = where(
+        label_lengths == 1, 0.0, kernels.LOG_ZERO
+    )  # zero time steps admit only the empty sequence
+    return where(times == 0, -empty_log_prob.to(loss.dtype), loss)
 
 
 def ctc_gradient(p: Tensor, sequences: tuple[Tensor, ...], alpha: Tensor, loss: Tensor, g: Any, blank: int) -> Tensor:
-    """Return the gradient of the log-probabilities given that of the losses; not recorded."""
-    labels, times, places = (x._array for x in sequences)
+    """Return the gradient of the log-probabilities p, given the gradient g of the losses. Autograd doesn't record the
+    call.
+
+    sequences: labels, times and label_lengths, as in `_ctc`.
+    """
+    labels, times, label_lengths = (x._array for x in sequences)
     beta, out = allocate_like(alpha.shape, p.dtype, p), allocate_like(p.shape, p.dtype, p)
     values = dense(p)
     for t in reversed(range(p.shape[0])):
-        kernels.backward_step(values, (labels, times, places), beta._array, t, blank)
-    kernels.gradient(values, (labels, times, places), alpha._array, beta._array, loss._array, dense(g), out._array)
+        kernels.backward_step(values, (labels, times, label_lengths), beta._array, t, blank)
+    kernels.gradient(
+        values, (labels, times, label_lengths), alpha._array, beta._array, loss._array, dense(g), out._array
+    )
     return out
 
 
@@ -118,17 +142,18 @@ def ctc_loss(
             f"ctc_loss() needs {count} input lengths of 0 to {steps} and as many target lengths, found {times} and {lengths}"
         )
     labels = _with_blanks(_host(targets, "targets"), lengths, classes, blank)
-    on = log_probs.device
-    tensors = [creation.upload(v.astype(np.int32), dtypes.i32, on) for v in (labels, times, 2 * lengths + 1)]
+    target_device = log_probs.device
+    tensors = [creation.upload(v.astype(np.int32), dtypes.i32, target_device) for v in (labels, times, 2 * lengths + 1)]
     computed = batched.to(arithmetic_type(batched.dtype))
     losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(batched.dtype)
-    possible = losses < -kernels.LOG_ZERO / 2
-    losses = where(possible, losses, 0.0 if zero_infinity else float("inf"))
+    # impossible alignments have the log-probability LOG_ZERO, a large finite number; halved to allow for rounding
+    is_possible = losses < -kernels.LOG_ZERO / 2
+    losses = where(is_possible, losses, 0.0 if zero_infinity else float("inf"))
     if reduction == "none":
         return losses[0] if single else losses  # type: ignore[no-any-return]
     if reduction == "sum":
         return losses.sum()  # type: ignore[no-any-return]
     if reduction != "mean":
         raise ArgumentError(f'ctc_loss(reduction=...) is "mean", "sum" or "none", found {reduction!r}')
-    shares = creation.upload(1.0 / np.maximum(lengths, 1), losses.dtype, on)
-    return (losses * shares).mean()  # type: ignore[no-any-return]
+    inverse_lengths = creation.upload(1.0 / np.maximum(lengths, 1), losses.dtype, target_device)
+    return (losses * inverse_lengths).mean()  # type: ignore[no-any-return]

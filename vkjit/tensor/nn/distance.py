@@ -45,8 +45,8 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     check_float(b, "cosine_similarity", "the second operand")
     a, b = broadcast_tensors(a, b)
     product = (a * b).sum(dim)
-    lengths = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
-    return product * lengths.rsqrt()
+    squared_norms = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
+    return product * squared_norms.rsqrt()
 
 
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
@@ -60,7 +60,11 @@ def _as_floats(*tensors: Any) -> Any:
 
 
 def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """Return 1 - cosine where target is 1, max(0, cosine - margin) where it is -1, else 0; a, b: (N, D) or (D,)."""
+    """Return 1 - similarity where target is 1, max(0, similarity - margin) where it is -1, else 0, with the cosine
+    similarity.
+
+    a, b: (N, D) or (D,); target: (N,) or ().
+    """
     first, second = _as_floats(a, b)
     cosine = cosine_similarity(first, second, -1)
     losses = where(target == 1, 1 - cosine, where(target == -1, _positive(cosine - margin), 0.0))
@@ -83,8 +87,8 @@ def triplet_margin_loss(
     """
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
-        other = pairwise_distance(positive, negative, p, eps)
-        far = where(other < far, other, far)
+        swapped = pairwise_distance(positive, negative, p, eps)
+        far = where(swapped < far, swapped, far)
     losses = _positive(pairwise_distance(anchor, positive, p, eps) - far + margin)
     return apply_reduction(losses, reduction, "triplet_margin_loss")
 
@@ -112,7 +116,10 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tens
 def multilabel_soft_margin_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Return the binary cross entropy of logits x (N, C) with targets 0 and 1, averaged over the classes."""
+    """Return the binary cross entropy of logits x (N, C) with targets 0 and 1, averaged over the classes.
+
+    weight: (C,), one factor per class.
+    """
     from .loss import binary_entropy_logits
 
     check_float(x, "multilabel_soft_margin_loss")
@@ -125,7 +132,11 @@ def multilabel_soft_margin_loss(
 def multi_margin_loss(
     x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Return the sum over the other classes i of max(0, margin - x[target] + x[i])**p / C; x: (N, C) or (C,)."""
+    """Return the sum over classes i other than the target of max(0, margin - x[target] + x[i])**p / C; x: (N, C) or
+    (C,).
+
+    target: class indices (N,) or (). weight: (C,), multiplies a row's terms by weight[target].
+    """
     check_float(x, "multi_margin_loss")
     x = reshape(x, 1) if x.ndim == 0 else x
     target = reshape(target, ()) if x.ndim == 1 and target.shape == (1,) else target
@@ -152,15 +163,16 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Return the negative log-likelihood of targets under Gaussians of mean x and variance var (at least eps).
 
-    `full` adds the constant log(2 pi) / 2. Clamping the variance doesn't affect its gradient.
+    var has the shape of x, or lacks its last axis. `full` adds the constant log(2 pi) / 2. Variances below eps get a
+    gradient of 0.
     """
     check_float(x, "gaussian_nll_loss")
     check_float(var, "gaussian_nll_loss", "the variance")
     if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per row
         var = unsqueeze(var, -1)
-    limited = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
+    clamped = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
     difference = x - target
-    losses = (limited.log() + difference * difference / limited) * 0.5
+    losses = (clamped.log() + difference * difference / clamped) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
     return apply_reduction(losses, reduction, "gaussian_nll_loss")
@@ -176,7 +188,8 @@ def poisson_nll_loss(
 ) -> Tensor:
     """Return the negative log-likelihood of targets under Poisson distributions of rate exp(x), or x if not log_input.
 
-    `full` adds Stirling's approximation of log(target!) where target > 1.
+    eps is added to x before its logarithm is taken. `full` adds Stirling's approximation of log(target!) where target >
+    1.
     """
     x = x.to(dtypes.f32) if x.dtype.is_integer else check_float(x, "poisson_nll_loss")
     if not isinstance(target, Tensor) or target.dtype.kind == "bool":

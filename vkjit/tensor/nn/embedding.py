@@ -24,6 +24,7 @@ __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "one_h
 
 
 def _indices(x: Any, name: str) -> Tensor:
+    """Return x after checking that it is an integer tensor."""
     if not isinstance(x, Tensor):
         raise ArgumentError(f"{name}(): the indices are a {type(x).__name__}, expected a tensor of integers")
     if not x.dtype.is_integer:
@@ -33,6 +34,11 @@ def _indices(x: Any, name: str) -> Tensor:
 
 @operation("embedding")
 def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bool = False) -> Tensor:  # noqa: ARG001  # for the gradient
+    """Return the rows of a table (V, D) at indices, as (*indices.shape, D).
+
+    The gradient rule reads the parameters: row `skipped` (-1: none) gets no gradient; by_frequency divides each row's
+    gradient by its number of occurrences.
+    """
     y = allocate_like((*indices.shape, table.shape[1]), table.dtype, table)
     kernels.embedding(
         dense(table), dense_view(dense(indices), indices.numel()), dense_view(y._array, indices.numel(), table.shape[1])
@@ -42,7 +48,10 @@ def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bo
 
 @operation("embedding_gradient")
 def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -> Tensor:
-    """Return the gradient of a table with `rows` rows: each row sums the gradients of its occurrences, in order."""
+    """Return the gradient of a table with `rows` rows: for each row the sum of the gradients g of its occurrences.
+
+    Sums are in the order of the indices, and so deterministic. Row `skipped` (-1: none) stays zero.
+    """
     y = allocate_like((rows, g.shape[-1]), g.dtype, g)
     count = indices.numel()
     kernels.gradient(
@@ -52,26 +61,29 @@ def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -
 
 
 def inverse_counts(indices: Tensor, rows: int, like: Tensor) -> Tensor:
-    """Return 1 / count of each index among all indices, with a trailing axis of 1; not recorded."""
+    """Return 1 / (number of occurrences) for each index, in the shape (*indices.shape, 1) and the dtype of `like`.
+
+    `rows` is the number of rows of the table.
+    """
     flat: Any = indices.reshape(-1).to(dtypes.i64)
-    kind = accumulator_type(like.dtype)
-    ones = creation.ones(flat.shape, dtype=kind, device=like.device)
-    counts: Any = index_add(creation.zeros(rows, dtype=kind, device=like.device), 0, flat, ones)
+    count_dtype = accumulator_type(like.dtype)
+    ones = creation.ones(flat.shape, dtype=count_dtype, device=like.device)
+    counts: Any = index_add(creation.zeros(rows, dtype=count_dtype, device=like.device), 0, flat, ones)
     return (1 / counts[flat]).to(like.dtype).reshape(*indices.shape, 1)  # type: ignore[no-any-return]
 
 
 def renormalize_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
-    """Scale the looked-up rows in place so that no norm exceeds max_norm."""
+    """Scale the rows of `weight` at `indices` in place so that their norms of order norm_type are at most max_norm."""
     with no_grad():
         flat: Any = indices.reshape(-1)
         rows: Any = _embedding(weight, flat, skipped=-1)
-        lengths: Any = norm(rows, norm_type, -1, True)
-        scaled = rows * where(lengths > max_norm, max_norm / (lengths + 1e-7), 1.0)
+        norms: Any = norm(rows, norm_type, -1, True)
+        scaled = rows * where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
         weight[flat.to(dtypes.i64)] = scaled  # duplicate indices write identical values
 
 
 def check_table(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
-    """Validate a table and its options; return the row that gets no gradient, or -1."""
+    """Check a table and its options; return the index of the row that gets no gradient, or -1."""
     check_float(weight, name, "the weight")
     if weight.ndim != 2:
         raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected (rows, width)")
@@ -98,7 +110,7 @@ def embedding(
 
     The row padding_idx gets no gradient. max_norm: rows that are looked up are first scaled in place so that their norm
     (of order norm_type) is at most max_norm. scale_grad_by_freq divides each row's gradient by its number of
-    occurrences in indices. Out-of-range indices are reported at the next read from the device.
+    occurrences in indices. Out-of-range indices raise an error at the next read from the device.
     """
     _indices(indices, "embedding")
     skipped = check_table("embedding", weight, padding_idx, max_norm, sparse)
@@ -129,20 +141,21 @@ def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
 
 @operation("dropout")
 def dropout_with_seed(x: Tensor, *, p: float, seed: int) -> Tensor:
-    """Zero elements with probability p, selected by the seed, and divide the others by 1 - p."""
+    """Zero elements with probability p, selected by the seed, and divide the remaining ones by 1 - p."""
     y = allocate_like(x.shape, x.dtype, x)
     dropout_kernels.dropout(dense(x), y._array, seed, p)
     return y
 
 
 def _check_probability(p: float, name: str) -> float:
+    """Return p as a float after checking that it is in [0, 1]."""
     if not 0 <= p <= 1:
         raise ArgumentError(f"{name}(): p={p}, expected a chance from 0 to 1")
     return float(p)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """In training, zero elements with probability p and divide the others by 1 - p; otherwise return x itself.
+    """In training, zero elements with probability p and divide the remaining ones by 1 - p; otherwise return x itself.
 
     The random state is seeded by `vk.manual_seed`.
     """
@@ -153,7 +166,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
-    """Apply dropout to whole channels; x has `axes` spatial axes."""
+    """Apply dropout to whole channels of x, which has `axes` spatial axes."""
     name = f"dropout{axes}d"
     check_float(x, name)
     if x.ndim not in (axes + 1, axes + 2):
@@ -162,21 +175,30 @@ def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
         )
     if not training or _check_probability(p, name) == 0:
         return x
-    kept = x.shape[: x.ndim - axes]
-    mask = dropout_with_seed(creation.ones(kept, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed())
-    return x * mask.reshape(*kept, *[1] * axes)
+    mask_shape = x.shape[: x.ndim - axes]
+    mask = dropout_with_seed(
+        creation.ones(mask_shape, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed()
+    )
+    return x * mask.reshape(*mask_shape, *[1] * axes)
 
 
 def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero whole channels of x (N, C, L) with probability p."""
+    """Zero whole channels of x (N, C, L) with probability p and divide the remaining ones by 1 - p; return x if not
+    training.
+    """
     return _channels(x, p, training, 1)
 
 
 def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero whole channels of x (N, C, H, W) with probability p."""
+    """Zero whole channels of x (N, C, H, W) with probability p and divide the remaining ones by 1 - p; return x if not
+    training.
+    """
     return _channels(x, p, training, 2)
 
 
 def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero whole channels of x (N, C, D, H, W) with probability p."""
+    """Zero whole channels of x (N, C, D, H, W) with probability p and divide the remaining ones by 1 - p.
+
+    Returns x itself if not training.
+    """
     return _channels(x, p, training, 3)

@@ -1,7 +1,6 @@
-"""Embedding bags: look up rows of a table and reduce each bag (run of indices) to one row.
+"""Embedding bags: look up rows of a table and reduce each bag (a run of indices) to one row by a sum, mean or maximum.
 
-The reduction is a sum, a mean or a maximum. Nothing synchronizes with the device; invalid offsets are reported at the
-next read from the device.
+Nothing waits for the device; invalid offsets raise an error at the next read from the device.
 """
 
 from __future__ import annotations
@@ -31,20 +30,22 @@ _MODES = ("sum", "mean", "max")
 
 @operation("bag_sum")
 def bag_sum(values: Tensor, *, offsets: Tensor) -> Tensor:
-    """Sum the rows of each bag: values (M, D) and offsets (B + 1) -> (B, D)."""
+    """Sum the rows of each bag: values (M, D) and bag boundaries `offsets` (B + 1) -> (B, D)."""
     y = allocate_like((offsets.shape[0] - 1, values.shape[1]), values.dtype, values)
     kernels.bag_sums(dense(values), dense(offsets), y._array)
     return y
 
 
 def bag_indices(offsets: Any, count: int) -> Tensor:
-    """Return the bag index of each of `count` rows."""
+    """Return, for each of `count` rows, the index of the bag that contains it; offsets: the bag boundaries (B + 1)."""
     rows = creation.arange(count, dtype=offsets.dtype, device=offsets.device)
     return searchsorted(offsets[1:], rows, right=True)
 
 
 def _argmax_rows(values: Tensor, indices: Tensor, offsets: Tensor, skipped: int) -> Tensor:
-    """Return, as (B, D), the row of each bag's first maximum per column, or -1 for a bag without counted indices."""
+    """Return, as (B, D), the row of each bag's first maximum per column, or -1 for a bag without indices other than
+    `skipped`.
+    """
     y = allocate_like((offsets.shape[0] - 1, values.shape[1]), dtypes.i64, values)
     row_indices = dense_view(dense(indices), indices.numel())
     kernels.bag_argmax(dense(values.detach()), row_indices, dense(offsets), y._array, padding_index=skipped)
@@ -82,6 +83,7 @@ def _offsets(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
 
 
 def _weights(weights: Any, indices: Tensor, table: Tensor, mode: str) -> Any:
+    """Return per_sample_weights after checking them."""
     if weights is not None and mode != "sum":
         raise ArgumentError(f'embedding_bag(): per_sample_weights go with mode="sum", found mode={mode!r}')
     return check_parameter(weights, table, indices.shape, "embedding_bag", "per_sample_weights")
@@ -105,8 +107,8 @@ def embedding_bag(
     indices: (B, N), one bag per row; or (M,) with offsets (B,), the start of each bag, the first 0. With
     include_last_offset, offsets is (B + 1,) and ends with M. per_sample_weights: factors for the rows, shaped like
     indices, for mode "sum" only. Indices equal to padding_idx are skipped. Empty bags yield zeros. In mode "max" the
-    first of equal elements gets the gradient. The other options are those of `embedding`. Out-of-range indices and
-    invalid offsets are reported at the next read from the device.
+    first of equal elements gets the gradient. The remaining options are those of `embedding`. Out-of-range indices and
+    invalid offsets raise an error at the next read from the device.
     """
     _indices(indices, "embedding_bag")
     skipped = check_table("embedding_bag", weight, padding_idx, max_norm, sparse)
@@ -134,6 +136,7 @@ def embedding_bag(
 
 
 def _largest(values: Any, flat: Tensor, bounds: Tensor, skipped: int) -> Tensor:
+    """Return the maximum of each bag per column (B, D), and zeros for empty bags."""
     if not values.shape[0]:
         return bag_sum(values, offsets=bounds)  # no rows: zeros
     rows: Any = _argmax_rows(values, flat, bounds, skipped)
@@ -141,7 +144,9 @@ def _largest(values: Any, flat: Tensor, bounds: Tensor, skipped: int) -> Tensor:
 
 
 def _sizes(bounds: Any, counted: Any, table: Tensor) -> Tensor:
-    """Return, as (B, 1), the number of counted indices per bag, at least 1."""
+    """Return, as (B, 1), the number of indices per bag, at least 1. counted: (M, 1), False for indices to skip, or
+    None.
+    """
     sizes = (bounds[1:] - bounds[:-1]).unsqueeze(-1)
     if counted is not None:
         sizes = bag_sum(counted.to(accumulator_type(table.dtype)), offsets=bounds)

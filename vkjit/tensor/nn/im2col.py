@@ -1,7 +1,8 @@
 """im2col and col2im: `im2col` extracts sliding windows as columns, `col2im` sums columns into images.
 
-Images are (N, C, H, W), columns (N, C R S, windows). Each is the gradient of the other. Both only move and add
-elements, so a non-finite value affects only the windows that contain it.
+Images are (N, C, H, W), columns (N, C R S, windows), where (R, S) is the kernel size. The two operations are each
+other's gradient. Both only move and add elements, so a non-finite value affects only the windows that contain it.
+Options are pairs, one int per spatial axis.
 """
 
 from __future__ import annotations
@@ -36,24 +37,26 @@ def im2col(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pa
 
 @operation("col2im")
 def col2im(columns: Tensor, *, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
-    """Sum columns into images of the given size; 16-bit floats are summed in f32."""
-    image: Tensor = _added(columns, size, kernel, dilation, padding, stride)
+    """Sum columns into images with spatial axes of the given size; 16-bit floats are summed in f32."""
+    image: Tensor = _sum_columns(columns, size, kernel, dilation, padding, stride)
     return image
 
 
 @computed_in_f32
-def _added(columns: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Any:
+def _sum_columns(columns: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Any:
+    """Implement `col2im` by one strided addition per element of the kernel."""
     counts = [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, p, d, k, s in zip(size, padding, dilation, kernel, stride, strict=True)
     ]
     channels = columns.shape[1] // math.prod(kernel)
-    parts: Any = reshape(columns, (columns.shape[0], channels, *kernel, *counts))
+    contributions: Any = reshape(columns, (columns.shape[0], channels, *kernel, *counts))
     shape = (columns.shape[0], channels, *(n + 2 * p for n, p in zip(size, padding, strict=True)))
     padded = creation.zeros(shape, dtype=columns.dtype, device=columns.device)
+    # for each kernel element, all windows together: no two of them write the same element of `padded`
     for row, column in itertools.product(range(kernel[0]), range(kernel[1])):
         starts = (0, 0, row * dilation[0], column * dilation[1])
-        covered: Any = slice_view(padded, starts=starts, sizes=(*shape[:2], *counts), steps=(1, 1, *stride))
-        covered += parts[:, :, row, column]
+        targets: Any = slice_view(padded, starts=starts, sizes=(*shape[:2], *counts), steps=(1, 1, *stride))
+        targets += contributions[:, :, row, column]
     inside = slice_view(padded, starts=(0, 0, *padding), sizes=(*shape[:2], *size), steps=(1, 1, 1, 1))
     return inside.clone()

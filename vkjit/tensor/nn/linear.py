@@ -1,8 +1,8 @@
 """Linear layer with bias as a single operation: x @ weight.T + bias.
 
 x is (..., inputs), weight (outputs, inputs), bias (outputs,). On GPUs small layers take one launch forward and two
-backward. Everywhere else forward is a matrix product and an in-place addition, and backward one product per operand and
-a sum. No views are recorded for autograd.
+backward. In all other cases forward is a matrix product and an in-place addition, and backward is one product per
+operand and a sum. Working on arrays instead of tensors avoids views that autograd would record.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["bias_gradient", "input_gradient", "linear", "parameter_gradients", "
 
 
 def _matrix(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
-    """View a dense array as (1, rows, columns)."""
+    """Return a dense array as a batch of one matrix, (1, rows, columns), the form that `multiply` takes."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, rows, columns), (0, columns, 1))
 
 
 def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
-    """Return the number of rows, and the elements as a strided matrix (1, rows, columns)."""
+    """Return the number of rows of x, (..., columns), and x as a batch of one strided matrix, (1, rows, columns)."""
     shape, array = x.shape, x._array
     if len(shape) == 2:
         return shape[0], DeviceArray(array.buffer, array.offset, array.dtype, (1, *shape), (0, *array.strides))
@@ -42,7 +42,7 @@ def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
 
 
 def _as_rows(x: Any) -> DeviceArray:
-    """Return the elements as a strided matrix (rows, columns)."""
+    """Return x, (..., columns), as a strided matrix (rows, columns)."""
     array: DeviceArray = x._array
     if len(array.shape) == 2:
         return array
@@ -52,22 +52,24 @@ def _as_rows(x: Any) -> DeviceArray:
 
 
 def _transposed(array: DeviceArray) -> DeviceArray:
-    (_, rows, columns), (_, down, across) = array.shape, array.strides
-    return DeviceArray(array.buffer, array.offset, array.dtype, (1, columns, rows), (0, across, down))
+    """Return a transposed view of a matrix (1, rows, columns)."""
+    (_, rows, columns), (_, row_stride, column_stride) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1, columns, rows), (0, column_stride, row_stride))
 
 
 @operation("linear")
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    array, factor = x._array, weight._array
-    dtype, shape, (outputs, inputs) = array.dtype, array.shape, factor.shape
+    """Return x @ weight.T + bias for checked operands of one type."""
+    array, weight_array = x._array, weight._array
+    dtype, shape, (outputs, inputs) = array.dtype, array.shape, weight_array.shape
     device = array.buffer.device
-    if factor.buffer.device is not device or (bias is not None and bias._array.buffer.device is not device):
+    if weight_array.buffer.device is not device or (bias is not None and bias._array.buffer.device is not device):
         common_device((x, weight, bias))  # raises
     out = allocate((*shape[:-1], outputs), dtype, device)
     if kernels.supports(device, dtype, math.prod(shape[:-1]), outputs, inputs):
         output = Tensor(out)
         kernels.linear(
-            _as_rows(x), factor, None if bias is None else bias._array, _as_rows(output), arithmetic_type(dtype)
+            _as_rows(x), weight_array, None if bias is None else bias._array, _as_rows(output), arithmetic_type(dtype)
         )
         return output
     rows, left = _rows_of(x)
@@ -76,10 +78,10 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     compute = arithmetic_type(dtype)
     multiply(left, _transposed(right), target, compute)
     if bias is not None and rows * outputs:
-        flat = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))
+        out_matrix = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))
         array = bias._array
-        wide = DeviceArray(array.buffer, array.offset, dtype, (rows, outputs), (0, array.strides[0]))
-        maps.map2(flat, wide, flat, functions.add, compute)
+        bias_rows = DeviceArray(array.buffer, array.offset, dtype, (rows, outputs), (0, array.strides[0]))
+        maps.map2(out_matrix, bias_rows, out_matrix, functions.add, compute)
     return Tensor(out)
 
 
@@ -93,8 +95,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"linear(): a weight of {weight.shape} needs a bias of {weight.shape[:1]}, found {bias.shape}")
     dtype = x.dtype
-    alike = weight.dtype is dtype and (bias is None or bias.dtype is dtype) and dtype.kind != "bool"
-    if not alike and state.autocast is None:
+    same_type = weight.dtype is dtype and (bias is None or bias.dtype is dtype) and dtype.kind != "bool"
+    if not same_type and state.autocast is None:
         raise DTypeError(
             f"linear() takes tensors of one type of numbers, found {dtype!r}, {weight.dtype!r}"
             f"{'' if bias is None else f' and {bias.dtype!r}'}: convert with .to(...)"
@@ -113,14 +115,16 @@ def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
     return Tensor(out)
 
 
-def parameter_gradients(gradient: Any, x: Tensor, biased: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of weight and bias, in one launch if supported; that of the bias is None unless `biased`."""
+def parameter_gradients(gradient: Any, x: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of weight and bias, in one launch if supported. The bias gradient is None unless
+    `has_bias`.
+    """
     outputs, inputs = gradient.shape[-1], x.shape[-1]
     dtype, device = gradient.dtype, gradient.device
     if not kernels.supports(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
-        return weight_gradient(gradient, x), bias_gradient(gradient) if biased else None
+        return weight_gradient(gradient, x), bias_gradient(gradient) if has_bias else None
     weight = allocate((outputs, inputs), dtype, device)
-    bias = allocate((outputs,), dtype, device) if biased else None
+    bias = allocate((outputs,), dtype, device) if has_bias else None
     kernels.linear_gradients(_as_rows(gradient), _as_rows(x), weight, bias, arithmetic_type(dtype))
     return Tensor(weight), None if bias is None else Tensor(bias)
 
@@ -140,7 +144,9 @@ def bias_gradient(gradient: Any) -> Tensor:
     outputs = gradient.shape[-1]
     if rows == 0 or outputs == 0:
         return creation.zeros(outputs, dtype=gradient.dtype, device=gradient.device)
-    flat = DeviceArray(array.buffer, array.offset, array.dtype, array.shape[1:], array.strides[1:])
+    matrix = DeviceArray(array.buffer, array.offset, array.dtype, array.shape[1:], array.strides[1:])
     return Tensor(
-        reduction_launch.reduce_axes(flat, (0,), reduction_launch.SUM, gradient.dtype, arithmetic_type(gradient.dtype))
+        reduction_launch.reduce_axes(
+            matrix, (0,), reduction_launch.SUM, gradient.dtype, arithmetic_type(gradient.dtype)
+        )
     )

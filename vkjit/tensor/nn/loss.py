@@ -2,6 +2,8 @@
 
 Losses are reduced to a 0-d mean or sum; reduction="none" returns one loss per element (per row for class indices).
 Cross entropy against class indices fuses log-softmax with the selection of the target's entry, forward and backward.
+
+Some operations have a parameter `saved`, a dictionary in which they store intermediate results for the gradient rule.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ __all__ = [
 
 
 def _pair_type(x: Tensor, target: Tensor) -> DType:
+    """Return the type of the losses of x and target."""
     return result_type(x, target)
 
 
 def _pairs(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return an elementwise loss operation on (x, target); its gradient rule has the same name."""
+    """Return an elementwise loss operation on (x, target) that applies `function`; its gradient rule has the
+    same name.
+    """
 
     @operation(name)
     def forward(x: Tensor, target: Tensor) -> Tensor:
@@ -60,7 +65,7 @@ log_divergence = _pairs("log_divergence", kernels.kl_divergence_log_target)
 
 @operation("smooth_l1")
 def smooth_l1(x: Tensor, target: Tensor, *, beta: float) -> Tensor:
-    """Quadratic where the difference is below beta, else linear."""
+    """Return 0.5 d**2 / beta where d = abs(x - target) < beta, else d - 0.5 beta, per element."""
     dtype = _pair_type(x, target)
     compute = arithmetic_type(dtype)
     return run_map(kernels.smooth_l1, (x, target, beta), dtype, compute, first=compute)
@@ -68,13 +73,16 @@ def smooth_l1(x: Tensor, target: Tensor, *, beta: float) -> Tensor:
 
 @operation("huber")
 def huber(x: Tensor, target: Tensor, *, delta: float) -> Tensor:
-    """Quadratic where the difference is at most delta, else linear with slope delta."""
+    """Return 0.5 d**2 where d = abs(x - target) <= delta, else delta (d - 0.5 delta), per element."""
     dtype = _pair_type(x, target)
     compute = arithmetic_type(dtype)
     return run_map(kernels.huber, (x, target, delta), dtype, compute, first=compute)
 
 
 def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Tensor, Tensor]:
+    """Check that x and target are float tensors on one device and broadcast, or have the same shape if `same`; return
+    them.
+    """
     check_float(x, name)
     check_float(target, name, "the target")
     common_device((x, target))
@@ -85,13 +93,13 @@ def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Ten
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """Return the mean squared error: (x - target)**2, reduced."""
+    """Return the mean squared error: (x - target)**2, reduced. weight: factors of the elements."""
     x, target = _checked(x, target, "mse_loss")
     return _weighted(squared_difference(x, target), weight, reduction, "mse_loss")
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """Return the mean absolute error: abs(x - target), reduced."""
+    """Return the mean absolute error: abs(x - target), reduced. weight: factors of the elements."""
     x, target = _checked(x, target, "l1_loss")
     return _weighted(absolute_difference(x, target), weight, reduction, "l1_loss")
 
@@ -124,9 +132,11 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """Return -(target log x + (1 - target) log(1 - x)) of probabilities x, with logarithms clamped to -100; reduced.
+    """Return -(target * log(x) + (1 - target) * log(1 - x)) for probabilities x, with logarithms of at least -100;
+    reduced.
 
-    Elements of x outside [0, 1] and NaN are reported at the next read from the device. Targets aren't checked.
+    Elements of x that are outside [0, 1] or NaN raise an error at the next read from the device. Targets aren't
+    checked.
     """
     x, target = _checked(x, target, "binary_cross_entropy", same=True)
     losses: Any = binary_entropy(x, target)
@@ -136,20 +146,23 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None
 def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
 ) -> Tensor:
-    """Return binary_cross_entropy(sigmoid(x), target), without overflow; `pos_weight` weights the positive term."""
+    """Return binary_cross_entropy(sigmoid(x), target), computed without overflow.
+
+    weight: factors of the losses; pos_weight: factor of the term target * log(sigmoid(x)).
+    """
     name = "binary_cross_entropy_with_logits"
     x, target = _checked(x, target, name, same=True)
     if pos_weight is None:
         losses: Any = binary_entropy_logits(x, target)
     else:
         t: Any = target
-        factor = (pos_weight - 1) * t + 1
-        losses = (1 - t) * x - factor * logsigmoid(x)
+        target_factor = (pos_weight - 1) * t + 1
+        losses = (1 - t) * x - target_factor * logsigmoid(x)
     return apply_reduction(losses if weight is None else losses * weight, reduction, name)
 
 
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """Return target (log target - x) of log-probabilities x, reduced; "batchmean" divides the sum by x.shape[0].
+    """Return target * (log(target) - x) for log-probabilities x, reduced; "batchmean" divides the sum by x.shape[0].
 
     log_target: the target holds log-probabilities.
     """
@@ -160,11 +173,13 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     return apply_reduction(losses, reduction, "kl_div")
 
 
-# -- losses against class indices
+# -- losses against class indices: a row is the C scores of one example at one position
 
 
 def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
-    """Return scores (N, C, ...) or (C,) as (outer, C, inner), and the shape of the losses."""
+    """Return the size of scores (N, C, ...) or (C,) as (outer, C, inner), and the shape of the losses, which lacks the
+    axis C.
+    """
     shape: tuple[int, ...] = x.shape if x.ndim > 1 else (1, *x.shape)
     expected = (shape[0], *shape[2:]) if x.ndim > 1 else ()
     if x.ndim == 0 or target.shape != expected:
@@ -173,8 +188,8 @@ def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[i
             f"axis of classes"
         )
     inner = 1
-    for extent in shape[2:]:
-        inner *= extent
+    for size in shape[2:]:
+        inner *= size
     return (shape[0], shape[1], inner), expected
 
 
@@ -182,14 +197,17 @@ def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[i
 def _cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, smoothing: float, saved: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Return (loss per row, weight of each row's class, 0 where ignored)."""
-    rows, shape = _rows(x, target, "cross_entropy")
+    """Return (loss per row, weight of each row's target class, 0 for targets equal to `ignored`).
+
+    smoothing: label smoothing in [0, 1].
+    """
+    sizes, shape = _rows(x, target, "cross_entropy")
     loss, scale = allocate_like(shape, x.dtype, x), allocate_like(shape, accumulator_type(x.dtype), x)
-    flat = (rows[0], rows[2])
-    if 0 not in rows:
+    row_shape = (sizes[0], sizes[2])
+    if 0 not in sizes:
         saved["statistics"] = kernels.cross_entropy(
-            dense_view(dense(x), *rows), dense_view(dense(target), *flat), None if weight is None else dense(weight),
-            dense_view(loss._array, *flat), dense_view(scale._array, *flat), ignore_index=ignored, smoothing=smoothing,
+            dense_view(dense(x), *sizes), dense_view(dense(target), *row_shape), None if weight is None else dense(weight),
+            dense_view(loss._array, *row_shape), dense_view(scale._array, *row_shape), ignore_index=ignored, smoothing=smoothing,
         )  # fmt: skip
     return loss, scale
 
@@ -197,60 +215,67 @@ def _cross_entropy(
 def cross_entropy_gradient(
     g: Any, x: Tensor, target: Tensor, weight: Any, statistics: Any, *, ignored: int, smoothing: float
 ) -> Tensor:
-    """Return the gradient of the scores given that of each row's loss; not recorded."""
-    rows, _ = _rows(x, target, "cross_entropy")
+    """Return the gradient of the scores x, given the gradient g of the row losses. Autograd doesn't record the call.
+
+    statistics: saved by `_cross_entropy`.
+    """
+    sizes, _ = _rows(x, target, "cross_entropy")
     y = allocate_like(x.shape, x.dtype, x)
-    if 0 in rows:
+    if 0 in sizes:
         return y
-    flat = (rows[0], rows[2])
-    whole = None if weight is None else weight.sum(dtype=accumulator_type(x.dtype)).reshape(1)._array
+    row_shape = (sizes[0], sizes[2])
+    weight_sum = None if weight is None else weight.sum(dtype=accumulator_type(x.dtype)).reshape(1)._array
     kernels.cross_entropy_gradient(
-        _strided_matrix(g, flat), dense_view(dense(x), *rows), dense_view(dense(target), *flat),
-        None if weight is None else dense(weight), whole,
-        statistics, dense_view(y._array, *rows), ignore_index=ignored, smoothing=smoothing,
+        _strided_matrix(g, row_shape), dense_view(dense(x), *sizes), dense_view(dense(target), *row_shape),
+        None if weight is None else dense(weight), weight_sum,
+        statistics, dense_view(y._array, *sizes), ignore_index=ignored, smoothing=smoothing,
     )  # fmt: skip
     return y
 
 
 def _strided_matrix(g: Any, shape: tuple[int, int]) -> DeviceArray:
-    """Return the per-row gradients as a strided matrix."""
+    """Return the gradients of the row losses as a matrix, without making them contiguous."""
     array: DeviceArray = g.reshape(shape)._array
     return array
 
 
 @operation("nll")
 def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> tuple[Tensor, Tensor]:
-    """Return (loss per row, weight of each row's class, 0 where ignored)."""
-    rows, shape = _rows(x, target, "nll_loss")
+    """Return (loss per row, weight of each row's target class, 0 for targets equal to `ignored`)."""
+    sizes, shape = _rows(x, target, "nll_loss")
     loss, scale = allocate_like(shape, x.dtype, x), allocate_like(shape, accumulator_type(x.dtype), x)
-    flat = (rows[0], rows[2])
-    if 0 not in rows:
+    row_shape = (sizes[0], sizes[2])
+    if 0 not in sizes:
         kernels.nll(
-            dense_view(dense(x), *rows), dense_view(dense(target), *flat), None if weight is None else dense(weight),
-            dense_view(loss._array, *flat), dense_view(scale._array, *flat), ignore_index=ignored,
+            dense_view(dense(x), *sizes), dense_view(dense(target), *row_shape), None if weight is None else dense(weight),
+            dense_view(loss._array, *row_shape), dense_view(scale._array, *row_shape), ignore_index=ignored,
         )  # fmt: skip
     return loss, scale
 
 
 @operation("nll_gradient")
 def nll_gradient(g: Tensor, target: Tensor, scale: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """Return the gradient of the log-probabilities, of the given shape, from that of each row's loss."""
+    """Return the gradient of the log-probabilities, of the given shape, given the gradient g of the row losses.
+
+    scale: the second result of `_nll`.
+    """
     y = allocate_like(shape, g.dtype, g)
-    wide = shape if len(shape) > 1 else (1, *shape)
+    batched_shape = shape if len(shape) > 1 else (1, *shape)
     inner = 1
-    for extent in wide[2:]:
-        inner *= extent
-    flat = (wide[0], inner)
+    for size in batched_shape[2:]:
+        inner *= size
+    row_shape = (batched_shape[0], inner)
     kernels.nll_gradient(
-        _strided_matrix(g, flat),
-        dense_view(dense(target), *flat),
-        dense_view(dense(scale), *flat),
-        dense_view(y._array, wide[0], wide[1], inner),
+        _strided_matrix(g, row_shape),
+        dense_view(dense(target), *row_shape),
+        dense_view(dense(scale), *row_shape),
+        dense_view(y._array, batched_shape[0], batched_shape[1], inner),
     )
     return y
 
 
 def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
+    """Check scores, target and class weights of a loss against class indices."""
     check_float(x, name)
     if not isinstance(target, Tensor):
         raise ArgumentError(f"{name}(): the target is a {type(target).__name__}, expected a tensor of class indices")
@@ -261,7 +286,7 @@ def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
 
 @operation("mean_of_rows")
 def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tensor:
-    """Return sum(loss) / sum(scale); stores 1 / sum(scale) in `saved` for the gradient."""
+    """Return sum(loss) / sum(scale). Stores 1 / sum(scale) in `saved`."""
     y, inverse = allocate_like((), loss.dtype, loss), allocate_like((), scale.dtype, loss)
     rows = loss.numel()
     mean.mean_of_rows(
@@ -278,11 +303,11 @@ def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tens
 def _cross_entropy_mean(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
 ) -> Tensor:
-    """Compute the mean cross entropy of few rows in one launch; stores what the gradient needs in `saved`."""
-    array, device, kind = x._array, x._array.buffer.device, accumulator_type(x._array.dtype)
+    """Return the mean cross entropy of scores x (N, C) with few rows, computed in one launch."""
+    array, device, accumulator = x._array, x._array.buffer.device, accumulator_type(x._array.dtype)
     rows = array.shape[:1]
-    y, inverse = allocate((), array.dtype, device), allocate((1,), kind, device)
-    statistics = allocate(rows, kind, device), allocate(rows, kind, device)
+    y, inverse = allocate((), array.dtype, device), allocate((1,), accumulator, device)
+    statistics = allocate(rows, accumulator, device), allocate(rows, accumulator, device)
     mean.cross_entropy_mean(
         array, target._array, None if weight is None else weight._array, statistics, dense_view(y, 1), inverse, ignored
     )
@@ -293,7 +318,7 @@ def _cross_entropy_mean(
 def cross_entropy_mean_gradient(
     g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int, saved: dict[str, Any]
 ) -> Tensor:
-    """Return the gradient of the scores given that of the mean; not recorded."""
+    """Return the gradient of the scores x, given the gradient g of the mean. Autograd doesn't record the call."""
     y = allocate(x.shape, x.dtype, x.device)
     mean.cross_entropy_mean_gradient(
         dense_view(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
@@ -303,7 +328,7 @@ def cross_entropy_mean_gradient(
 
 
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
-    """Reduce the row losses; the mean divides by the sum of the class weights."""
+    """Reduce the row losses; the mean divides by the sum of the class weights `scale`."""
     if reduction == "mean":
         if mean.supports_mean(loss.numel(), loss.device):
             return _mean_of_rows(loss, scale, saved={})
@@ -316,8 +341,8 @@ def nll_loss(
 ) -> Tensor:
     """Return -weight[t] x[t] of log-probabilities x (N, C, ...) or (C,) with targets t (N, ...); reduced.
 
-    Rows with target ignore_index are skipped. The mean divides by the sum of the weights. Out-of-range targets are
-    reported at the next read from the device.
+    Rows with target ignore_index have zero loss and weight. The mean divides by the sum of the weights. Out-of-range
+    targets raise an error at the next read from the device.
     """
     _check_classes(x, target, weight, "nll_loss")
     if not target.dtype.is_integer:
@@ -335,9 +360,9 @@ def cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of unnormalized scores x (N, C, ...) or (C,), with softmax over C; reduced.
 
-    target: class indices (N, ...), or floats of x's shape: class probabilities. `weight`: one per class. The mean
-    divides by the sum of the targets' weights (for probabilities by the number of rows). `label_smoothing` mixes in the
-    uniform distribution.
+    target: class indices (N, ...), or class probabilities, floats in x's shape. weight: one per class. Targets equal to
+    ignore_index have zero loss and weight. The mean divides by the sum of the targets' weights (for probabilities by
+    the number of rows). label_smoothing: the share of the uniform distribution that is mixed into the target.
     """
     _check_classes(x, target, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
@@ -355,6 +380,7 @@ def cross_entropy(
 
 
 def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smoothing: float) -> Tensor:
+    """Return the cross entropy with class probabilities as the target."""
     if target.shape != x.shape:
         raise ShapeError(
             f"cross_entropy(): probabilities of shape {target.shape} for scores of {x.shape}: expected the same"

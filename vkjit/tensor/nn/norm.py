@@ -2,6 +2,8 @@
 
 Statistics are computed in f32 (f64 for f64). Variances are biased (divided by n); running variances are unbiased
 (divided by n - 1), as in PyTorch.
+
+The kernels view x as rows (`Rows`, `AffineLayout`): each row has a mean and `scale` = 1 / sqrt(variance + eps).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"
 
 
 def _array(x: Tensor | None) -> DeviceArray | None:
-    """Return a parameter as a dense 1-d array."""
+    """Return an optional parameter as a dense 1-d array."""
     return None if x is None else dense_view(dense(x), x.numel())
 
 
@@ -46,7 +48,10 @@ def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tens
 def _layer_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, axes: int, eps: float, center: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (output, mean per row, 1 / standard deviation per row); a row spans the last `axes` axes."""
+    """Return (output, mean per row, 1 / standard deviation per row); a row spans the last `axes` axes.
+
+    center=False doesn't subtract the mean, for RMS norm.
+    """
     affine = _row_affine(x, axes)
     y = allocate_like(x.shape, x.dtype, x)
     if x.numel() == 0:
@@ -57,6 +62,7 @@ def _layer_norm(
 
 
 def _row_affine(x: Tensor, axes: int) -> AffineLayout:
+    """Return the layout of x as rows that span the last `axes` axes."""
     length = math.prod(x.shape[x.ndim - axes :])
     return AffineLayout(math.prod(x.shape[: x.ndim - axes]), length, per_element=True)
 
@@ -71,7 +77,10 @@ def layer_norm_gradient(
     *,
     axes: int,
 ) -> tuple[Any, ...]:
-    """Return the needed gradients of x, weight and bias; not recorded. mean=None selects RMS norm."""
+    """Return the gradients of x, weight and bias, None where not needed. Autograd doesn't record the call.
+
+    mean and scale: per row, from `_layer_norm`; mean=None selects RMS norm.
+    """
     affine = _row_affine(x, axes)
     gradient, values = dense(g), dense(x)
     center = None if mean is None else mean._array
@@ -94,6 +103,7 @@ def layer_norm_gradient(
 
 
 def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[int, ...]]:
+    """Return x and normalized_shape as a tuple, after checking that it is the end of x's shape."""
     check_float(x, name)
     shape = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
     if not shape or x.shape[x.ndim - len(shape) :] != shape or len(shape) > x.ndim:
@@ -115,10 +125,11 @@ def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps
     """Return x / sqrt(mean of x**2 + eps) * weight over the last axes; eps defaults to the dtype's machine epsilon."""
     x, shape = _last_axes(x, normalized_shape, "rms_norm")
     check_parameter(weight, x, shape, "rms_norm", "the weight")
-    small = _EPSILON[x.dtype.name] if eps is None else eps
-    return _layer_norm(x, weight, None, axes=len(shape), eps=small, center=False)[0]
+    epsilon = _EPSILON[x.dtype.name] if eps is None else eps
+    return _layer_norm(x, weight, None, axes=len(shape), eps=epsilon, center=False)[0]
 
 
+# machine epsilon by dtype
 _EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
 
@@ -134,9 +145,11 @@ def _shape_of(x: Tensor) -> tuple[int, int, int]:
 def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (output, mean, 1 / standard deviation), the latter two for each group of each sample."""
+    """Return (output, mean, 1 / standard deviation), with the statistics of each group of each sample."""
     n, c, d = _shape_of(x)
     length = c // groups * d
+    # a row of the statistics is a group of a sample, `length` adjacent elements; a row of the normalization is a channel
+    # of a sample, and c // groups channels share a statistic
     mean, _, scale = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
     y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
@@ -152,21 +165,28 @@ def _group_norm(
 
 
 def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: AffineLayout) -> tuple[Tensor, Tensor]:
-    """Return, for each channel of each sample (N, C), the sums of g and of g times the normalized x; not recorded."""
+    """Return, for each channel of each sample (N, C), the sums of g and of g times the normalized x.
+
+    Autograd doesn't record the call.
+    """
     n = affine.rows // affine.channels
     if x.numel() == 0:
         empty = creation.zeros(n, affine.channels, dtype=scale.dtype, device=x.device)
         return empty, empty
     sums = kernels.gradient_sums(dense(g), dense(x), mean._array, scale._array, None, affine)
-    first, second = (Tensor(s).reshape(n, affine.channels) for s in sums)
-    return first, second
+    sum_g, sum_gx = (Tensor(s).reshape(n, affine.channels) for s in sums)
+    return sum_g, sum_gx
 
 
 def channel_gradient(
     g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, sums: tuple[Tensor, Tensor], inverse_count: float,
     affine: AffineLayout,
 ) -> Tensor:  # fmt: skip
-    """Return scale * (g * weight - (sums[0] + normalized x * sums[1]) * inverse_count); not recorded."""
+    """Return scale * (g * weight - (sums[0] + normalized x * sums[1]) * inverse_count): the gradient of x in group and
+    batch norm.
+
+    Autograd doesn't record the call.
+    """
     y = allocate_like(x.shape, x.dtype, x)
     kernels.gradient(
         dense(g),
@@ -198,6 +218,7 @@ def group_norm(
 
 
 def _with_channels(x: Any, name: str) -> None:
+    """Check that x is a float tensor (N, C, ...)."""
     check_float(x, name)
     if x.ndim < 2:
         raise ShapeError(f"{name}(): input of shape {x.shape}, expected (N, C, ...)")
@@ -207,8 +228,9 @@ def _with_channels(x: Any, name: str) -> None:
 def _batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (output, mean, variance, 1 / standard deviation), the latter three per channel."""
+    """Return (output, mean, variance, 1 / standard deviation), with statistics per channel."""
     n, c, d = _shape_of(x)
+    # a row of the statistics is a channel over the batch: n runs of d elements, c * d apart
     mean, variance, scale = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
     y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
@@ -250,10 +272,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalize each channel of x (N, C, ...) over the batch.
+    """Normalize each channel of x (N, C, ...) over the batch; weight and bias have one element per channel.
 
-    Training uses the batch statistics and moves running_mean and running_var towards them by `momentum`, in place.
-    Otherwise the running statistics are used.
+    Training uses the batch statistics and moves running_mean and running_var towards them by the factor `momentum`, in
+    place. Otherwise the running statistics are used.
     """
     _with_channels(x, "batch_norm")
     n, c, d = _shape_of(x)
@@ -275,6 +297,7 @@ def batch_norm(
 
 
 def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    """Normalize with running statistics. Raises ArgumentError if they are missing."""
     if mean is None or variance is None:
         raise ArgumentError("batch_norm(): training=False needs running_mean and running_var")
     dtype = accumulator_type(x.dtype)
@@ -282,7 +305,9 @@ def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps
 
 
 def _update(running: Tensor | None, current: Tensor, momentum: float, factor: float = 1.0) -> None:
-    """Move running statistics towards the new ones, in place."""
+    """Set running = (1 - momentum) * running + momentum * factor * current, in place. factor: converts a biased
+    variance.
+    """
     if running is not None:
         kernels.update_running(running._array, current._array, 1 - momentum, momentum * factor)
         running.bump_version()
@@ -298,7 +323,11 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalize each channel of each sample of x (N, C, ...), by the running statistics if not use_input_stats."""
+    """Normalize each channel of each sample of x (N, C, ...); weight and bias have one element per channel.
+
+    With use_input_stats, statistics come from each sample, and running_mean and running_var, if given, are moved
+    towards their mean by the factor `momentum`. Otherwise the running statistics are used.
+    """
     _with_channels(x, "instance_norm")
     n, c, d = _shape_of(x)
     if not use_input_stats:

@@ -2,6 +2,9 @@
 
 Inputs are (N, C, *size) or (C, *size). Regular pooling also takes integers. Gradients are gathered rather than
 scattered with atomics, so they are deterministic.
+
+The kernels always have three spatial axes, and so do the sizes in a `Window`, the geometry of a pooling; inputs with
+fewer spatial axes get leading axes of size 1. `axes` is the number of spatial axes of the input.
 """
 
 from __future__ import annotations
@@ -30,32 +33,35 @@ only_values(Window)
 
 
 def _three(values: Any, fill: int) -> Any:
+    """Prepend `fill` to the values of the spatial axes until there are three."""
     return (*[fill] * (3 - len(values)), *values)
 
 
 def _channels(array: DeviceArray, size: tuple[int, int, int]) -> DeviceArray:
-    """View a dense array as (N * C, D, H, W)."""
+    """Return a view of a dense array as (N * C, D, H, W), with the spatial sizes `size`."""
     area = math.prod(size)
     return dense_view(array, math.prod(array.shape) // area if area else 0, *size)
 
 
 def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
+    """Return the shape of the output."""
     return (*x.shape[: x.ndim - axes], *window.out[3 - axes :])
 
 
 @operation("max_pool", replayable=True)
 def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
+    """Return the maximum of each window, and the index of each in the flattened spatial axes of x (i64)."""
     shape = _out_shape(x, axes, window)
-    y, at = allocate_like(shape, x.dtype, x), allocate_like(shape, dtypes.i64, x)
+    y, indices = allocate_like(shape, x.dtype, x), allocate_like(shape, dtypes.i64, x)
     kernels.max_pool(
-        _channels(dense(x), window.size), _channels(y._array, window.out), _channels(at._array, window.out), window
+        _channels(dense(x), window.size), _channels(y._array, window.out), _channels(indices._array, window.out), window
     )
-    return y, at
+    return y, indices
 
 
 @operation("max_pool_gradient", replayable=True)
 def max_pool_gradient(g: Tensor, indices: Tensor, *, axes: int, window: Window) -> Tensor:
-    """Return the gradient of max pooling's input given that of its output and the indices of the maxima."""
+    """Return the gradient of max pooling's input given the gradient of its output and the indices of the maxima."""
     x = allocate_like((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
     kernels.max_pool_gradient(
         _channels(dense(g), window.out), _channels(dense(indices), window.out), _channels(x._array, window.size), window
@@ -83,7 +89,7 @@ def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
 
 @operation("avg_pool_gradient", replayable=True)
 def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
-    """Return the gradient of average pooling's input given that of its output."""
+    """Return the gradient of average pooling's input given the gradient of its output."""
     x = allocate_like((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
     kernels.avg_pool_gradient(_channels(dense(g), window.out), _channels(x._array, window.size), window)
     return x
@@ -93,6 +99,7 @@ def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
 
 
 def _checked(x: Any, axes: int, name: str) -> Tensor:
+    """Return x after checking its type and number of axes. Max pooling also takes integers."""
     if not (isinstance(x, Tensor) and x.dtype.is_integer and name.startswith("max")):
         check_float(x, name)
     if x.ndim not in (axes + 1, axes + 2) or 0 in x.shape[x.ndim - axes - 1 :]:
@@ -108,10 +115,10 @@ def _extent(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
 
     With ceil_mode windows may extend past the end, but must start inside the input or the padding before it.
     """
-    room = size + 2 * pad - dilation * (kernel - 1) - 1
+    last_start = size + 2 * pad - dilation * (kernel - 1) - 1
     if not ceil_mode:
-        return room // stride + 1
-    out = -(-room // stride) + 1
+        return last_start // stride + 1
+    out = -(-last_start // stride) + 1
     return out - 1 if (out - 1) * stride >= size + pad else out
 
 
@@ -124,19 +131,23 @@ def _window(
     dilation: Any,
     ceil_mode: bool,
     name: str,
-    **more: Any,
+    **options: Any,
 ) -> Window:
+    """Return the geometry of a regular pooling, given the options of the public function `name`.
+
+    `options`: further fields of the `Window`.
+    """
     kernel = int_per_axis(kernel_size, axes, name, "kernel_size", 1)
-    given = stride if stride is not None and stride not in ((), []) else kernel
-    steps, pads = int_per_axis(given, axes, name, "stride", 1), int_per_axis(padding, axes, name, "padding")
-    spread = int_per_axis(dilation, axes, name, "dilation", 1)
-    if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, spread, strict=True)):
+    chosen_stride = stride if stride is not None and stride not in ((), []) else kernel
+    strides, pads = int_per_axis(chosen_stride, axes, name, "stride", 1), int_per_axis(padding, axes, name, "padding")
+    dilations = int_per_axis(dilation, axes, name, "dilation", 1)
+    if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, dilations, strict=True)):
         raise ArgumentError(f"{name}(): padding={pads} must be at most half of what kernel_size={kernel} spans")
     size = x.shape[x.ndim - axes :]
-    window = _regular_window(size, kernel, steps, pads, spread, bool(ceil_mode), tuple(more.items()))
+    window = _regular_window(size, kernel, strides, pads, dilations, bool(ceil_mode), tuple(options.items()))
     if min(window.out) < 1:
         raise ShapeError(
-            f"{name}(): an input of {size} with padding {pads} is smaller than the kernel {kernel} with dilation {spread}: "
+            f"{name}(): an input of {size} with padding {pads} is smaller than the kernel {kernel} with dilation {dilations}: "
             f"enlarge the padding or the input"
         )
     return window
@@ -150,23 +161,24 @@ def _regular_window(
     pad: tuple[int, ...],
     dilation: tuple[int, ...],
     ceil_mode: bool,
-    more: tuple[tuple[str, Any], ...],
+    options: tuple[tuple[str, Any], ...],
 ) -> Window:
-    """Return the window geometry of a regular pooling; the output size may be 0 or less."""
+    """Return the geometry of a regular pooling. The output size may come out as 0 or less; the caller checks it."""
     out = [_extent(*axis, ceil_mode) for axis in zip(size, kernel, stride, pad, dilation, strict=True)]
     return Window(
         _three(size, 1), _three(out, 1), _three(kernel, 1), _three(stride, 1), _three(pad, 0), _three(dilation, 1),
-        **dict(more),
+        **dict(options),
     )  # fmt: skip
 
 
 def _max(
     axes: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
 ) -> Any:
+    """Check the operand and options of max pooling, and run it."""
     name = f"max_pool{axes}d"
     window = _window(_checked(x, axes, name), axes, kernel_size, stride, padding, dilation, ceil_mode, name)
-    y, at = _max_pool(x, axes=axes, window=window)
-    return (y, at) if return_indices else y
+    y, indices = _max_pool(x, axes=axes, window=window)
+    return (y, indices) if return_indices else y
 
 
 def _average(
@@ -179,6 +191,7 @@ def _average(
     count_pad: bool,
     divisor: int | None,
 ) -> Tensor:
+    """Check the operand and options of average pooling, and run it. divisor: see divisor_override of `avg_pool2d`."""
     name = f"avg_pool{axes}d"
     if isinstance(x, Tensor) and x.dtype.is_integer:  # f64 is exact for sums below 2**53; results are truncated
         averaged = _average(axes, x.to(dtypes.f64), kernel_size, stride, padding, ceil_mode, count_pad, divisor)
@@ -193,6 +206,7 @@ def _average(
 
 
 def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
+    """Return the geometry of an adaptive pooling of x to output_size."""
     size = _checked(x, axes, name).shape[x.ndim - axes :]
     items = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * axes
     if len(items) == 1:
@@ -203,16 +217,18 @@ def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
 
 
 def _adaptive_average(axes: int, x: Any, output_size: Any) -> Tensor:
+    """Check the operand of adaptive average pooling, and run it."""
     window = _adaptive(x, axes, output_size, f"adaptive_avg_pool{axes}d")
-    if window.out == (1, 1, 1):  # global pooling is a plain reduction
+    if window.out == (1, 1, 1):  # one window spans everything: a mean over the spatial axes
         return x.mean(list(range(x.ndim - axes, x.ndim)), True)  # type: ignore[no-any-return]
     return mean_pool(x, axes=axes, window=window)
 
 
 def _adaptive_max(axes: int, x: Any, output_size: Any, return_indices: bool) -> Any:
+    """Check the operand of adaptive max pooling, and run it."""
     window = _adaptive(x, axes, output_size, f"adaptive_max_pool{axes}d")
-    y, at = _max_pool(x, axes=axes, window=window)
-    return (y, at) if return_indices else y
+    y, indices = _max_pool(x, axes=axes, window=window)
+    return (y, indices) if return_indices else y
 
 
 # -- public functions
@@ -222,7 +238,7 @@ def max_pool1d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """Apply max pooling over one axis. See `max_pool2d`."""
+    """Apply max pooling to x (N, C, L). Options are those of `max_pool2d`."""
     return _max(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -232,8 +248,8 @@ def max_pool2d(
 ) -> Any:  # fmt: skip
     """Return the maximum of each window of x (N, C, H, W); NaN propagates.
 
-    stride defaults to kernel_size. ceil_mode also keeps windows that extend past the end. return_indices also returns
-    the index of each maximum in the flattened H * W plane (i64).
+    stride defaults to kernel_size. ceil_mode rounds the output size up, so that windows may extend past the end.
+    return_indices also returns the index of each maximum in the flattened H * W plane (i64).
     """
     return _max(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -242,7 +258,7 @@ def max_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """Apply max pooling over three axes. See `max_pool2d`."""
+    """Apply max pooling to x (N, C, D, H, W). Options are those of `max_pool2d`."""
     return _max(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -254,7 +270,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """Apply average pooling over one axis. See `avg_pool2d`."""
+    """Apply average pooling to x (N, C, L). Options are those of `avg_pool2d`."""
     return _average(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -264,8 +280,9 @@ def avg_pool2d(
 ) -> Tensor:  # fmt: skip
     """Return the mean of each window of x (N, C, H, W).
 
-    stride defaults to kernel_size. The divisor is divisor_override if given, else the number of elements in the window,
-    including the padding if count_include_pad.
+    stride defaults to kernel_size. ceil_mode rounds the output size up, so that windows may extend past the end. The
+    divisor is divisor_override if given, else the number of elements in the window, including the padding if
+    count_include_pad.
     """
     return _average(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -274,12 +291,12 @@ def avg_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Apply average pooling over three axes. See `avg_pool2d`."""
+    """Apply average pooling to x (N, C, D, H, W). Options are those of `avg_pool2d`."""
     return _average(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
-    """Apply adaptive average pooling over one axis. See `adaptive_avg_pool2d`."""
+    """Apply adaptive average pooling to x (N, C, L). output_size is as in `adaptive_avg_pool2d`."""
     return _adaptive_average(1, x, output_size)
 
 
@@ -292,24 +309,24 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
 
 
 def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
-    """Apply adaptive average pooling over three axes. See `adaptive_avg_pool2d`."""
+    """Apply adaptive average pooling to x (N, C, D, H, W). output_size is as in `adaptive_avg_pool2d`."""
     return _adaptive_average(3, x, output_size)
 
 
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """Apply adaptive max pooling over one axis. See `adaptive_max_pool2d`."""
+    """Apply adaptive max pooling to x (N, C, L). Options are those of `adaptive_max_pool2d`."""
     return _adaptive_max(1, x, output_size, return_indices)
 
 
 def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """Take the maxima of x (N, C, H, W) over windows chosen to yield output_size.
+    """Return the maxima of x (N, C, H, W) over windows chosen to yield output_size.
 
-    output_size is an int or one per axis; None keeps the input's size. return_indices also returns the indices of the
-    maxima.
+    output_size is an int or one per axis; None keeps the input's size. return_indices also returns the index of each
+    maximum in the flattened H * W plane (i64).
     """
     return _adaptive_max(2, x, output_size, return_indices)
 
 
 def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """Apply adaptive max pooling over three axes. See `adaptive_max_pool2d`."""
+    """Apply adaptive max pooling to x (N, C, D, H, W). Options are those of `adaptive_max_pool2d`."""
     return _adaptive_max(3, x, output_size, return_indices)

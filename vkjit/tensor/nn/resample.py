@@ -25,7 +25,8 @@ from .im2col import col2im, im2col
 
 __all__ = ["channel_shuffle", "fold", "interpolate", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
-_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+_MODE_AXES = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+"""Interpolation modes and the number of spatial axes that each needs."""
 
 
 def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
@@ -55,8 +56,9 @@ def interpolate(
     """Resample x (N, C, *size) to another size.
 
     mode: "nearest", "nearest-exact", "area" (adaptive average pooling), "linear" (one axis), "bilinear" or "bicubic"
-    (two), or "trilinear" (three). recompute_scale_factor=True uses the ratio of the sizes instead of scale_factor
-    itself. align_corners aligns the centers of the corner elements, otherwise their outer edges.
+    (two), or "trilinear" (three). align_corners=True aligns the centers of the corner elements, False their outer
+    edges. recompute_scale_factor=True derives the scale from the rounded output size instead of using scale_factor
+    itself.
     """
     check_float(x, "interpolate")
     axes = x.ndim - 2
@@ -65,7 +67,7 @@ def interpolate(
 
         pools = {1: pool.adaptive_avg_pool1d, 2: pool.adaptive_avg_pool2d, 3: pool.adaptive_avg_pool3d}
         return pools[axes](x, _target_size(x, size, scale_factor)[0])
-    if mode not in ("nearest", "nearest-exact") and _LINEAR.get(mode) != axes:
+    if mode not in ("nearest", "nearest-exact") and _MODE_AXES.get(mode) != axes:
         raise ArgumentError(f"interpolate(mode={mode!r}) doesn't fit an input of shape {x.shape}: it has {axes} axes")
     if align_corners and mode.startswith("nearest"):
         raise ArgumentError(f"interpolate(align_corners=True) has no meaning for mode={mode!r}")
@@ -76,12 +78,13 @@ def interpolate(
     if min(out_sizes, default=1) < 1 or 0 in x.shape[2:]:
         raise ShapeError(f"interpolate() of shape {x.shape} to {out_sizes}: expected sizes of at least 1")
     for i, (out, scale) in enumerate(zip(out_sizes, scales, strict=True)):
-        step = 1 / scale if scale is not None else x.shape[i + 2] / out
-        x = _resized(x, i + 2, out, step, mode, align_corners)
+        distance = 1 / scale if scale is not None else x.shape[i + 2] / out
+        x = _resized(x, i + 2, out, distance, mode, align_corners)
     return x  # type: ignore[no-any-return]
 
 
 def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:
+    """Resample one axis to `out` elements; `step` is the distance between outputs, in input elements."""
     extent, positions = x.shape[axis], np.arange(out, dtype=np.float64)
     if mode.startswith("nearest"):
         shifted = positions + 0.5 if mode == "nearest-exact" else positions
@@ -90,21 +93,21 @@ def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corne
         source = positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
     else:
         source = np.maximum((positions + 0.5) * step - 0.5, 0.0)
-    if mode == "bicubic":
-        exact = (
+    if mode == "bicubic":  # unlike linear modes, doesn't clamp positions at 0
+        unclamped = (
             positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
             if align_corners
             else (positions + 0.5) * step - 0.5
         )
-        return _cubic(x, axis, exact)
+        return _cubic(x, axis, unclamped)
     low = np.minimum(np.floor(source), extent - 1)
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
-    of_first, of_second = (
+    first_weight, second_weight = (
         reshape(creation.upload(w, x.dtype, x.device), shape) for w in (1 - (source - low), source - low)
     )
     first = index_select(x, axis, _index(low, extent, x))
     second = index_select(x, axis, _index(low + 1, extent, x))
-    return first * of_first + second * of_second  # not first + w * (second - first), which computes inf - inf
+    return first * first_weight + second * second_weight  # not first + w * (second - first), which computes inf - inf
 
 
 _CUBIC = -0.75
@@ -114,10 +117,10 @@ _CUBIC = -0.75
 def _cubic(x: Any, axis: int, source: Any) -> Tensor:
     """Interpolate along an axis from four adjacent elements, with Keys' cubic convolution weights."""
     base = np.floor(source)
-    share = source - base
+    fraction = source - base
     total: Any = None
     for tap in (-1, 0, 1, 2):
-        d = np.abs(share - tap)
+        d = np.abs(fraction - tap)
         near = (_CUBIC + 2) * d**3 - (_CUBIC + 3) * d**2 + 1
         far = _CUBIC * (d**3 - 5 * d**2 + 8 * d - 4)
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
@@ -128,10 +131,12 @@ def _cubic(x: Any, axis: int, source: Any) -> Tensor:
 
 
 def _index(positions: Any, extent: int, x: Tensor) -> Tensor:
+    """Return positions, clamped to an axis of `extent` elements, as indices on the device of x."""
     return creation.upload(np.clip(positions, 0, extent - 1).astype(np.int64), dtypes.i64, x.device)
 
 
 def _image(x: Tensor, name: str) -> None:
+    """Raise ShapeError if x isn't a tensor (..., C, H, W)."""
     if not isinstance(x, Tensor) or x.ndim < 3:
         raise ShapeError(f"{name}() takes (..., C, H, W), found {getattr(x, 'shape', type(x).__name__)}")
 
@@ -144,7 +149,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
         raise ShapeError(f"pixel_shuffle({r}): {c} channels of {x.shape} are no multiple of {r * r}")
     split = reshape(x, (*front, c // (r * r), r, r, h, w))
     n = len(front)
-    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)  # (C, r, r, H, W) -> (C, H, r, W, r)
     return reshape(permute(split, order).clone(), (*front, c // (r * r), h * r, w * r))
 
 
@@ -156,12 +161,14 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
         raise ShapeError(f"pixel_unshuffle({r}): the sizes of {x.shape} are no multiples of {r}")
     split = reshape(x, (*front, c, h // r, r, w // r, r))
     n = len(front)
-    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)  # (C, H, r, W, r) -> (C, r, r, H, W)
     return reshape(permute(split, order).clone(), (*front, c * r * r, h // r, w // r))
 
 
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """Interleave the channel groups of x (N, C, ...): one channel of each group in turn."""
+    """Split the channels of x (N, C, ...) into groups and interleave them: the first channel of each group, then the
+    second, ...
+    """
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"channel_shuffle({groups}): the channels of {x.shape} are no multiple of it")
     split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
@@ -169,7 +176,7 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 
 def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """Extract sliding windows of x (N, C, H, W) as columns (N, C R S, windows): im2col."""
+    """Extract sliding windows of x (N, C, H, W) as columns (N, C R S, windows) for a kernel of size (R, S): im2col."""
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
     columns = im2col(
@@ -183,19 +190,21 @@ def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, str
 
 
 def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """Sum columns (N, C R S, windows) into images (N, C, *output_size), adding where windows overlap: col2im."""
+    """Sum columns (N, C R S, windows) into images (N, C, *output_size), adding where windows of size (R, S) overlap:
+    col2im.
+    """
     check_float(x, "fold")
     size, kernel = (
         int_per_axis(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))
     )
-    spread, steps = int_per_axis(dilation, 2, "fold", "dilation", 1), int_per_axis(stride, 2, "fold", "stride", 1)
+    dilations, strides = int_per_axis(dilation, 2, "fold", "dilation", 1), int_per_axis(stride, 2, "fold", "stride", 1)
     pads, taps = int_per_axis(padding, 2, "fold", "padding"), math.prod(kernel)
-    spans = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, spread, kernel, strict=True)]
-    windows = [span // s + 1 for span, s in zip(spans, steps, strict=True)]
+    spans = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, dilations, kernel, strict=True)]
+    windows = [span // s + 1 for span, s in zip(spans, strides, strict=True)]
     if x.ndim not in (2, 3) or x.shape[-2] % taps or x.shape[-1] != math.prod(windows) or min(windows) < 1:
         raise ShapeError(
             f"fold() to {size} with kernel {kernel} takes (N, C * {taps}, {math.prod(windows)}), found {x.shape}"
         )
     columns = unsqueeze(x, 0) if x.ndim == 2 else x
-    image = col2im(columns, size=size, kernel=kernel, dilation=spread, padding=pads, stride=steps)
+    image = col2im(columns, size=size, kernel=kernel, dilation=dilations, padding=pads, stride=strides)
     return reshape(image, image.shape[1:]) if x.ndim == 2 else image

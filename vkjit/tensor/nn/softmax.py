@@ -19,6 +19,7 @@ __all__ = ["log_softmax", "softmax", "softmin"]
 
 
 def _run(x: Tensor, axis: int, *, log: bool) -> Tensor:
+    """Return softmax(x), or log_softmax(x) if `log`, along an axis."""
     y = allocate_like(x.shape, x.dtype, x)
     rows = outer_inner(x.shape, axis) if x.ndim else (1, 1, 1)
     kernels.softmax(dense_view(dense(x), *rows), dense_view(y._array, *rows), log=log)
@@ -36,18 +37,25 @@ def _log_softmax(x: Tensor, *, axis: int) -> Tensor:
 
 
 def _gradient(g: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
-    z = allocate_like(y.shape, y.dtype, y)
+    """Return the gradient of x, given the result y and its gradient g."""
+    x_gradient = allocate_like(y.shape, y.dtype, y)
     rows = outer_inner(y.shape, axis) if y.ndim else (1, 1, 1)
-    kernels.gradient(dense_view(dense(g), *rows), dense_view(dense(y), *rows), dense_view(z._array, *rows), log=log)
-    return z
+    kernels.gradient(
+        dense_view(dense(g), *rows), dense_view(dense(y), *rows), dense_view(x_gradient._array, *rows), log=log
+    )
+    return x_gradient
 
 
 def softmax_gradient(g: Tensor, y: Tensor, *, axis: int, log: bool) -> Tensor:
-    """Return the input's gradient given the gradient g of y = softmax(x), or log_softmax(x) if log; not recorded."""
+    """Return the gradient of x, given the gradient g of y = softmax(x), or of y = log_softmax(x) if `log`.
+
+    Autograd doesn't record the call.
+    """
     return _gradient(g, y, axis, log=log)
 
 
 def _prepared(x: Any, dim: int, dtype: Any, name: str) -> tuple[Tensor, int]:
+    """Return x, converted to `dtype` if given, and the axis `dim` counted from the start."""
     if dtype is not None and isinstance(x, Tensor):
         x = x.to(dtype)
     return check_float(x, name), axis_of(dim, max(x.ndim, 1), name)

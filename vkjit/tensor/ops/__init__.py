@@ -1,1 +1,1 @@
-"""Tensor operations."""
+"""Tensor operations on arrays and indices; those of neural networks are in `vkjit.tensor.nn`."""

@@ -1,6 +1,8 @@
 """Elementwise operations with two or three operands: arithmetic, comparison, logic, selection.
 
-Operands are tensors and Python scalars, which broadcast. Results have the promoted type, comparisons bool.
+Operands are tensors and Python scalars, which broadcast. Results have the type that `vkjit.tensor.promotion` determines
+("the promoted type"), those of comparisons are bool. The kernels apply a device function from
+`vkjit.stdlib.elementwise.functions` to each element (`elementwise_launch.run_map`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ Binary = Callable[[Operand, Operand], Tensor]
 
 
 def operand(value: Any, name: str) -> Any:
-    """Return a tensor or Python scalar operand, with NumPy scalars converted. Raises ArgumentError for anything else."""
+    """Return an operand of the function `name`: a tensor or a Python scalar, to which NumPy scalars are converted.
+
+    Raises ArgumentError for anything else.
+    """
     if isinstance(value, np.generic):  # first: np.float64 is a float too
         return value.item()
     if isinstance(value, (Tensor, bool, int, float)):
@@ -47,11 +52,13 @@ def operand(value: Any, name: str) -> Any:
 
 
 def _pair(a: Any, b: Any, name: str) -> tuple[Any, Any, DType]:
+    """Return two operands, checked, and their promoted type."""
     a, b = operand(a, name), operand(b, name)
     return a, b, result_type(a, b)
 
 
 def _refuse_bool(dtype: DType, name: str) -> DType:
+    """Return `dtype`. Raises DTypeError if it is bool."""
     if dtype.kind == "bool":
         raise DTypeError(f"{name} has no meaning for bool: use ^ or logical_xor, or convert with .to(vk.i32)")
     return dtype
@@ -82,7 +89,7 @@ def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
 
 @operation("mul", replayable=True)
 def mul(a: Operand, b: Operand) -> Tensor:
-    """Return a * b; for bool, a and b."""
+    """Return a * b; for bool, the logical and."""
     a, b, dtype = _pair(a, b, "mul")
     return run_map(functions.mul, (a, b), dtype, arithmetic_type(dtype))
 
@@ -111,7 +118,11 @@ def div(a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Tensor:
 
 
 def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> Binary:
-    """Make a binary operation that returns the promoted type; with `floats`, f32 if the promoted type isn't a float."""
+    """Make the binary operation `name`, which applies `function` to each pair of elements.
+
+    The result has the promoted type; with `floats`, f32 in place of integers and bool. `meaning` completes the
+    docstring "Return ..., elementwise."
+    """
 
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
@@ -184,13 +195,15 @@ _PYTHON_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _is_out_of_range(dtype: DType, a: Any, b: Any) -> bool:
-    """True if the scalar operand is an integer outside the range of `dtype`."""
+    """True if the scalar among a and b is an integer outside the range of `dtype`."""
     scalar = b if isinstance(a, Tensor) else a
     limits = np.iinfo(dtype.numpy)
     return isinstance(scalar, int) and not limits.min <= scalar <= limits.max
 
 
 def _comparison(name: str, function: Any, sign: str) -> Binary:
+    """Make the comparison `name`; `sign` is its Python operator, for the docstring."""
+
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
         if dtype.is_integer and not (isinstance(a, Tensor) and isinstance(b, Tensor)) and _is_out_of_range(dtype, a, b):
@@ -215,6 +228,8 @@ ge = _comparison("ge", functions.ge, ">=")
 
 
 def _logic(name: str, function: Any, meaning: str) -> Binary:
+    """Make the logical operation `name`; `meaning` completes its docstring."""
+
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, _ = _pair(a, b, name)
         return run_map(function, (a, b), dtypes.boolean, dtypes.boolean)
@@ -230,6 +245,8 @@ logical_xor = _logic("logical_xor", functions.bitwise_xor, "a xor b")
 
 
 def _bits(name: str, function: Any, sign: str) -> Binary:
+    """Make the bitwise operation `name` on integers and bool; `sign` is its Python operator, for the docstring."""
+
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
         if dtype.is_float:
@@ -247,6 +264,10 @@ bitwise_xor = _bits("bitwise_xor", functions.bitwise_xor, "^")
 
 
 def _shift(name: str, kernel: str, sign: str) -> Binary:
+    """Make the bit shift `name`.
+
+    It applies the device function f"{kernel}{bits}" for the width of the integers; `sign` is its Python operator.
+    """
     by_bits = {bits: getattr(functions, f"{kernel}{bits}") for bits in (8, 16, 32, 64)}
 
     def forward(a: Operand, b: Operand) -> Tensor:
@@ -281,6 +302,7 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
 
 
 def _choice_type(dtype: DType) -> DType:
+    """Return the type in which `where` reads and writes values: `arithmetic_type`, but bool stays bool."""
     return dtype if dtype.kind == "bool" else arithmetic_type(dtype)
 
 
@@ -296,8 +318,9 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 @whole("masked_fill")
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    """Return x with `value` (a scalar or a 0-d tensor) where the mask is true. Raises DTypeError if x's type can't hold
-    it.
+    """Return x with elements where the mask is true replaced by `value`, a scalar or a 0-d tensor.
+
+    Raises DTypeError if x's type can't hold the value.
     """
     if x.dtype.kind == "bool" and not isinstance(value, Tensor):
         value = bool(value)

@@ -1,8 +1,10 @@
-"""Operands as (before, along, after) around one axis, and scatter writes along it.
+"""Arrays viewed as (before, along, after) around one axis, and writes at indices along that axis (scatter).
+
+The axes before and after `along` are merged into one each, so that kernels for one axis of any array have three
+dimensions. `scatter`, `indexing`, `gather` and `cumulative` use these views.
 
 Writes are deterministic: of several writes to one element the last wins, and sums have a fixed order. One exception:
-GPUs add long lists of f32 values into few slices with atomics, in any order, unless `use_deterministic_algorithms` is
-on.
+GPUs add many f32 values into few slices with atomics, in any order, unless `use_deterministic_algorithms` is on.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ __all__ = [
 
 
 class _Order:
-    """The process-wide setting: `fixed` is True if sums must have a fixed order on every device."""
+    """The process-wide setting of `use_deterministic_algorithms`: if `fixed`, all sums must have a fixed order."""
 
     def __init__(self) -> None:
         self.fixed = False
@@ -44,9 +46,9 @@ _order = _Order()
 
 
 def use_deterministic_algorithms(mode: bool) -> None:
-    """Set whether all operations must be deterministic on every device.
+    """Require all operations to be deterministic on every device, or (with False, the default) no longer.
 
-    With True, GPUs don't use atomic additions, whose order varies, for `scatter_add`, `index_add` and gradients of
+    If required, GPUs don't use atomic additions, whose order varies, for `scatter_add`, `index_add` and gradients of
     indexing with long index lists.
     """
     _order.fixed = bool(mode)
@@ -59,7 +61,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def three_axes(array: DeviceArray, axis: int) -> DeviceArray:
-    """Return the array as (before, axis, after), a view where its strides allow one, else a copy."""
+    """Return the array as (before, along, after): a view if its strides allow one, else a copy."""
     before, after = math.prod(array.shape[:axis]), math.prod(array.shape[axis + 1 :])
     along = array.shape[axis] if array.shape else 1
     shape = (before, along, after)
@@ -72,10 +74,9 @@ def three_axes(array: DeviceArray, axis: int) -> DeviceArray:
 
 
 def larger_axis_last(*arrays: DeviceArray) -> list[DeviceArray]:
-    """Reverse the axes of (before, along, after) arrays where `before` is the larger of the outer axes and `after` is
-    below 32.
+    """Reverse the axes of (before, along, after) arrays if `after` is below 32 and `before` is larger.
 
-    The last axis maps to adjacent invocations, so the larger axis belongs there.
+    The last axis maps to adjacent invocations, so it should be the larger one. All arrays are reversed, or none.
     """
     before, _, after = arrays[0].shape
     if after >= 32 or before <= after:
@@ -84,20 +85,26 @@ def larger_axis_last(*arrays: DeviceArray) -> list[DeviceArray]:
 
 
 def _launch_grid(values: DeviceArray) -> DeviceArray:
-    """Return a (before, after) view that sets the launch grid: one invocation per slice along the axis."""
+    """Return a (before, after) view of the values, whose shape gives the launch grid: one invocation per slice."""
     a, b = values.shape[0], values.shape[2]
     return DeviceArray(values.buffer, values.offset, values.dtype, (a, b), (values.strides[0], values.strides[2]))
 
 
 def _elements_per_invocation(device: Any) -> int:
-    """Return how many elements along the axis one invocation may process per launch."""
+    """Return how many elements along the axis one invocation may process per launch.
+
+    Some drivers silently stop long loops (see `MAX_CPU_ITERATIONS`).
+    """
     if device.caps.kind == "llvm-cpu":
         return 1 << 20
     return MAX_CPU_ITERATIONS if device_class(device) == "cpu" else 1 << 30
 
 
 def _is_long(positions: DeviceArray) -> bool:
-    """True if, on a GPU, the slices are too long and too few for one invocation each."""
+    """True if the device is a GPU and the slices of (before, along, after) are long and few.
+
+    One invocation per slice would then leave most of the GPU idle.
+    """
     before, count, after = positions.shape
     return device_class(positions.device) == "gpu" and count > 512 and before * after < 16384
 
@@ -105,14 +112,14 @@ def _is_long(positions: DeviceArray) -> bool:
 def _can_number(*arrays: DeviceArray) -> bool:
     """True if a kernel can number the elements of the first array without 32-bit overflow.
 
-    Kernels for narrow operands use 32-bit indices, but a broadcast array (stride 0) can be narrow and still have more
-    than `NARROW_LIMIT` elements.
+    Kernels use 32-bit indices if all operands are narrow: their offsets and extents fit 32 bits. A broadcast array
+    (stride 0) can be narrow and still have more than `NARROW_LIMIT` elements.
     """
     return math.prod(arrays[0].shape) <= NARROW_LIMIT or not all(array.spec_class.narrow for array in arrays)
 
 
 def _check_bounds(positions: DeviceArray, y: DeviceArray) -> None:
-    """Report indices out of range where kernels are checked: on CPUs, and with VKJIT_DEBUG=1."""
+    """On CPUs, and with VKJIT_DEBUG=1, launch a kernel that reports indices out of range for axis 1 of y."""
     if device_class(y.device) == "cpu" or boolean_setting("VKJIT_DEBUG"):
         kernels.check_indices(coalesce([positions])[0], y.shape[1])
 
@@ -120,7 +127,11 @@ def _check_bounds(positions: DeviceArray, y: DeviceArray) -> None:
 def scatter_combine_along(
     y: DeviceArray, indices: DeviceArray, values: DeviceArray, combine: Any, compute: DType
 ) -> None:
-    """Update y[a, indices[a, n, b], b] = combine(y[...], values[a, n, b]) for all n in order, computed in `compute`."""
+    """Combine values into y: y[a, indices[a, n, b], b] = combine(y[a, indices[a, n, b], b], values[a, n, b]).
+
+    The values of a slice are combined in the order of n, except where GPUs add with atomics. `combine` is a device
+    function of two elements, computed in the type `compute`.
+    """
     if 0 in indices.shape:
         return
     _check_bounds(indices, y)
@@ -146,6 +157,10 @@ def _as_vector(array: DeviceArray) -> DeviceArray:
 
 
 def _adds_atomically(y: DeviceArray) -> bool:
+    """True if values may be added to y by atomics, in any order.
+
+    Sums of integers don't depend on the order. Sums of f32 do, so not if deterministic algorithms are required.
+    """
     is_integer = y.dtype in (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64)
     return is_integer or (y.dtype is dtypes.f32 and not _order.fixed)
 
@@ -157,6 +172,7 @@ def scatter_assign_along(y: DeviceArray, indices: DeviceArray, values: DeviceArr
     _check_bounds(indices, y)
     limit, count = _elements_per_invocation(y.device), indices.shape[1]
     if _is_long(indices) and count < 2**31 and _can_number(indices):
+        # one invocation per index: first find the last write to each element of y, then write only that
         shape = (indices.shape[0], y.shape[1], indices.shape[2])
         last = allocate(shape, dtypes.i32, y.device)
         write_value(last, -1)

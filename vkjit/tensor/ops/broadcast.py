@@ -1,7 +1,7 @@
-"""Elementwise iteration: broadcast strided arrays to a common shape, then merge axes.
+"""Preparation of strided arrays for elementwise kernels: broadcast to a common shape, then merge axes.
 
-The resulting views have the same shape, of the lowest possible rank (at least 1); contiguous operands of any shape
-become rank 1.
+The resulting views have the same shape, of the lowest possible rank (at least 1); contiguous arrays of one shape become
+vectors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return the common shape. Raises ShapeError, naming the axis, if two sizes are neither equal nor 1."""
+    """Return the common shape to which the shapes broadcast. Raises ShapeError if there is none."""
     rank = max((len(s) for s in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -50,7 +50,10 @@ def expand(array: DeviceArray, shape: Shape) -> DeviceArray:
 
 
 def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
-    """Drop axes of size 1 and merge adjacent axes that are contiguous in every array. All arrays have the same shape."""
+    """Drop axes of size 1, and merge adjacent axes that are contiguous with each other in every array.
+
+    All arrays must have the same shape.
+    """
     shape = arrays[0].shape
     if len(shape) == 1:
         return list(arrays)
@@ -79,13 +82,14 @@ def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
 
 
 _MAX_ENUMERATED = 1 << 20
-"""Maximum number of elements whose offsets are enumerated to look for duplicates."""
+"""Maximum number of elements for which `overlaps_itself` computes all offsets to look for duplicates."""
 
 
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
-    """True if several elements of an array share a location.
+    """True if several elements of an array share a memory location.
 
-    Also True for arrays with interleaving strides that have too many elements to check.
+    If no stride lies within the range that the axes with smaller strides span, no elements overlap. Otherwise all
+    offsets are compared; for more than `_MAX_ENUMERATED` elements the result is True without a check.
     """
     reach = 0
     steps = sorted((abs(s), e) for e, s in zip(shape, strides, strict=True) if e > 1)

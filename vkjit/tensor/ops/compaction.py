@@ -1,6 +1,7 @@
 """Operations whose result's size depends on values: nonzero, masked_select, stream compaction.
 
-The host waits for the number of elements.
+Kernels count the nonzero elements before each segment of a vector. The host waits for the total, allocates the result,
+and launches a second kernel that writes it.
 """
 
 from __future__ import annotations
@@ -48,11 +49,15 @@ def _write_indices(out: Tensor, flags: Tensor, starts: Tensor) -> None:
 
 @whole("segment_offsets")
 def _segments(flags: Tensor) -> Tensor:
+    """Return the number of nonzero elements before each segment of a vector, then the total."""
     return Tensor(kernels.segment_offsets(flags._array))
 
 
 def _segment_starts(flags: Tensor) -> tuple[Tensor, int]:
-    """Return how many nonzero elements precede each segment of a vector, and their total, which the host waits for."""
+    """Return (number of nonzero elements before each segment of a vector, total); the host waits for the total.
+
+    The kernels (`vkjit.stdlib.index.compaction`) determine the length of the segments.
+    """
     if not flags.shape[0]:
         return flags, 0
     starts = _segments(flags.detach())
@@ -76,8 +81,9 @@ def nonzero_indices(flags: Tensor) -> Tensor:
 
 
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Return the indices of nonzero elements, one row each (`as_tuple`: one vector per axis); the host waits for their
-    count.
+    """Return the indices of nonzero elements (i64); the host waits for their count.
+
+    The result is a matrix with a row per element; with `as_tuple`, a tuple with a vector per axis.
     """
     linear: Any = nonzero_indices(x)
     shape = x.shape if x.ndim or not as_tuple else (1,)

@@ -33,10 +33,12 @@ __all__ = [
 
 _UNSIGNED = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
 _MIN_TILED_COPY = 4096
-"""Minimum number of elements for a tiled copy between layouts whose contiguous axes differ."""
+"""Minimum number of elements for the transposing copy kernel, used between layouts whose contiguous axes differ."""
 _MIN_KERNEL_BYTES = 256 << 10
-"""Minimum size in bytes for copying contiguous memory with a kernel on discrete GPUs, whose copy engines match the bus
-rather than the memory bandwidth, and on the LLVM CPU device, where a kernel runs on several threads.
+"""Minimum size in bytes for copying contiguous memory with a kernel rather than the device's copy command.
+
+This applies to discrete GPUs, whose copy engines are as fast as the bus but slower than the memory, and to the LLVM CPU
+device, where a kernel runs on several threads.
 """
 
 
@@ -56,7 +58,7 @@ def copy_values(source: DeviceArray, target: DeviceArray) -> None:
             target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
             return
         source, target = _bits(source, count), _bits(target, count)
-    if count < _MIN_TILED_COPY or not _copied_transposed(source, target):
+    if count < _MIN_TILED_COPY or not _try_special_copy(source, target):
         elementwise_launch.copy_array(source, target)
 
 
@@ -65,14 +67,18 @@ def _bits(array: DeviceArray, count: int) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, _UNSIGNED[array.dtype.itemsize], (count,), (1,))
 
 
-def _copied_transposed(source: DeviceArray, target: DeviceArray) -> bool:
-    """Copy between layouts whose contiguous axes differ, or whose rows are reversed. Returns True if it did."""
+def _try_special_copy(source: DeviceArray, target: DeviceArray) -> bool:
+    """Copy with a special kernel, if the contiguous axes of source and target differ or the rows are reversed.
+
+    Returns True if such a kernel was launched.
+    """
     if source.shape != target.shape:
         return False
     source, target = broadcast.coalesce([source, target])
     shape, last = source.shape, len(source.shape) - 1
     if last == 1 and copy_reversed(source, target):
         return True
+    # a transposing copy: the target is contiguous along the last axis only, the source along another one
     if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
         return False
     contiguous_axes = [axis for axis in range(last) if source.strides[axis] == 1]
@@ -80,12 +86,13 @@ def _copied_transposed(source: DeviceArray, target: DeviceArray) -> bool:
         return False
     outer = [axis for axis in range(last) if axis != contiguous_axes[0]]
 
-    def squares(array: DeviceArray) -> DeviceArray:
+    def as_matrices(array: DeviceArray) -> DeviceArray:
+        """View the array as (outer, axis that is contiguous in source, axis that is contiguous in target)."""
         axes = [(array.shape[a], array.strides[a]) for a in (*outer, contiguous_axes[0], last)]
         extents, strides = zip(*([(1, 0)] * (3 - len(axes)) + axes), strict=True)
         return DeviceArray(array.buffer, array.offset, array.dtype, extents, strides)
 
-    return try_transposing_copy(squares(source), squares(target))
+    return try_transposing_copy(as_matrices(source), as_matrices(target))
 
 
 @operation("clone", replayable=True)
@@ -110,16 +117,17 @@ def _cast(x: Tensor, *, dtype: DType) -> Tensor:
 
 @operation("move")
 def _move(x: Tensor, *, device: Device) -> Tensor:
+    """Return a copy on another device, transferred through host memory."""
     return creation.upload(x._fetch(), x.dtype, device)
 
 
 def to(
     x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
 ) -> Tensor:
-    """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(other)`, `x.to(dtype=..., device=...)`.
+    """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`.
 
-    Returns x itself if nothing changes, unless `copy=True`. `non_blocking` is ignored. Float to integer conversion
-    truncates and saturates at the type's limits.
+    `x.to(other)` takes type and device from a tensor. Returns x itself if nothing changes, unless `copy=True`.
+    `non_blocking` is ignored. Float to integer conversion truncates and saturates at the type's limits.
     """
     del non_blocking
     flags = [t for t in targets if isinstance(t, bool)]  # PyTorch's order: non_blocking, copy
@@ -142,7 +150,7 @@ def to(
 
 
 def _names_dtype(target: Any) -> bool:
-
+    """True if a string is the name of an element type, not of a device."""
     return isinstance(target, str) and target in dtypes.by_name
 
 
@@ -150,7 +158,7 @@ def _names_dtype(target: Any) -> bool:
 
 
 def copy_(target: Tensor, source: Any) -> Tensor:
-    """Copy `source` (a tensor that broadcasts, or a scalar) into `target`, converted to its type."""
+    """Copy `source`, a scalar or a tensor that is broadcast, into `target`, with conversion to target's type."""
     if not isinstance(source, Tensor):
         return fill_(target, source)
     if source.device is not target.device:
@@ -159,7 +167,7 @@ def copy_(target: Tensor, source: Any) -> Tensor:
 
 
 def write_into(target: Tensor, source: Tensor) -> None:
-    """Write `source`, broadcast and converted, into target's memory; not recorded."""
+    """Copy `source` into target's memory as `copy_` does, but without recording it."""
     elementwise_launch.write_map(functions.identity, (source,), target, target.dtype)
 
 
@@ -173,7 +181,7 @@ def fill_(target: Tensor, value: Any) -> Tensor:
 
 
 def fill_values(target: Tensor, value: Any) -> None:
-    """Write a scalar to all elements, whichever strides the tensor has."""
+    """Write a scalar to all elements of a tensor with any strides; not recorded."""
     array = target._array
     if 0 in array.shape:
         return
@@ -195,6 +203,7 @@ def zero_(target: Tensor) -> Tensor:
 
 @operation("cat")
 def _cat(*tensors: Tensor, dim: int) -> Tensor:
+    """Concatenate tensors that agree along all axes but `dim`, in their promoted type."""
     first = tensors[0]
     dtype = first.dtype
     for x in tensors[1:]:
@@ -202,7 +211,7 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     extent = sum(x.shape[dim] for x in tensors)
     shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
     out = Tensor(allocate(shape, dtype, elementwise_launch.common_device(tensors)))
-    if _joined_on_gpu([x._array for x in tensors], out._array, dim):
+    if _try_cat_on_gpu([x._array for x in tensors], out._array, dim):
         return out
     start = 0
     for x in tensors:
@@ -211,9 +220,11 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     return out
 
 
-def _joined_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
-    """Concatenate two arrays of the result's type in one launch on a GPU, if each can be viewed as rows around the
-    axis. Returns True if it did.
+def _try_cat_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
+    """Concatenate two arrays in one launch, if possible; return True if it was done.
+
+    It is possible on GPUs for two arrays of the result's type that can be viewed as matrices whose rows are to be
+    joined.
     """
     if len(parts) != 2 or device_class(out.device) != "gpu" or any(x.dtype is not out.dtype for x in parts):
         return False
@@ -250,6 +261,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _parts(tensors: Any, name: str) -> list[Tensor]:
+    """Return the tensors as a list. Raises ArgumentError if there are none, or something else is among them."""
     parts = list(tensors)
     if not parts or not all(isinstance(x, Tensor) for x in parts):
         raise ArgumentError(f"{name}() takes a sequence of at least one tensor")
@@ -271,7 +283,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate along axis 1, vectors along axis 0."""
+    """Concatenate along axis 1; vectors are concatenated along axis 0."""
     parts = [reshape(x, 1) if x.ndim == 0 else x for x in _parts(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
@@ -283,19 +295,22 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 
 @whole("roll")
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Rotate elements along axes (None: in the flattened tensor). Always copies."""
+    """Shift elements cyclically along axes, axis dims[i] by shifts[i]; with dims=None, in the flattened tensor.
+
+    Always copies.
+    """
     if dims is None:
         return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
-    moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    shift_list = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     axes = (dims,) if isinstance(dims, int) else tuple(dims)
-    if len(moves) != len(axes):
-        raise ArgumentError(f"roll() takes as many shifts as axes, found {len(moves)} and {len(axes)}")
+    if len(shift_list) != len(axes):
+        raise ArgumentError(f"roll() takes as many shifts as axes, found {len(shift_list)} and {len(axes)}")
     copied = False
-    for shift, dim in zip(moves, axes, strict=True):
+    for shift, dim in zip(shift_list, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
         extent = x.shape[axis]
-        cut = -shift % extent if extent else 0
-        if cut:
-            x = cat([narrow(x, axis, cut, extent - cut), narrow(x, axis, 0, cut)], axis)
+        start = -shift % extent if extent else 0
+        if start:
+            x = cat([narrow(x, axis, start, extent - start), narrow(x, axis, 0, start)], axis)
             copied = True
     return x if copied else x.clone()

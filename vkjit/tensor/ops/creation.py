@@ -47,6 +47,7 @@ __all__ = [
 
 DeviceLike = Any
 _MAX_ON_HOST = (2**63 - 1) // 8
+"""Maximum number of 8-byte numbers that an address space can hold."""
 _PYTHON_TYPES: dict[Any, DType] = {float: dtypes.f32, int: dtypes.i64, bool: dtypes.boolean}
 
 
@@ -86,7 +87,7 @@ def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) ->
 
 
 def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
-    """Return the data as a NumPy array, and the element type of the tensor to make."""
+    """Return data as a NumPy array, and the element type of the tensor: `dtype`, or what the data implies."""
     typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
     try:
         values = np.asarray(data)
@@ -150,6 +151,7 @@ def full(
 
 
 def _number_type(value: Any) -> DType:
+    """Return the default element type for a Python or NumPy scalar."""
     if isinstance(value, np.generic) and not isinstance(value, float):
         return dtypes.from_numpy(value.dtype)
     return _PYTHON_TYPES[type(value) if type(value) in _PYTHON_TYPES else float]
@@ -188,6 +190,7 @@ def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requir
 
 
 def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
+    """Return a new tensor after setting its `requires_grad`."""
     return made.requires_grad_() if requires_grad else made
 
 
@@ -200,7 +203,10 @@ def scalar_tensor(
 
 @contextlib.contextmanager
 def _on_host(name: str, count: int) -> Iterator[None]:
-    """Guard the creation of `count` 8-byte numbers with NumPy. Raises OutOfMemoryError if the host lacks the memory."""
+    """Context in which function `name` makes `count` 8-byte numbers with NumPy.
+
+    Raises OutOfMemoryError if the host lacks the memory.
+    """
     try:
         if count > _MAX_ON_HOST:
             raise MemoryError
@@ -213,9 +219,9 @@ def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return the numbers from `start` to `end`, exclusive, in steps of `step`; with one argument, from 0 to it.
+    """Return the numbers from `start` to `end`, exclusive, in steps of `step`.
 
-    Without `dtype`, ints give i64, anything else f32.
+    `arange(n)` starts at 0 and ends before n. Without `dtype`, ints give i64, anything else f32.
     """
     low, high = (0, start) if end is None else (start, end)
     low, high, step = (v.item() if isinstance(v, Tensor) else v for v in (low, high, step))
@@ -238,9 +244,10 @@ def arange(
 
 
 def _evenly_spaced(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """Return `steps` evenly spaced numbers, each computed from the nearer end.
+    """Return `steps` evenly spaced numbers from `start` to `end` as a NumPy array, for the function `name`.
 
-    For integer types both ends are truncated to integers first, as in PyTorch.
+    As in PyTorch, each number is computed from the nearer end, and both ends are truncated first if `dtype` is an
+    integer type.
     """
     steps = int(steps)
     if steps < 0:

@@ -1,6 +1,10 @@
 """Cumulative operations (scans) along an axis: sums, products, min/max, differences, and trapezoidal integrals.
 
 Sums and products of 16-bit floats accumulate in f32.
+
+A *row* is a slice along the scanned axis. Launch functions view arrays as (a, b, r): two outer axes, then the axis
+within the row. Rows above `MAX_SEGMENT` elements are split into segments, which are scanned in parallel; the results of
+each segment are then combined with its prefix, the total of all segments before it.
 """
 
 from __future__ import annotations
@@ -35,15 +39,20 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_SEGMENT = 1024
-"""Longest segment that one invocation scans; longer rows are split."""
+"""Maximum length of a segment; longer rows are split."""
 
 ROW_INVOCATIONS = 128
-"""Invocations of a GPU workgroup that scan a contiguous row together."""
+"""Number of invocations of a GPU workgroup that scans one contiguous row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanOp:
-    """A scan operator: combine function, identity, subgroup collective, and the reducer for segment totals."""
+    """An associative operator to scan with.
+
+    `combine` is a device function of two values and `start` its identity. `collective` names the subgroup collective
+    that computes it ("" if there is none), `reducer` the reduction (`reduction_launch.Reducer`) that computes the total
+    of a segment (None if there is none).
+    """
 
     combine: Any
     start: float
@@ -63,93 +72,100 @@ def _axis_last(array: DeviceArray) -> DeviceArray:
 
 
 def _launch(
-    how: ScanOp, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
+    op: ScanOp, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
 ) -> None:
-    """Scan rows (a, b, r) and store each row's total in `ends`.
+    """Scan the rows of x (a, b, r) into y, and store each row's total in `ends` (a, b).
 
-    If seeded, `ends` holds each row's initial value on entry.
+    If `seeded`, each row starts from its value in `ends`, not from the operator's identity.
     """
-    start = how.start if accumulate.is_float else int(how.start)
-    options = (how.combine, start, accumulate, seeded)
+    start = op.start if accumulate.is_float else int(op.start)
+    options = (op.combine, start, accumulate, seeded)
     is_contiguous = x.strides[2] == 1 and x.shape[2] >= 32
     if is_contiguous and x.device.caps.kind == "llvm-cpu":
         kernels.cumulative_rows_vec4(*_grid_order(x, ends, y), *options)
-    elif is_contiguous and how.collective and device_class(x.device) == "gpu":
-        run = kernels.cumulative_per_workgroup(how.collective, ROW_INVOCATIONS, x.device.caps.subgroup_size)
+    elif is_contiguous and op.collective and device_class(x.device) == "gpu":
+        run = kernels.cumulative_per_workgroup(op.collective, ROW_INVOCATIONS, x.device.caps.subgroup_size)
         run(x, ends, y, *options, min(row_limit(x), MAX_SEGMENT))
     else:
         kernels.cumulative(*_grid_order(x, ends, y), *options, min(row_limit(x), MAX_SEGMENT))
 
 
-def _scan(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Scan the rows of (a, b, r); long rows are split into segments, each starting from the preceding total."""
+def _scan(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Scan the rows of x (a, b, r) into y; long rows are split into segments."""
     a, b, n = x.shape
     if n <= MAX_SEGMENT:
-        _launch(how, x, allocate((a, b), accumulate, x.device), y, accumulate)
+        _launch(op, x, allocate((a, b), accumulate, x.device), y, accumulate)
         return
-    if how.collective and (lines := _as_tiled(x, y)) is not None:
-        _scan_in_tiles(how, *lines, accumulate)
+    if op.collective and (tiled := _as_tiled(x, y)) is not None:
+        _scan_in_tiles(op, *tiled, accumulate)
         return
-    fewer = 0 if a <= b else 1
-    for i in range(x.shape[fewer]):
-        run = _scan_long if how.reducer is None else _scan_from_totals
-        run(how, _slice_at(x, fewer, i), _slice_at(y, fewer, i), accumulate)
+    shorter_axis = 0 if a <= b else 1
+    for i in range(x.shape[shorter_axis]):
+        run = _scan_long if op.reducer is None else _scan_from_totals
+        run(op, _slice_at(x, shorter_axis, i), _slice_at(y, shorter_axis, i), accumulate)
 
 
 def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray] | None:
-    """View (a, b, r) as contiguous rows (l, r) for the tiled GPU scan, or return None if it doesn't apply."""
+    """Return x and y (a, b, r) viewed as matrices of contiguous rows, for `_scan_in_tiles`.
+
+    None if the device or the layout doesn't allow the tiled scan.
+    """
     (a, b, n), caps = x.shape, x.device.caps
     if device_class(x.device) != "gpu" or x.strides[2] != 1 or y.strides[2] != 1 or caps.subgroup_size > 64:
         return None
     if "subgroup_arithmetic" not in caps.features or "subgroup_extended_types" not in caps.features:
         return None
-    lines = [reshaped_strides((a, b), array.strides[:2], (a * b,)) for array in (x, y)]
-    if lines[0] is None or lines[1] is None:
+    row_strides = [reshaped_strides((a, b), array.strides[:2], (a * b,)) for array in (x, y)]
+    if row_strides[0] is None or row_strides[1] is None:
         return None
     first, second = (
-        DeviceArray(array.buffer, array.offset, array.dtype, (a * b, n), (*line, 1))
-        for array, line in zip((x, y), lines, strict=True)
-        if line is not None
+        DeviceArray(array.buffer, array.offset, array.dtype, (a * b, n), (*row_stride, 1))
+        for array, row_stride in zip((x, y), row_strides, strict=True)
+        if row_stride is not None
     )
     return first, second
 
 
-def _scan_in_tiles(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Scan in three passes: reduce each tile, scan the tile totals, then scan each tile from its prefix."""
-    lines, n = x.shape
-    count, size = -(-n // tiles.TILE), x.device.caps.subgroup_size
-    start = how.start if accumulate.is_float else int(how.start)
-    before = allocate((lines, count), accumulate, x.device)
-    totals = allocate((lines, count), accumulate, x.device)
-    tiles.tile_totals(how.collective)(x, totals, how.combine, start)
-    tiles.tile_prefixes(how.collective)(totals, before, how.combine, start)
-    tiles.scan_tiles(how.collective, size)(x, before, y, how.combine, start)
+def _scan_in_tiles(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Scan rows (rows, r) in three passes: reduce each tile, scan the tile totals, then scan each tile from its prefix.
 
-
-def _scan_from_totals(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Scan in three passes: reduce the segments, scan their totals, then scan each segment from its prefix.
-
-    The output is written only once.
+    A tile is a segment of `scan_tiles.TILE` elements, which one workgroup processes.
     """
-    lines, n = x.shape
-    size, whole, rest = _cut(n)
-    totals = reduce_axes(_segments(x, 0, whole, size), (2,), how.reducer or SUM.reducer, accumulate, accumulate)
-    seeds = allocate((lines, whole + 1), accumulate, x.device)
-    first, later = (
-        DeviceArray(seeds.buffer, place * accumulate.itemsize, accumulate, (lines, count), (whole + 1, 1))
-        for place, count in ((0, 1), (1, whole))
+    rows, n = x.shape
+    count, size = -(-n // tiles.TILE), x.device.caps.subgroup_size
+    start = op.start if accumulate.is_float else int(op.start)
+    prefixes = allocate((rows, count), accumulate, x.device)
+    totals = allocate((rows, count), accumulate, x.device)
+    tiles.tile_totals(op.collective)(x, totals, op.combine, start)
+    tiles.tile_prefixes(op.collective)(totals, prefixes, op.combine, start)
+    tiles.scan_tiles(op.collective, size)(x, prefixes, y, op.combine, start)
+
+
+def _scan_from_totals(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Scan rows (rows, r) in three passes: reduce the segments, scan their totals, scan each segment from its prefix.
+
+    For operators with a reducer; unlike `_scan_long` it writes y only once.
+    """
+    rows, n = x.shape
+    size, full, remainder = _split_row(n)
+    # the prefix of segment 0 is the identity, that of segment i + 1 the scanned total of segment i
+    totals = reduce_axes(_segments(x, 0, full, size), (2,), op.reducer or SUM.reducer, accumulate, accumulate)
+    prefixes = allocate((rows, full + 1), accumulate, x.device)
+    first_prefix, later_prefixes = (
+        DeviceArray(prefixes.buffer, position * accumulate.itemsize, accumulate, (rows, count), (full + 1, 1))
+        for position, count in ((0, 1), (1, full))
     )
-    fill_values(Tensor(first), how.start)
-    _scan(how, _as_lines(totals), _as_lines(later), accumulate)
-    for begin, count, length in ((0, whole, size), (whole, 1, rest)):
+    fill_values(Tensor(first_prefix), op.start)
+    _scan(op, _with_outer_axis(totals), _with_outer_axis(later_prefixes), accumulate)
+    for begin, count, length in ((0, full, size), (full, 1, remainder)):  # full segments, then the remainder
         if length:
             offset = begin * accumulate.itemsize
-            ends = DeviceArray(seeds.buffer, offset, accumulate, (lines, count), (whole + 1, 1))
+            ends = DeviceArray(prefixes.buffer, offset, accumulate, (rows, count), (full + 1, 1))
             parts = [_segments(array, begin * size, count, length) for array in (x, y)]
-            _launch(how, parts[0], ends, parts[1], accumulate, seeded=True)
+            _launch(op, parts[0], ends, parts[1], accumulate, seeded=True)
 
 
-def _as_lines(array: DeviceArray) -> DeviceArray:
+def _with_outer_axis(array: DeviceArray) -> DeviceArray:
     """View (rows, r) as (1, rows, r)."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, *array.shape), (0, *array.strides))
 
@@ -162,48 +178,58 @@ def _slice_at(array: DeviceArray, axis: int, i: int) -> DeviceArray:
 
 
 def _segments(array: DeviceArray, start: int, count: int, size: int) -> DeviceArray:
-    """View `count` segments of each row of (b, r), from `start`, as (b, count, size)."""
-    line, step = array.strides
+    """View `count` segments of `size` elements of (rows, r), from element `start` on, as (rows, count, size)."""
+    row_stride, step = array.strides
     offset = array.offset + start * step * array.dtype.itemsize
-    return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, size), (line, size * step, step))
+    return DeviceArray(
+        array.buffer, offset, array.dtype, (array.shape[0], count, size), (row_stride, size * step, step)
+    )
 
 
-def _cut(n: int) -> tuple[int, int, int]:
-    """Return the segment size, the number of full segments, and the remainder."""
+def _split_row(n: int) -> tuple[int, int, int]:
+    """Return how a row of n elements is split: segment size, number of full segments, size of the remainder."""
     size = min(MAX_SEGMENT, max(32, math.isqrt(n)))
     return (size, *divmod(n, size))
 
 
-def _scan_long(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    lines, n = x.shape
-    size, whole, rest = _cut(n)
-    ends = allocate((lines, whole), accumulate, x.device)
-    wide = allocate((lines, n), accumulate, x.device)
-    _launch(how, _segments(x, 0, whole, size), ends, _segments(wide, 0, whole, size), accumulate)
-    if rest:
-        last = allocate((lines, 1), accumulate, x.device)
-        begin = whole * size
-        _launch(how, _segments(x, begin, 1, rest), last, _segments(wide, begin, 1, rest), accumulate)
-    before = allocate((lines, whole), accumulate, x.device)
-    shape = (1, lines, whole)
-    source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, whole, 1)) for e in (ends, before))
-    _scan(how, source, target, accumulate)
-    copy_values(_segments(wide, 0, 1, size), _segments(y, 0, 1, size))
-    for start, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
+def _scan_long(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+    """Scan rows (rows, r) in three passes: scan each segment, scan the totals, combine each segment with its prefix.
+
+    For operators without a reducer. The scanned segments are kept in the accumulation type until the last pass.
+    """
+    rows, n = x.shape
+    size, full, remainder = _split_row(n)
+    # pass 1: scan each segment; the remainder's total isn't needed
+    ends = allocate((rows, full), accumulate, x.device)
+    scanned = allocate((rows, n), accumulate, x.device)
+    _launch(op, _segments(x, 0, full, size), ends, _segments(scanned, 0, full, size), accumulate)
+    if remainder:
+        last = allocate((rows, 1), accumulate, x.device)
+        begin = full * size
+        _launch(op, _segments(x, begin, 1, remainder), last, _segments(scanned, begin, 1, remainder), accumulate)
+    # pass 2: scan the totals; prefixes[i] becomes the prefix of segment i + 1
+    prefixes = allocate((rows, full), accumulate, x.device)
+    shape = (1, rows, full)
+    source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, full, 1)) for e in (ends, prefixes))
+    _scan(op, source, target, accumulate)
+    # pass 3: segment 0 has no prefix; then the other full segments, and the remainder
+    copy_values(_segments(scanned, 0, 1, size), _segments(y, 0, 1, size))
+    for start, count, length, first in ((size, full - 1, size, 0), (full * size, 1, remainder, full - 1)):
         if not count or not length:
             continue
-        offset = before.offset + first * accumulate.itemsize
-        added = DeviceArray(before.buffer, offset, accumulate, (lines, count, length), (whole, 1, 0))
-        place = Tensor(_segments(y, start, count, length))
+        offset = prefixes.offset + first * accumulate.itemsize
+        added = DeviceArray(prefixes.buffer, offset, accumulate, (rows, count, length), (full, 1, 0))
+        target_part = Tensor(_segments(y, start, count, length))
         elementwise_launch.write_map(
-            how.combine, (Tensor(added), Tensor(_segments(wide, start, count, length))), place, accumulate
+            op.combine, (Tensor(added), Tensor(_segments(scanned, start, count, length))), target_part, accumulate
         )
 
 
-def _run(how: ScanOp, x: Tensor, dim: int, dtype: DType) -> Tensor:
+def _run(op: ScanOp, x: Tensor, dim: int, dtype: DType) -> Tensor:
+    """Return the scan of x along an axis as a new tensor."""
     out = allocate(x.shape, dtype, x.device)
     if 0 not in x.shape:
-        _scan(how, _axis_last(three_axes(x._array, dim)), _axis_last(three_axes(out, dim)), arithmetic_type(dtype))
+        _scan(op, _axis_last(three_axes(x._array, dim)), _axis_last(three_axes(out, dim)), arithmetic_type(dtype))
     return Tensor(out)
 
 
@@ -222,7 +248,8 @@ def _logcumsumexp(x: Tensor, *, dim: int, dtype: DType) -> Tensor:
     return _run(LOG_SUM, x, dim, dtype)
 
 
-def _along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
+def _run_along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
+    """Call the operation `run` with the axis and the result type resolved; 0-d tensors count as one element."""
     result = creation.as_dtype(dtype) if dtype is not None else x.dtype if x.dtype.is_float else dtypes.i64
     if x.ndim == 0:
         axis_of(dim, 1, name)
@@ -233,13 +260,13 @@ def _along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
 @whole("cumsum")
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Return the cumulative sum along an axis; integers and bool are summed in i64 unless dtype is given."""
-    return _along(_cumsum, "cumsum", x, dim, dtype)
+    return _run_along(_cumsum, "cumsum", x, dim, dtype)
 
 
 @whole("cumprod")
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Return the cumulative product along an axis; integers and bool are multiplied in i64 unless dtype is given."""
-    return _along(_cumprod, "cumprod", x, dim, dtype)
+    return _run_along(_cumprod, "cumprod", x, dim, dtype)
 
 
 @whole("logcumsumexp")
@@ -247,14 +274,18 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """Return the logarithm of the cumulative sum of exp(x) along an axis, without overflow."""
     if not x.dtype.is_float:
         raise DTypeError(f"logcumsumexp() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
-    return _along(_logcumsumexp, "logcumsumexp", x, dim, None)
+    return _run_along(_logcumsumexp, "logcumsumexp", x, dim, None)
 
 
 # -- cumulative min/max
 
 
 def _scan_min_max(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
-    """Compute the cumulative min/max of (a, b, r) and their indices; `positions` holds the index of each element."""
+    """Compute the cumulative min/max of x (a, b, r) and their indices, into y and `where`.
+
+    `positions` has the index of each element of x. The device function `takes` tells if an element replaces the current
+    min/max.
+    """
     a, b, n = x.shape
     options = (takes, arithmetic_type(x.dtype))
     limit = min(row_limit(x), MAX_SEGMENT)
@@ -268,35 +299,49 @@ def _scan_min_max(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceA
 
 
 def _scan_min_max_long(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
-    lines, n = x.shape
-    size, whole, rest = _cut(n)
+    """Do the work of `_scan_min_max` for long rows (rows, r), in three passes as `_scan_long` does."""
+    row_count, n = x.shape
+    size, full, remainder = _split_row(n)
     options = (takes, arithmetic_type(x.dtype))
     limit = min(row_limit(x), MAX_SEGMENT)
-    ends, before = (allocate((lines, whole), x.dtype, x.device) for _ in range(2))
-    end_indices, earlier_indices = (allocate((lines, whole), dtypes.i64, x.device) for _ in range(2))
-    spare, unused = (allocate((lines, 1), d, x.device) for d in (x.dtype, dtypes.i64))
-    for begin, count, length, e, p in ((0, whole, size, ends, end_indices), (whole * size, 1, rest, spare, unused)):
+    ends, prefixes = (allocate((row_count, full), x.dtype, x.device) for _ in range(2))
+    end_indices, prefix_indices = (allocate((row_count, full), dtypes.i64, x.device) for _ in range(2))
+    unused_ends, unused_indices = (allocate((row_count, 1), d, x.device) for d in (x.dtype, dtypes.i64))
+    # pass 1: scan each segment; the remainder's min/max isn't needed
+    for begin, count, length, segment_ends, segment_indices in (
+        (0, full, size, ends, end_indices),
+        (full * size, 1, remainder, unused_ends, unused_indices),
+    ):
         if length:
             parts = [_segments(array, begin, count, length) for array in (x, positions, y, where)]
-            kernels.cumulative_extremes(*parts[:2], e, p, *parts[2:], *options, limit)
+            kernels.cumulative_extremes(*parts[:2], segment_ends, segment_indices, *parts[2:], *options, limit)
+    # pass 2: scan the min/max of the segments; prefixes[i] becomes the prefix of segment i + 1
     rows = [
-        DeviceArray(e.buffer, 0, e.dtype, (1, lines, whole), (0, whole, 1))
-        for e in (ends, end_indices, before, earlier_indices)
+        DeviceArray(segment_ends.buffer, 0, segment_ends.dtype, (1, row_count, full), (0, full, 1))
+        for segment_ends in (ends, end_indices, prefixes, prefix_indices)
     ]
     _scan_min_max(takes, *rows)
-    for begin, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
+    # pass 3: combine all segments but the first with their prefixes
+    for begin, count, length, first in ((size, full - 1, size, 0), (full * size, 1, remainder, full - 1)):
         if not count or not length:
             continue
-        heads = [
-            DeviceArray(e.buffer, first * e.dtype.itemsize, e.dtype, (lines, count), (whole, 1))
-            for e in (before, earlier_indices)
+        segment_prefixes = [
+            DeviceArray(
+                segment_ends.buffer,
+                first * segment_ends.dtype.itemsize,
+                segment_ends.dtype,
+                (row_count, count),
+                (full, 1),
+            )
+            for segment_ends in (prefixes, prefix_indices)
         ]
         kernels.apply_prefix_extremes(
-            *heads, *(_segments(array, begin, count, length) for array in (y, where)), *options
+            *segment_prefixes, *(_segments(array, begin, count, length) for array in (y, where)), *options
         )
 
 
 def _cumulative_min_max(x: Tensor, dim: int, name: str, takes: Any) -> MinMax:
+    """Return (values, indices) for `cummax` and `cummin`; gradients flow through a gather at the indices."""
     if x.ndim == 0:
         axis_of(dim, 1, name)
         return MinMax(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
@@ -339,7 +384,10 @@ def cummin(x: Tensor, dim: int) -> MinMax:
 @whole("diff")
 @computed_in_f32
 def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-    """Return the n-th differences of adjacent elements along an axis; for bool, True where they differ."""
+    """Return the differences of adjacent elements along an axis, taken n times; for bool, True where they differ.
+
+    `prepend` and `append` are concatenated to x first.
+    """
     if x.ndim == 0:
         raise ShapeError("diff() takes a tensor with at least one axis")
     axis = axis_of(dim, x.ndim, "diff")
@@ -358,21 +406,21 @@ def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, appen
 
 
 def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> Tensor:
-    """Return the areas of the trapezoids between adjacent elements along an axis."""
+    """Return the areas of the trapezoids between adjacent elements along an axis; see `trapezoid`."""
     axis = axis_of(dim, y.ndim, name)
     size = max(y.shape[axis] - 1, 0)
-    middle = narrow(y, axis, min(1, y.shape[axis]), size) + narrow(y, axis, 0, size)
+    sums = narrow(y, axis, min(1, y.shape[axis]), size) + narrow(y, axis, 0, size)
     if x is None:
-        return middle * (dx / 2 if not isinstance(dx, Tensor) else dx * 0.5)
+        return sums * (dx / 2 if not isinstance(dx, Tensor) else dx * 0.5)
     if x.ndim == 1 and y.ndim > 1 and x.shape[0] == y.shape[axis]:
         x = views.reshape(x, tuple(-1 if i == axis else 1 for i in range(y.ndim)))
     along = axis - y.ndim
-    return middle * diff(x, dim=along) * 0.5
+    return sums * diff(x, dim=along) * 0.5
 
 
 @computed_in_f32
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
-    """Integrate y along an axis by the trapezoidal rule, sampled at x or at spacing `dx`."""
+    """Integrate y along an axis by the trapezoidal rule; y is sampled at the coordinates x, or at distance `dx`."""
     if x is not None and dx != 1:
         raise ArgumentError("trapezoid() takes x or dx, not both")
     return _areas("trapezoid", y, x, dx, dim).sum(dim)
@@ -380,7 +428,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
 
 @computed_in_f32
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
-    """Return the cumulative integral of y along an axis by the trapezoidal rule, sampled at x or at spacing `dx`."""
+    """Return the cumulative integral of y along an axis by the trapezoidal rule; see `trapezoid`."""
     if x is not None and dx != 1:
         raise ArgumentError("cumulative_trapezoid() takes x or dx, not both")
     return cumsum(_areas("cumulative_trapezoid", y, x, dx, dim), dim)

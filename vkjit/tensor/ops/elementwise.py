@@ -86,7 +86,10 @@ def float_type(dtype: DType) -> DType:
 
 
 def _floats(name: str, function: Any, meaning: str) -> Unary:
-    """Make an operation whose result is always a float: the operand's type, or f32 for integers and bool."""
+    """Make the operation `name`, whose result is always a float: of the operand's type, or f32 for integers and bool.
+
+    `function` is the device function applied to each element; `meaning` completes the docstring "Return ...".
+    """
 
     def forward(x: Tensor) -> Tensor:
         result = float_type(checked(x, name).dtype)
@@ -126,7 +129,10 @@ silu = _floats("silu", functions.silu, "x * sigmoid(x)")
 
 
 def _same(name: str, function: Any, meaning: str, *, integers: bool = True) -> Unary:
-    """Make an operation that keeps the operand's type. With `integers=False`, integers are copied unchanged."""
+    """Make the operation `name`, which keeps the operand's type; parameters as for `_floats`.
+
+    With `integers=False`, integers are copied unchanged, since the function only concerns fractions.
+    """
 
     def forward(x: Tensor) -> Tensor:
         dtype = checked(x, name).dtype
@@ -180,6 +186,8 @@ def abs(x: Tensor) -> Tensor:
 
 
 def _predicate(name: str, function: Any, meaning: str) -> Unary:
+    """Make the operation `name` with a bool result; parameters as for `_floats`."""
+
     def forward(x: Tensor) -> Tensor:
         compute = arithmetic_type(float_type(checked(x, name).dtype))
         return run_map(function, (x,), dtypes.boolean, compute)
@@ -255,10 +263,16 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -softplus(-x)
 
 
-# -- gradients of activations, in one pass each
+# -- gradients of activations, each in one kernel
 
 
 def _gradient(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """Make the operation `name`, which computes the gradient of an activation's input.
+
+    Its operands are the gradient of the activation's result, and the input or the result, as the device function
+    requires.
+    """
+
     def forward(gradient: Tensor, x: Tensor) -> Tensor:
         return run_map(function, (gradient, x), gradient.dtype, arithmetic_type(gradient.dtype))
 
@@ -277,6 +291,6 @@ gelu_tanh_grad = _gradient("gelu_tanh_grad", functions.gelu_tanh_grad)
 
 @operation("leaky_relu_grad", replayable=True)
 def leaky_relu_grad(gradient: Tensor, x: Tensor, *, negative_slope: float) -> Tensor:
-    """Return the gradient with respect to the input of leaky_relu."""
+    """Return the input gradient of leaky_relu, given the gradient of its result and its input x."""
     compute = arithmetic_type(gradient.dtype)
     return run_map(functions.leaky_relu_grad, (gradient, x, negative_slope), gradient.dtype, compute, first=compute)

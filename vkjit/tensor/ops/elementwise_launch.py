@@ -1,6 +1,7 @@
-"""Launch of elementwise kernels: broadcast and coalesce the operands, then choose the kernel by which of them are
-scalars.
+"""Launch of elementwise kernels, which apply a device function to each element of their operands ("map").
 
+Operands are broadcast and coalesced (`broadcast`). The kernel is chosen by the operand pattern, a string with "t" for
+each tensor and "s" for each scalar; contiguous operands use kernels that access several adjacent elements at once.
 Nothing here waits for the device.
 """
 
@@ -17,7 +18,7 @@ from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError
 from vkjit.launch.host_arrays import byte_range
 from vkjit.runtime.device import Device, DeviceArray
-from vkjit.stdlib.elementwise import maps as kernels, vec4 as fours
+from vkjit.stdlib.elementwise import maps as kernels, vec4 as vec4_kernels
 from vkjit.stdlib.registry import device_class
 
 from ..memory import allocate
@@ -29,15 +30,16 @@ __all__ = ["arithmetic_type", "common_device", "copy_array", "fill_array", "refu
 
 
 def arithmetic_type(dtype: DType) -> DType:
-    """Return the type that arithmetic on `dtype` is done in: f32 for 16-bit floats, i32 for bool, else `dtype` itself."""
+    """Return the type in which kernels compute with `dtype`: f32 for 16-bit floats, i32 for bool, else `dtype`."""
     if dtype.bits == 16 and dtype.is_float:
         return dtypes.f32
     return dtypes.i32 if dtype.kind == "bool" else dtype
 
 
 def common_device(operands: Sequence[Any]) -> Device:
-    """Return the device of the tensors among the operands. Raises ArgumentError if they are on several, or there is
-    none.
+    """Return the device of the tensors among the operands.
+
+    Raises ArgumentError if they are on several devices, or there is no tensor.
     """
     device: Device | None = None
     for operand in operands:
@@ -56,8 +58,11 @@ def common_device(operands: Sequence[Any]) -> Device:
 def run_map(
     function: Any, operands: Sequence[Any], result: DType, compute: DType, *, first: DType | None = None
 ) -> Tensor:
-    """Return function(*operands) as a new tensor of type `result`, computed in `compute`; `first`, if given, is the
-    type of the first operand in kernels with three operands.
+    """Return a new tensor with the device function applied to each element of the operands.
+
+    The operands, tensors and scalars, are broadcast, converted to the type `compute` for the function, and the results
+    converted to the type `result`. With three operands, `first` is the type to which the first is converted (default:
+    `compute`).
     """
     arrays = [o._array for o in operands if isinstance(o, Tensor)]
     if not arrays:
@@ -77,8 +82,9 @@ def run_map(
 def write_map(
     function: Any, operands: Sequence[Any], target: Tensor, compute: DType, *, first: DType | None = None
 ) -> None:
-    """Write function(*operands) into target's memory. Operands that overlap it other than element for element are
-    copied first.
+    """Write the results of a device function, applied as in `run_map`, into target's memory.
+
+    Operands that share memory with the target in another layout are copied first.
     """
     common_device((target, *operands))
     refuse_overlap(target)
@@ -90,7 +96,7 @@ def write_map(
 
 
 def refuse_overlap(target: Tensor) -> None:
-    """Raise ArgumentError for a tensor whose elements overlap in memory, since it can't be written element by element."""
+    """Raise ArgumentError if elements of the tensor overlap in memory, so that a write would change several."""
     if is_dense(target._array) or not overlaps_itself(target.shape, target.strides):
         return
     raise ArgumentError(
@@ -100,6 +106,7 @@ def refuse_overlap(target: Tensor) -> None:
 
 
 def _without_overlap(operand: Tensor, target: DeviceArray) -> Tensor:
+    """Return the operand, or a copy if it overlaps the target in memory with another offset, shape or strides."""
     array = operand._array
     if array.buffer is not target.buffer or not target.shape or 0 in array.shape or 0 in target.shape:
         return operand
@@ -113,6 +120,7 @@ def _without_overlap(operand: Tensor, target: DeviceArray) -> Tensor:
 
 
 def _identity() -> Any:
+    """Return the device function that returns its argument."""
     from vkjit.stdlib.elementwise import functions
 
     return functions.identity
@@ -124,17 +132,17 @@ def copy_array(source: DeviceArray, target: DeviceArray) -> None:
 
 
 def scalar_type(compute: DType) -> DType:
-    """Return the type in which scalars are passed to a kernel that computes in `compute`: f32, f64 or i64."""
+    """Return the type of scalar arguments of a kernel that computes in `compute`: f32, f64 or i64."""
     if compute.is_float:
         return dtypes.f64 if compute is dtypes.f64 else dtypes.f32
     return dtypes.i64
 
 
 def scalar_for(compute: DType, value: Any) -> Any:
-    """Convert a Python number to a kernel argument: a float, with overflow to infinity unless `compute` is f64, or an
-    int with the bits of an i64.
+    """Convert a Python number to an argument of type `scalar_type(compute)`.
 
-    Raises DTypeError for an integer that `compute` can't hold.
+    Floats beyond the range of f32 become infinite unless `compute` is f64. An integer of u64 is passed as the i64 with
+    the same bits. Raises DTypeError for an integer that `compute` can't hold.
     """
     if compute.is_float:
         number = float(value)
@@ -153,17 +161,19 @@ def scalar_for(compute: DType, value: Any) -> Any:
 
 
 F32_LARGEST = 3.4028234663852886e38
+"""Largest finite value of f32."""
 
 
 def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: DType, first: DType | None) -> None:
+    """Choose and launch the kernel that writes function(*operands) to `out`; other parameters as for `run_map`."""
     count = math.prod(out.shape)
     if count == 0:
         return None
     arrays = _flattened([o._array for o in operands if isinstance(o, Tensor)], out, count)
     target = arrays.pop()
-    kinds = tuple(map(type, operands))
-    pattern = _PATTERNS.get(kinds) or _PATTERNS.setdefault(
-        kinds, "".join("t" if isinstance(o, Tensor) else "s" for o in operands)
+    operand_types = tuple(map(type, operands))
+    pattern = _PATTERNS.get(operand_types) or _PATTERNS.setdefault(
+        operand_types, "".join("t" if isinstance(o, Tensor) else "s" for o in operands)
     )
     values: list[Any] = arrays
     if "s" in pattern:
@@ -174,16 +184,16 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
     kernel = _KERNELS.get(pattern)
     if kernel is None:  # no kernel for this pattern: turn the first scalar into a tensor
         position = pattern.index("s")
-        lifted = list(operands)
+        with_tensor = list(operands)
         dtype = first if first and position == 0 else compute
-        lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
-        return _launch(function, lifted, out, compute, first)
+        with_tensor[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
+        return _launch(function, with_tensor, out, compute, first)
     if count >= MIN_WIDE_ELEMENTS and len(target.shape) == 1:
-        if pattern in fours.KERNELS and _in_vec4(pattern, function, values, target, first or compute, compute):
+        if pattern in vec4_kernels.KERNELS and _try_vec4(pattern, function, values, target, first or compute, compute):
             return None
-        if pattern in _WIDE_PATTERNS and _widen(function, values, target, compute):
+        if pattern in _WIDE_PATTERNS and _try_64bit_words(function, values, target, compute):
             return None
-    if pattern == "tt" and len(target.shape) == 2 and _rows_in_vec4(function, values, target, compute):
+    if pattern == "tt" and len(target.shape) == 2 and _try_vec4_rows(function, values, target, compute):
         return None
     if "s" in pattern:
         kernel = kernel(scalar_type(compute))
@@ -204,23 +214,26 @@ _KERNELS: dict[str, Any] = {
     "tst": kernels.map3_middle,
     "tss": kernels.map3_outer,
 }
-"""Kernels by operand pattern: t for a tensor, s for a scalar. With a scalar, the entry makes the kernel for the
+"""Kernels by operand pattern. For a pattern with a scalar, the entry is a function that returns the kernel for the
 scalar's type.
 """
 
 
 _PATTERNS: dict[tuple[type, ...], str] = {}
-"""Cache: operand types to their pattern."""
+"""Cache of operand patterns by the Python types of the operands."""
 
 _WIDE_PATTERNS = frozenset({"t", "tt", "ts"})
+"""Operand patterns for which there is a kernel that accesses 64-bit words."""
 
 MIN_WIDE_ELEMENTS = 2048
 """Minimum number of elements for reading and writing contiguous arrays in 64-bit words or vec4 groups."""
 
 
-def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType) -> bool:
-    """Process contiguous arrays of 2- or 4-byte types in 64-bit words, the last few elements one by one, if sizes and
-    offsets allow it. Returns True if it did.
+def _try_64bit_words(function: Any, values: list[Any], target: DeviceArray, compute: DType) -> bool:
+    """Try to process contiguous arrays of 2- or 4-byte types in 64-bit words; return True if that was possible.
+
+    `values` are the operands: arrays, and scalars converted by `scalar_for`. All arrays must have the same element size
+    and be aligned to 8 bytes. The elements after the last whole word are processed one by one.
     """
     if target.device.caps.kind == "llvm-cpu":  # invocations are vectorized there already
         return False
@@ -244,16 +257,20 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
         kernel(*[_as_words(a, words) for a in arrays], function, compute)
     remaining = target.shape[0] - words * lanes
     if remaining:
-        ends = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
-        narrow = _KERNELS["tt" if len(arrays) == 3 else "t" if len(values) == 1 else "ts"]
-        narrow = narrow(scalar_type(compute)) if len(values) == len(arrays) else narrow
-        narrow(*ends, _tail(target, remaining), function, compute)
+        tails = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
+        element_kernel = _KERNELS["tt" if len(arrays) == 3 else "t" if len(values) == 1 else "ts"]
+        element_kernel = element_kernel(scalar_type(compute)) if len(values) == len(arrays) else element_kernel
+        element_kernel(*tails, _tail(target, remaining), function, compute)
     return True
 
 
-def _in_vec4(pattern: str, function: Any, values: list[Any], target: DeviceArray, first: DType, compute: DType) -> bool:
-    """Process contiguous arrays on GPUs in groups of adjacent elements (up to 16 bytes), the last few one by one.
-    Returns True if it did.
+def _try_vec4(
+    pattern: str, function: Any, values: list[Any], target: DeviceArray, first: DType, compute: DType
+) -> bool:
+    """Try to process contiguous arrays on a GPU in groups of adjacent elements; return True if that was possible.
+
+    `values` are the operands: arrays, and scalars converted by `scalar_for`. A group has up to 16 bytes. The elements
+    after the last whole group are processed one by one.
     """
     if not _prefers_vec4(target.device):
         return False
@@ -261,46 +278,47 @@ def _in_vec4(pattern: str, function: Any, values: list[Any], target: DeviceArray
     if any(array.strides != (1,) or array.offset % 4 for array in arrays):
         return False
     types = [array.dtype for array in arrays]
-    size = fours.elements_per_invocation(*types)
+    size = vec4_kernels.elements_per_invocation(*types)
     count = target.shape[0] // size
-    kernel = fours.KERNELS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types, size)
+    kernel = vec4_kernels.KERNELS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types, size)
     views = [_groups(value, count, size) if isinstance(value, DeviceArray) else value for value in (*values, target)]
     computed = (compute,) if len(pattern) < 3 else (first, compute)
     kernel(*views, count, function, *computed)
     remaining = target.shape[0] - size * count
     if remaining:
-        ends = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
-        narrow = _KERNELS[pattern]
-        narrow = narrow(scalar_type(compute)) if "s" in pattern else narrow
-        narrow(*ends, _tail(target, remaining), function, *computed)
+        tails = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
+        element_kernel = _KERNELS[pattern]
+        element_kernel = element_kernel(scalar_type(compute)) if "s" in pattern else element_kernel
+        element_kernel(*tails, _tail(target, remaining), function, *computed)
     return True
 
 
-def _rows_in_vec4(function: Any, values: list[DeviceArray], target: DeviceArray, compute: DType) -> bool:
-    """Process rows of matrices on GPUs in groups of four adjacent elements; an operand may be one row broadcast to all.
-    Returns True if it did.
+def _try_vec4_rows(function: Any, values: list[DeviceArray], target: DeviceArray, compute: DType) -> bool:
+    """Try to process matrices on a GPU in groups of four adjacent elements of a row; return True if that was possible.
+
+    An operand may be a single row that is broadcast to all rows.
     """
     count, remainder = divmod(target.shape[1], 4)
-    if remainder or count < fours.GROUP // 2 or not _prefers_vec4(target.device):
+    if remainder or count < vec4_kernels.GROUP // 2 or not _prefers_vec4(target.device):
         return False
     arrays = (*values, target)
-    if any(a.strides[1] != 1 or fours.is_packed(a.dtype) for a in arrays):
+    if any(a.strides[1] != 1 or vec4_kernels.is_packed(a.dtype) for a in arrays):
         return False
-    fours.map2_rows_vec4(*[a.dtype for a in arrays])(*arrays, count, function, compute)
+    vec4_kernels.map2_rows_vec4(*[a.dtype for a in arrays])(*arrays, count, function, compute)
     return True
 
 
 def fill_array(target: DeviceArray, kind: DType, value: Any) -> None:
-    """Write a scalar of type `kind` to all elements of a coalesced array."""
+    """Write a scalar of type `kind` (see `scalar_type`) to all elements of a coalesced array."""
     if (
         target.strides == (1,)
         and target.shape[0] >= MIN_WIDE_ELEMENTS
         and _prefers_vec4(target.device)
         and not target.offset % 4
     ):
-        size = fours.elements_per_invocation(target.dtype)
+        size = vec4_kernels.elements_per_invocation(target.dtype)
         count = target.shape[0] // size
-        fours.fill_vec(kind, target.dtype, size)(value, _groups(target, count, size), count)
+        vec4_kernels.fill_vec(kind, target.dtype, size)(value, _groups(target, count, size), count)
         if target.shape[0] % size == 0:
             return
         target = _tail(target, target.shape[0] % size)
@@ -308,16 +326,20 @@ def fill_array(target: DeviceArray, kind: DType, value: Any) -> None:
 
 
 def _prefers_vec4(device: Device) -> bool:
+    """True for GPUs, except those on which vector accesses don't pay (quirk "scalar_loads")."""
     return device_class(device) == "gpu" and "scalar_loads" not in device.caps.quirks
 
 
 def _groups(array: DeviceArray, count: int, size: int) -> DeviceArray:
-    """View the first `count` groups of `size` elements of an array; one- and two-byte elements become 32-bit words."""
-    dtype = dtypes.u32 if fours.is_packed(array.dtype) else array.dtype
-    return DeviceArray(array.buffer, array.offset, dtype, (count * size // fours.elements_per_word(array.dtype),), (1,))
+    """View the first `count` groups of `size` elements of a vector; one- and two-byte elements become 32-bit words."""
+    dtype = dtypes.u32 if vec4_kernels.is_packed(array.dtype) else array.dtype
+    return DeviceArray(
+        array.buffer, array.offset, dtype, (count * size // vec4_kernels.elements_per_word(array.dtype),), (1,)
+    )
 
 
 def _as_words(array: DeviceArray, count: int) -> DeviceArray:
+    """View the start of a contiguous array as `count` 64-bit words."""
     return DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
 
 
@@ -328,12 +350,15 @@ def _tail(array: DeviceArray, count: int) -> DeviceArray:
 
 
 def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[DeviceArray]:
-    """Return the inputs, then `out`, as views of one shape of the lowest possible rank."""
+    """Return the inputs, broadcast to out's shape, then `out`, as views of one shape of the lowest possible rank.
+
+    `count` is the number of elements of `out`.
+    """
     arrays = [*inputs, out]
     shape = out.shape
     for array in arrays:
-        form: Any = array.spec_class
-        if not form.contiguous or array.shape != shape:
+        spec: Any = array.spec_class
+        if not spec.contiguous or array.shape != shape:
             break
     else:
         if len(shape) == 1:

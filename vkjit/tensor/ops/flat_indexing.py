@@ -1,6 +1,7 @@
-"""Elements addressed across several axes: by flat (C-order) index, a tuple of index tensors, or a mask.
+"""Reading and writing elements of the flattened tensor: put, take, index_put, masked_scatter.
 
-Indices are integers, negative ones count from the end. Results are new tensors.
+A flat index counts elements in C order; negative ones count from the end. `index_put` and `masked_scatter` compute flat
+indices from index tensors and masks. Results are new tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ __all__ = ["index_put", "masked_scatter", "put", "take"]
 
 
 def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Return a copy of x with `values` written (or added) at x[indices], a tuple of index tensors and masks."""
+    """Return a copy of x with `values` written at x[indices], or added to these elements if `accumulate`.
+
+    `indices` is a tuple of index tensors and masks.
+    """
     index = tuple(indices)
     if not accumulate:
         value = values.to(x.dtype) if isinstance(values, Tensor) else values
@@ -34,34 +38,37 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
         if isinstance(values, Tensor)
         else creation.full(shape, values, dtype=x.dtype, device=x.device)
     )
-    return _at_flat(x, flat, source, add=True)
+    return _write_flat(x, flat, source, add=True)
 
 
-def _at_flat(x: Tensor, positions: Tensor, source: Tensor, *, add: bool) -> Tensor:
-    """Return a copy of x with values written or added at flat (C-order) indices."""
+def _write_flat(x: Tensor, positions: Tensor, source: Tensor, *, add: bool) -> Tensor:
+    """Return a copy of x with source's elements written at the flat indices `positions`, or added if `add`."""
     if positions.numel() == 0:
         return x.clone()
-    line, values = reshape(x, (x.numel(),)), reshape(source, (source.numel(),))
-    flat = reshape(positions, (positions.numel(),))
-    return reshape((scatter_add if add else scatter)(line, 0, flat, values), x.shape)
+    flat_x, values = reshape(x, (x.numel(),)), reshape(source, (source.numel(),))
+    flat_positions = reshape(positions, (positions.numel(),))
+    return reshape((scatter_add if add else scatter)(flat_x, 0, flat_positions, values), x.shape)
 
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Return a copy of x with source's elements written (or added) at flat (C-order) indices."""
+    """Return a copy of x with source's elements written at flat indices, or added to these elements if `accumulate`."""
     if source.dtype is not x.dtype or source.numel() != index.numel():
         raise ShapeError(
             f"put() takes as many values of {x.dtype!r} as positions, found {source.dtype!r} {source.shape}"
         )
-    return _at_flat(x, index, source, add=accumulate)
+    return _write_flat(x, index, source, add=accumulate)
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """Return x's elements at flat (C-order) indices, in index's shape."""
+    """Return x's elements at flat indices, in the shape of `index`."""
     return gather.take(reshape(x, (x.numel(),)), dim=0, index=index)
 
 
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """Return a copy of x with source's elements, in order, where the broadcast mask is True; waits for the device."""
+    """Return a copy of x with the elements where the mask is True replaced by source's elements, in C order.
+
+    The mask broadcasts. Waits for the device.
+    """
     if source.dtype is not x.dtype or mask.dtype.kind != "bool":
         raise DTypeError(
             f"masked_scatter() takes a mask of bool and a source of {x.dtype!r}, found {mask.dtype!r} and {source.dtype!r}"
@@ -73,4 +80,4 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.numel() < count:
         raise ShapeError(f"masked_scatter(): the mask names {count} elements, the source has {source.numel()}")
     values = narrow(reshape(source, (source.numel(),)), 0, 0, count)
-    return _at_flat(wide, positions, values, add=False)
+    return _write_flat(wide, positions, values, add=False)

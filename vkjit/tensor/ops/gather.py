@@ -1,6 +1,6 @@
-"""Reading along one axis: gather, index_select, take_along_dim.
+"""Reading at indices along one axis: gather, index_select, take_along_dim.
 
-Indices are integers, negative ones count from the end. Results are copies.
+Indices are integers; negative ones count from the end. Results are copies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ __all__ = ["gather", "index_select", "take_along_dim"]
 
 @operation("take")
 def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    """Replace the axis `dim` by the axes of `index`: y[.., n, ..] = x[.., index[n], ..]."""
+    """Return the slices of x along an axis that `index` selects: y[.., n, ..] = x[.., index[n], ..].
+
+    `index` may have any number of axes; they take the place of the axis `dim` in the result.
+    """
     out = allocate((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), x.dtype, x.device)
     common_device((x, index))
     if 0 not in out.shape:
@@ -71,12 +74,13 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
 
 
 def _empty_result(x: Tensor, index: Tensor) -> Tensor:
-    """Return an empty result that is still connected to x on the tape."""
+    """Return an empty tensor of index's shape as a view of x, so that autograd records that it depends on x."""
     return reshape(narrow(reshape(x, (x.numel(),)), 0, 0, 0), index.shape)
 
 
 @operation("gather")
 def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    """Gather from x, whose sizes along the other axes are those of the index; see `gather`."""
     out = allocate(index.shape, x.dtype, common_device((x, index)))
     if 0 not in out.shape:
         views = [three_axes(array, dim) for array in (x._array, index._array, out)]
@@ -88,7 +92,7 @@ def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
 
 
 def _rows(array: DeviceArray) -> DeviceArray:
-    """Return (before, along, 1) as (before, along)."""
+    """View (before, along, 1) as (before, along)."""
     return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[:2], array.strides[:2])
 
 

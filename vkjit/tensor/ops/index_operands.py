@@ -1,4 +1,7 @@
-"""Checks and layouts of the index operands of gather and scatter operations."""
+"""Preparation of the index operands of gather, scatter and indexing operations: type, rank and shape.
+
+Kernels take indices of i32 or i64.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def flat_index(index: Tensor) -> DeviceArray:
 
 
 def wide_index(index: Tensor, name: str) -> Tensor:
-    """Return the index as i64 or i32. Raises DTypeError if it isn't an integer tensor."""
+    """Return the index as a tensor of i32 (if it is that already) or i64.
+
+    Raises DTypeError, naming the function `name`, if it isn't an integer tensor.
+    """
     if not isinstance(index, Tensor) or not index.dtype.is_integer:
         actual = repr(index.dtype) if isinstance(index, Tensor) else type(index).__name__
         raise DTypeError(f"{name}() takes a tensor of integers as positions, found {actual}")
@@ -38,7 +44,10 @@ def at_least_1d(x: Tensor) -> Tensor:
 
 
 def check_index(x: Tensor, axis: int, index: Tensor, name: str) -> None:
-    """Raise ShapeError unless the index has x's rank and is no larger than x along the axes other than `axis`."""
+    """Check the shape of an index for gather and scatter along `axis`.
+
+    Raises ShapeError unless the index has x's rank and is no larger than x along the other axes.
+    """
     if index.ndim != x.ndim:
         raise ShapeError(f"{name}(): index has {index.ndim} axes, the tensor {x.ndim}: expected the same number")
     if any(i > e for d, (i, e) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
@@ -48,7 +57,7 @@ def check_index(x: Tensor, axis: int, index: Tensor, name: str) -> None:
 
 
 def cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
-    """Return x cut to the sizes of the index along all axes except `axis`: the leading elements, as a view."""
+    """Return a view of x's leading elements, with the sizes of the index along all axes except `axis`."""
     for d in range(x.ndim):
         if d != axis and x.shape[d] != index.shape[d]:
             x = narrow(x, d, 0, index.shape[d])
@@ -56,6 +65,9 @@ def cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
 
 
 def expand_index(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
-    """Expand a vector of N indices along all axes but `axis`: to `shape` with N in place of shape[axis]."""
-    column = reshape(index, tuple(-1 if d == axis else 1 for d in range(len(shape))))
-    return expand(column, (*shape[:axis], index.numel(), *shape[axis + 1 :]))
+    """Return a vector of N indices along `axis`, expanded along all other axes of `shape`.
+
+    The result has `shape` with N in place of shape[axis].
+    """
+    aligned = reshape(index, tuple(-1 if d == axis else 1 for d in range(len(shape))))
+    return expand(aligned, (*shape[:axis], index.numel(), *shape[axis + 1 :]))

@@ -3,6 +3,9 @@
 An index consists of ints, slices (also with negative steps), None, `...`, integer tensors or lists, and bool masks.
 Ints, slices, None and `...` give views, anything else copies. Reading with a mask waits for its values, since they
 decide the result's shape.
+
+`parse` turns an index into a `Plan`: a slice per axis, then index tensors along some of the remaining axes. Several
+index tensors are reduced to one by merging the axes that they index.
 """
 
 from __future__ import annotations
@@ -38,8 +41,11 @@ __all__ = ["get_item", "set_item"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A parsed index: first a slice of each axis, then `shape`, with axes of ints dropped and axes for None inserted,
-    then index tensors (and masks), each with the axis of `shape` that it indexes.
+    """A parsed index, to be applied in three steps.
+
+    First each axis of the tensor is sliced: `starts`, `sizes`, `steps`. Then the result is reshaped to `shape`, which
+    lacks the axes indexed by ints and has an axis of size 1 for each None. Then the index tensors and masks in
+    `advanced` are applied, given as pairs (first axis of `shape` that it indexes, tensor).
     """
 
     starts: tuple[int, ...]
@@ -50,7 +56,7 @@ class Plan:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The index tensors."""
+        """The index tensors and masks."""
         return tuple(tensor for _, tensor in self.advanced)
 
 
@@ -67,6 +73,7 @@ def _as_index(item: Any, x: Tensor) -> Any:
 
 
 def _axes_taken(item: Any) -> int:
+    """Return how many axes of the tensor an item of the index applies to: 0 for None, a mask's rank, else 1."""
     if item is None:
         return 0
     return item.ndim if isinstance(item, Tensor) and item.dtype.kind == "bool" else 1
@@ -82,8 +89,9 @@ def parse(x: Tensor, index: Any) -> Plan:
             f"the index takes {taken} axes{' and several ...' if len(dots) > 1 else ''}, the tensor of shape {x.shape} "
             f"has {x.ndim}"
         )
-    fill = [slice(None)] * (x.ndim - taken)
-    items = [*items[: dots[0]], *fill, *items[dots[0] + 1 :]] if dots else [*items, *fill]
+    # full slices for the axes that the index doesn't name, in place of `...` or at the end
+    full_slices = [slice(None)] * (x.ndim - taken)
+    items = [*items[: dots[0]], *full_slices, *items[dots[0] + 1 :]] if dots else [*items, *full_slices]
     starts, sizes, steps, shape = [], [], [], []
     advanced: list[tuple[int, Tensor]] = []
     axis = 0
@@ -107,12 +115,13 @@ def parse(x: Tensor, index: Any) -> Plan:
 
 
 def _check_mask(item: Tensor, extents: tuple[int, ...]) -> None:
+    """Raise ShapeError if an index tensor is a mask whose shape isn't that of the indexed axes."""
     if item.dtype.kind == "bool" and item.shape != extents:
         raise ShapeError(f"a mask of shape {item.shape} indexes axes of sizes {extents}: expected the same shape")
 
 
 def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
-    """Return start, size and step along one axis, and True if the axis is kept."""
+    """Return start, size and step of the slice along one axis, and False if the axis is dropped afterwards (int)."""
     if isinstance(item, Tensor):
         return 0, extent, 1, True
     if isinstance(item, slice):
@@ -129,6 +138,7 @@ def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]
 
 
 def _basic(x: Tensor, plan: Plan) -> Tensor:
+    """Return the view of x that the slices, ints and Nones of an index select."""
     part = slice_view(x, starts=plan.starts, sizes=plan.sizes, steps=plan.steps)
     return part if part.shape == plan.shape else _reshape(part, shape=plan.shape)
 
@@ -138,7 +148,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if index.__class__ is Tensor:
         return _get_elements(x, index)
     if index.__class__ is int and not state.intercepts and not is_recording((x,)):
-        array = x._array
+        array = x._array  # fast path for an int
         if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
             start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
             return x.view_of(DeviceArray(array.buffer, start, array.dtype, array.shape[1:], array.strides[1:]))
@@ -161,7 +171,10 @@ def _get_elements(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
-    """Return the tensor with all indexed axes merged into one, that axis, and the indices along it."""
+    """Merge all axes indexed by tensors into one; return (tensor, that axis, index tensor along it).
+
+    `advanced` is that of the plan, `part` the view to which it applies.
+    """
     indices: list[Tensor] = []
     axes: list[int] = []
     for axis, item in advanced:
@@ -176,7 +189,7 @@ def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[
         first = 0
     extents = part.shape[first : first + len(axes)]
     shape = broadcast_shapes(*(i.shape for i in indices))
-    linear: Any = None
+    linear: Any = None  # the C-order index into the merged axis
     for extent, positions in zip(extents, indices, strict=True):
         inside = _nonnegative_indices(positions, extent)
         linear = inside if linear is None else linear * extent + inside
@@ -184,9 +197,9 @@ def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[
 
 
 def _nonnegative_indices(positions: Tensor, extent: int) -> Any:
-    """Return the indices into one of several indexed axes as nonnegative numbers.
+    """Return indices into one of several axes that are to be merged, as nonnegative numbers.
 
-    Those out of range become a large negative number, which stays out of range for the merged axis.
+    Indices out of range become a large negative number, which stays out of range for the merged axis.
     """
     indices: Any = positions.to(dtypes.i64)
     wrapped = where(indices < 0, indices + extent, indices)
@@ -194,8 +207,9 @@ def _nonnegative_indices(positions: Tensor, extent: int) -> Any:
 
 
 def _index_tensors(item: Tensor) -> list[Tensor]:
-    """Return an index tensor as a list of itself; for a mask, the indices along each of its axes, which the host waits
-    for.
+    """Return the index tensors of an item, one per indexed axis: the tensor itself, or the nonzero indices of a mask.
+
+    For a mask the host waits.
     """
     if item.dtype.kind != "bool":
         return [item]
@@ -206,7 +220,7 @@ def _index_tensors(item: Tensor) -> list[Tensor]:
 
 
 def _assign(target: Tensor, value: Any, plan: Plan) -> None:
-    """Write a value (a tensor or a scalar) to the elements that the index selects."""
+    """Write a value (a tensor that broadcasts, or a scalar) to the elements of target that the index selects."""
     part = _basic(target, plan)
     if not plan.advanced:
         if isinstance(value, Tensor):
@@ -218,10 +232,11 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
         _assign_masked(part, value, *plan.advanced[0])
         return
     merged, axis, positions = _merged_axis(part, plan.advanced)
-    if merged._array.buffer is not target._array.buffer:
+    if merged._array.buffer is not target._array.buffer:  # merging made a copy
         raise ArgumentError(
             "this assignment through several index tensors needs a copy of the tensor: assign with scatter()"
         )
+    # broadcast the value to the shape of target[index], then merge the axes of the index into one
     shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
     value_tensor = (
         value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
@@ -243,6 +258,7 @@ def _is_single(value: Any) -> bool:
 
 
 def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
+    """Write a single value where a mask over the axes from `axis` on is true; the host needn't wait."""
     wide_mask = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
     scalar = reshape(value, ()) if isinstance(value, Tensor) else value
     compute = part.dtype if part.dtype.kind == "bool" else elementwise_launch.arithmetic_type(part.dtype)
@@ -270,8 +286,8 @@ def set_item(target: Tensor, index: Any, value: Any) -> None:
 def _assign_overlapping(target: Tensor, plan: Plan, value: Any) -> None:
     """Assign into a tensor whose elements overlap in memory, through the view that the index selects.
 
-    The write changes elements that the index doesn't select, so it is recorded as a write to the view. Raises
-    ArgumentError for index tensors.
+    The write also changes elements that the index doesn't select, so it is recorded as a write to that view rather than
+    as `set_item`. Raises ArgumentError if the index contains tensors.
     """
     part = _basic(target, plan)
     if plan.advanced:

@@ -1,7 +1,8 @@
 """In-place operations with kernels of their own: `x.add_(y)`, `x.relu_()`, `x += y`.
 
-Each writes its result into the first operand, increments that tensor's version and returns it. If gradients are
-recorded, the tensor gets a new place on the autograd tape under the operation's name.
+Each writes its result into the first operand, increments that tensor's version and returns it. If autograd is
+recording, the write is recorded as the operation without the underscore (`dispatch.run_in_place`). `inplace_copies` has
+the in-place operations that need no kernel of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ __all__ = ["METHODS"]
 
 
 def _checked_type(target: Tensor, operands: tuple[Any, ...], name: str) -> DType:
-    """Return the type to compute in. Raises DTypeError if the target can't hold the result's category."""
+    """Return the type to compute in. Raises DTypeError if the promoted type has a higher category than the target's.
+
+    Categories are bool < integer < float.
+    """
     dtype = result_type(target, *operands)
     if category(dtype) > category(target.dtype):
         raise DTypeError(
@@ -36,6 +40,8 @@ def _checked_type(target: Tensor, operands: tuple[Any, ...], name: str) -> DType
 
 
 def _unary(name: str, function: Any) -> Callable[[Tensor], Tensor]:
+    """Make the in-place method for the unary operation `name`, which applies a device function; floats only."""
+
     def write(target: Tensor) -> None:
         write_map(function, (target,), target, arithmetic_type(target.dtype))
 
@@ -49,6 +55,8 @@ def _unary(name: str, function: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _binary(name: str, function: Any) -> Callable[[Tensor, Any], Tensor]:
+    """Make the in-place method for the binary operation `name`, which applies a device function."""
+
     def write(target: Tensor, other: Any) -> None:
         write_map(function, (target, other), target, _checked_type(target, (other,), f"{name}_"))
 
@@ -60,6 +68,8 @@ def _binary(name: str, function: Any) -> Callable[[Tensor, Any], Tensor]:
 
 
 def _with_alpha(name: str, plain: Any, scaled: Any) -> Callable[..., Tensor]:
+    """Make `add_` or `sub_`: device function `plain`(x, other) if alpha is 1, else `scaled`(x, other, alpha)."""
+
     def write(target: Tensor, other: Any, *, alpha: float = 1) -> None:
         compute = _checked_type(target, (other, alpha), f"{name}_")
         if alpha == 1:
@@ -74,6 +84,7 @@ def _with_alpha(name: str, plain: Any, scaled: Any) -> Callable[..., Tensor]:
     return method
 
 
+# in-place division by rounding mode
 _ROUNDED: dict[str, Callable[..., Tensor]] = {
     "floor": _binary("floor_divide", functions.floordiv),
     "trunc": _binary("trunc_divide", functions.truncdiv),

@@ -1,7 +1,7 @@
 """In-place operations without kernels of their own: the result is computed, then copied into the first operand.
 
-They are recorded as the operation and a copy, so the gradient is that of the operation. If gradients are recorded, the
-operation reads a clone of the operand, which keeps the old values for the gradient rule.
+Autograd records the operation and then the copy. While it is recording, the operation reads a clone of the first
+operand, so that the old values remain available to the gradient rule.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from vkjit.errors import DTypeError, ShapeError
 from ..dispatch import is_recording
 from ..promotion import category
 from ..tensor import Tensor
-from ..view_tracking import check_written
+from ..view_tracking import check_writable
 from . import arithmetic, cumulative, elementwise, flat_indexing, matmul, products, scatter, special, triangles
 from .copies import copy_
 
 __all__ = ["METHODS", "in_place_by_copy"]
 
-_OF: tuple[tuple[Any, str], ...] = (
+# (module, names of its functions that get an in-place version)
+_FUNCTIONS: tuple[tuple[Any, str], ...] = (
     (
         elementwise,
         (
@@ -50,13 +51,13 @@ _OF: tuple[tuple[Any, str], ...] = (
 
 
 def in_place_by_copy(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """Make the in-place version of an operation, which copies the result into its first operand."""
+    """Make the in-place version of operation `name`, which copies the result of `function` into its first operand."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
         source = self
         if is_recording((self, *args)):
-            check_written(f"{name}_", self)
+            check_writable(f"{name}_", self)
             source = self.clone()  # keeps the old values for the gradient rule
         result = function(source, *args, **params)
         if result.shape != self.shape:
@@ -75,6 +76,6 @@ def in_place_by_copy(name: str, function: Callable[..., Any]) -> Callable[..., T
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
-    f"{name}_": in_place_by_copy(name, getattr(module, name)) for module, names in _OF for name in names.split()
+    f"{name}_": in_place_by_copy(name, getattr(module, name)) for module, names in _FUNCTIONS for name in names.split()
 }
 """In-place methods by name."""

@@ -1,8 +1,7 @@
-"""In-place operations that change a tensor's shape and strides but not its memory: `t_`, `transpose_`, `squeeze_` and
-others.
+"""In-place operations that change a tensor's shape and strides but not its memory, such as `t_` and `squeeze_`.
 
-The tensor becomes the view that the operation makes of it. As in PyTorch this counts as a write, so gradient rules that
-kept the tensor refuse to use it afterwards. Other views of its memory don't change.
+The tensor becomes the view of itself that the operation returns. As in PyTorch this counts as a write, so gradient
+rules that kept the tensor refuse to use it afterwards. Other views of its memory don't change.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from vkjit.errors import ArgumentError, InternalError
 from ..dispatch import is_recording
 from ..managed import ManagedTensor
 from ..tensor import Tensor
-from ..view_tracking import check_written
+from ..view_tracking import check_writable
 from . import views
 
 __all__ = ["METHODS"]
 
 
-def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make the in-place version of a view operation: the tensor becomes the operation's view of it."""
+def _in_place_view(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make the in-place version of the view operation `name`: the tensor becomes the view that `function` returns."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
@@ -31,7 +30,7 @@ def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             raise ArgumentError(f"{name}_() of a managed tensor: its place moves with it, so use {name}()")
         recorded = is_recording((self,))
         if recorded:
-            check_written(f"{name}_", self)
+            check_writable(f"{name}_", self)
         elif self.requires_grad and not self.is_leaf:
             raise ArgumentError(
                 f"{name}_() of a tensor that depends on others (shape {self.shape}) while nothing is recorded would leave it "
@@ -46,6 +45,7 @@ def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             view.meta.retains_grad = self.meta.retains_grad
             self.meta = view.meta
             return self
+        # not recorded: keep the autograd settings, and give the gradient the new shape too
         old_meta = self.meta
         self.reset_meta()
         self.meta.requires_grad, self.meta.hooks = old_meta.requires_grad, old_meta.hooks
@@ -58,7 +58,7 @@ def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
-    f"{name}_": _shaped(name, getattr(views, name))
+    f"{name}_": _in_place_view(name, getattr(views, name))
     for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 }
 """In-place methods by name."""

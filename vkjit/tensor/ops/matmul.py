@@ -1,6 +1,7 @@
-"""Matrix products of tensors: batched, broadcast, with vectors, fused with an addition.
+"""Matrix products of tensors: batched, broadcast, with vectors, combined with an addition.
 
-Operands and result have the same type; 16-bit floats accumulate in f32.
+Operands and result have the same type; 16-bit floats accumulate in f32. `multiply` prepares the layouts of the operands
+for the kernels in `vkjit.stdlib.matmul`. A is the left and B the right operand, K the axis that is summed over.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ __all__ = ["addmm", "baddbmm", "bmm", "dot", "linear", "matmul", "mm", "mv", "ou
 
 
 def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """Return the array as (batch, rows, columns); a copy where the broadcast batch has no single stride."""
+    """Return the array, broadcast to the batch axes `batch`, as (batch, rows, columns).
+
+    This is a view if the batch axes can be merged into one, else a copy.
+    """
     rows, columns = array.shape[-2:]
     expanded = broadcast.expand(array, (*batch, rows, columns))
     strides = reshaped_strides(batch, expanded.strides[:-2], (math.prod(batch),)) if 0 not in expanded.shape else (0,)
@@ -47,14 +51,15 @@ def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
 
 
 def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) -> None:
-    """Compute c = a @ b for arrays of (batch, rows, columns).
+    """Compute c = a @ b for arrays of (batch, rows, columns), summing in the type `accumulate`.
 
-    On devices of class "cpu", a K dimension above `MAX_K` is split and the partial products are summed.
+    On devices of class "cpu", where loops must not be too long, a K dimension above `MAX_K` is split and the partial
+    products are summed.
     """
-    depth = a.shape[2]
+    k = a.shape[2]
     if 0 in c.shape:
         return
-    if depth == 0:
+    if k == 0:
         write_value(c, 0)
         return
     if device_class(c.device) == "gpu" and a.dtype.itemsize < 4 and c.device.caps.matrices:
@@ -63,16 +68,16 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
             kernels.multiply(a, b, padded, accumulate)
             copy_values(_cut(padded, 2, 0, c.shape[2]), c)
             return
-    if device_class(c.device) == "gpu" or depth <= MAX_K:
+    if device_class(c.device) == "gpu" or k <= MAX_K:
         kernels.multiply(_contiguous_operand(a, c, left=True), _contiguous_operand(b, c, left=False), c, accumulate)
         return
-    partial_products = allocate((-(-depth // MAX_K), *c.shape), accumulate, c.device)
+    partial_products = allocate((-(-k // MAX_K), *c.shape), accumulate, c.device)
     for i in range(partial_products.shape[0]):
-        start, stop = i * MAX_K, min(depth, (i + 1) * MAX_K)
-        part = DeviceArray(
+        start, stop = i * MAX_K, min(k, (i + 1) * MAX_K)
+        partial_product = DeviceArray(
             partial_products.buffer, i * math.prod(c.shape) * accumulate.itemsize, accumulate, c.shape, c.strides
         )
-        kernels.multiply(_cut(a, 2, start, stop), _cut(b, 1, start, stop), part, accumulate)
+        kernels.multiply(_cut(a, 2, start, stop), _cut(b, 1, start, stop), partial_product, accumulate)
     from . import reduction_launch
 
     total = reduction_launch.reduce_axes(partial_products, (0,), reduction_launch.SUM, c.dtype, accumulate)
@@ -80,30 +85,30 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
 
 def _padded_operands(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Return operands and result whose rows are whole 16-byte vectors, as kernels with cooperative matrices need.
+    """Return a, b and c with rows of whole 16-byte vectors, as the kernels with cooperative matrices require.
 
-    If the product is large enough, operands that don't fit are copied with zero padding, and a wider result is
-    allocated.
+    An operand that has other rows is copied with zero padding, and a wider result is allocated in place of c. If the
+    product is too small for that to pay, all three are returned unchanged.
     """
     lanes = 16 // a.dtype.itemsize
-    depth = -(-a.shape[2] // lanes) * lanes
-    if math.prod(c.shape) * depth < PADDING_THRESHOLD or a.dtype is not b.dtype:
+    padded_k = -(-a.shape[2] // lanes) * lanes
+    if math.prod(c.shape) * padded_k < PADDING_THRESHOLD or a.dtype is not b.dtype:
         return a, b, c
     columns = -(-c.shape[2] // lanes) * lanes
     operands = []
     for array, left in ((a, True), (b, False)):
-        has_whole_vectors = depth == a.shape[2] and (left or columns == array.shape[2])
+        has_whole_vectors = padded_k == a.shape[2] and (left or columns == array.shape[2])
         if has_whole_vectors and flat_operand(array, array.dtype) is not None:
             operands.append(array)
             continue
-        shape = (array.shape[0], array.shape[1], depth) if left else (array.shape[0], depth, columns)
+        shape = (array.shape[0], array.shape[1], padded_k) if left else (array.shape[0], padded_k, columns)
         padded = allocate(shape, array.dtype, array.device)
         write_value(padded, 0)
         copy_values(array, DeviceArray(padded.buffer, padded.offset, array.dtype, array.shape, padded.strides))
         operands.append(padded)
     fits = columns == c.shape[2] and c.offset % 16 == 0
-    wide = c if fits else allocate((*c.shape[:2], columns), c.dtype, c.device)
-    return operands[0], operands[1], wide
+    result = c if fits else allocate((*c.shape[:2], columns), c.dtype, c.device)
+    return operands[0], operands[1], result
 
 
 PADDING_THRESHOLD = 1 << 24
@@ -111,17 +116,19 @@ PADDING_THRESHOLD = 1 << 24
 
 
 def _contiguous_operand(array: DeviceArray, c: DeviceArray, *, left: bool) -> DeviceArray:
-    """Return the operand, or a contiguous copy if the kernels of a CPU device read adjacent elements at once and the
-    product is large enough.
+    """Return operand A (if `left`) or B of a product c, copied to contiguous memory if that makes the product faster.
+
+    This is the case for large products on devices of class "cpu" whose kernels read several adjacent elements at once.
     """
     kind = c.device.caps.kind
-    uses = c.shape[2 if left else 1]
-    if device_class(c.device) == "gpu" or kind == "interpreter" or uses < 16 or math.prod(c.shape) < 4096:
+    reuse_count = c.shape[2 if left else 1]  # how often each element of the operand is read
+    if device_class(c.device) == "gpu" or kind == "interpreter" or reuse_count < 16 or math.prod(c.shape) < 4096:
         return array
     if left and kind == "llvm-cpu":  # elements of A are read one by one and broadcast over the columns
         return array
-    pairs = kind == "cpu" and array.dtype.name == "f32" and array.shape[2] % 2 == 0
-    if abs(array.strides[2]) == 1 and (not pairs or readable_as_pairs(array)):
+    # kernels on software Vulkan drivers read two f32 as one 64-bit word
+    reads_pairs = kind == "cpu" and array.dtype.name == "f32" and array.shape[2] % 2 == 0
+    if abs(array.strides[2]) == 1 and (not reads_pairs or readable_as_pairs(array)):
         return array
     copied = allocate(array.shape, array.dtype, array.device)
     copy_values(array, copied)
@@ -129,12 +136,14 @@ def _contiguous_operand(array: DeviceArray, c: DeviceArray, *, left: bool) -> De
 
 
 def _cut(array: DeviceArray, axis: int, start: int, stop: int) -> DeviceArray:
+    """View the indices start:stop of an axis."""
     shape = tuple(stop - start if i == axis else e for i, e in enumerate(array.shape))
     offset = array.offset + start * array.strides[axis] * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, shape, array.strides)
 
 
 def _product_type(a: Tensor, b: Tensor, name: str) -> DType:
+    """Return the common type of two operands. Raises DTypeError if their types differ or are bool."""
     if a.dtype is not b.dtype:
         raise DTypeError(
             f"{name}() takes tensors of one type, found {a.dtype!r} and {b.dtype!r}: convert one with .to(...)"
@@ -157,13 +166,12 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     batch = broadcast.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     rows, columns = a.shape[-2], b.shape[-1]
     out = allocate((*batch, rows, columns), dtype, device)
-    if (
-        len(b.shape) == 2 and len(batch) and a.is_contiguous()
-    ):  # one matrix for the whole batch: fold the batch into the rows
+    # one matrix B for the whole batch: a single product, with the batch folded into the rows of A
+    if len(b.shape) == 2 and len(batch) and a.is_contiguous():
         count = math.prod(batch) * rows
-        left = DeviceArray(a._array.buffer, a._array.offset, dtype, (1, count, a.shape[-1]), (0, a.shape[-1], 1))
+        a_rows = DeviceArray(a._array.buffer, a._array.offset, dtype, (1, count, a.shape[-1]), (0, a.shape[-1], 1))
         target = DeviceArray(out.buffer, 0, dtype, (1, count, columns), (0, columns, 1))
-        multiply(left, _batched(b._array, (1,)), target, arithmetic_type(dtype))
+        multiply(a_rows, _batched(b._array, (1,)), target, arithmetic_type(dtype))
         return Tensor(out)
     target_shape = (math.prod(batch), rows, columns)
     target = DeviceArray(out.buffer, 0, dtype, target_shape, contiguous_strides(target_shape))
@@ -187,6 +195,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tensor:
+    """Return matmul(a, b). Raises ShapeError if a and b don't have these numbers of axes."""
     if (a.ndim, b.ndim) != ranks:
         raise ShapeError(
             f"{name}() takes tensors with {ranks[0]} and {ranks[1]} axes, found shapes {a.shape} and {b.shape}"
@@ -233,7 +242,7 @@ def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1)
 
 @computed_in_f32
 def plus_scaled(c: Any, product: Any, beta: float, alpha: float) -> Tensor:
-    """Return beta * c + alpha * product, with c broadcast to the product's shape. With beta=0, c isn't read."""
+    """Return beta * c + alpha * product; c broadcasts to the product's shape. With beta=0, c isn't read."""
     if not product.dtype.is_float:
         alpha, beta = int(alpha), int(beta)
     scaled: Tensor = product if alpha == 1 else product * alpha

@@ -1,6 +1,7 @@
-"""Tensor products beyond matmul: einsum, tensordot, outer, inner, Kronecker and cross products.
+"""Tensor products beyond matmul: einsum, tensordot, inner, Kronecker and cross products, and fused additions.
 
-Contractions are lowered to batched matrix products.
+einsum contracts its operands from left to right, each pair by one batched matrix product. It names axes by *labels*:
+the letters of the equation, and "0.", "1." and so on for the axes that `...` stands for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["addbmm", "addmv", "addr", "cross", "einsum", "inner", "kron", "tenso
 
 @computed_in_f32
 def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return beta * c + alpha * (sum of the matrix products a[i] @ b[i] over the batch)."""
+    """Return beta * c + alpha * (the sum of the matrix products a[i] @ b[i]), for a (B, M, K) and b (B, K, N)."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
         raise ShapeError(f"addbmm() takes two batches of matrices of one size, found {a.shape} and {b.shape}")
     rows, columns = a.shape[1], b.shape[2]
@@ -70,24 +71,28 @@ def vdot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Contract a and b over pairs of axes: the last `dims` of a with the first of b, or two lists of axes."""
+    """Contract a and b over pairs of axes.
+
+    `dims` is the number of last axes of a to contract with as many first axes of b, or a pair of lists: axes of a, and
+    the axes of b to contract them with.
+    """
     if isinstance(dims, int):
         first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
         first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(first) != len(second):
         raise ShapeError(f"tensordot(): {len(first)} axes of the first, {len(second)} of the second")
-    left = [axis_of(d, a.ndim, "tensordot") for d in first]
-    right = [axis_of(d, b.ndim, "tensordot") for d in second]
+    axes_a = [axis_of(d, a.ndim, "tensordot") for d in first]
+    axes_b = [axis_of(d, b.ndim, "tensordot") for d in second]
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     names_a = [next(letters) for _ in range(a.ndim)]
-    names_b = [names_a[left[right.index(i)]] if i in right else next(letters) for i in range(b.ndim)]
-    out = [n for i, n in enumerate(names_a) if i not in left] + [n for i, n in enumerate(names_b) if i not in right]
+    names_b = [names_a[axes_a[axes_b.index(i)]] if i in axes_b else next(letters) for i in range(b.ndim)]
+    out = [n for i, n in enumerate(names_a) if i not in axes_a] + [n for i, n in enumerate(names_b) if i not in axes_b]
     return einsum(f"{''.join(names_a)},{''.join(names_b)}->{''.join(out)}", a, b)
 
 
 def kron(a: Any, b: Any) -> Tensor:
-    """Return the Kronecker product: each element of a times all of b."""
+    """Return the Kronecker product: a with each element replaced by that element times b."""
     rank = max(a.ndim, b.ndim)
     p, q = (reshape(x, (1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     product = reshape(p, tuple(n for e in p.shape for n in (e, 1))) * reshape(
@@ -122,6 +127,7 @@ LETTER: /[a-zA-Z]/
 
 @functools.cache
 def _parser() -> Any:
+    """Return the parser of einsum equations; lark is imported only when it is needed."""
     import lark
 
     return lark.Lark(_GRAMMAR, start="equation", parser="lalr")
@@ -152,17 +158,18 @@ def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] |
 
 
 def _label_axes(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tuple[Tensor, list[str]]:
-    """Return the operand with one axis per label, taking diagonals of repeated labels.
+    """Return an operand and the labels of its axes, with the diagonal taken for each repeated label.
 
-    The axes of "..." are labelled "0.", "1." and so on, aligned at the right.
+    `dots` is the largest number of axes that "..." stands for in any operand. Axes of "..." are labeled so that the
+    last one is f"{dots - 1}." in every operand.
     """
-    named = len(term) - term.count("...")
-    free = x.ndim - named
-    if free < 0 or (free and "..." not in term):
+    letter_count = len(term) - term.count("...")
+    dot_count = x.ndim - letter_count  # number of axes that "..." stands for
+    if dot_count < 0 or (dot_count and "..." not in term):
         raise ShapeError(f"einsum({equation!r}): the term {''.join(term)!r} doesn't fit a tensor of shape {x.shape}")
     labels: list[str] = []
     for label in term:
-        labels += [f"{dots - free + i}." for i in range(free)] if label == "..." else [label]
+        labels += [f"{dots - dot_count + i}." for i in range(dot_count)] if label == "..." else [label]
     while len(set(labels)) < len(labels):
         repeated = next(n for n in labels if labels.count(n) > 1)
         first = labels.index(repeated)
@@ -177,7 +184,10 @@ def _label_axes(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> t
 
 
 def _align_axes(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str, int]) -> Tensor:
-    """Permute the axes to the order of `wanted` and insert missing ones with size 1; size-1 axes expand to `sizes`."""
+    """Return x with its axes in the order of the labels `wanted`.
+
+    Labels that x lacks become axes of size 1; all others are expanded to their size in `sizes`.
+    """
     x = permute(x, [labels.index(n) for n in wanted if n in labels]) if labels else x
     shape, position = [], 0
     for name in wanted:
@@ -187,32 +197,41 @@ def _align_axes(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict
 
 
 def _contract(
-    a: Tensor, of_a: list[str], b: Tensor, of_b: list[str], kept: set[str], sizes: dict[str, int]
+    a: Tensor, labels_a: list[str], b: Tensor, labels_b: list[str], kept: set[str], sizes: dict[str, int]
 ) -> tuple[Tensor, list[str]]:
-    """Multiply two operands by a batched matrix product, summing over labels that aren't in `kept`."""
-    a, of_a = _sum_unneeded(a, of_a, kept | set(of_b))
-    b, of_b = _sum_unneeded(b, of_b, kept | set(of_a))
-    both = [n for n in of_a if n in of_b]
-    batch, inside = [n for n in both if n in kept], [n for n in both if n not in kept]
-    left, right = [n for n in of_a if n not in both], [n for n in of_b if n not in both]
-    local = dict(sizes)
-    for names, x in ((of_a, a), (of_b, b)):
-        local.update({n: x.shape[names.index(n)] for n in names if n not in both})
+    """Multiply two operands and sum over the labels that aren't in `kept`; return the product and its labels.
+
+    Shared labels in `kept` become the batch of a matrix product, other shared labels its K dimension. Without the
+    latter the product is elementwise.
+    """
+    a, labels_a = _sum_unneeded(a, labels_a, kept | set(labels_b))
+    b, labels_b = _sum_unneeded(b, labels_b, kept | set(labels_a))
+    shared = [n for n in labels_a if n in labels_b]
+    batch, summed = [n for n in shared if n in kept], [n for n in shared if n not in kept]
+    left, right = [n for n in labels_a if n not in shared], [n for n in labels_b if n not in shared]
+    local_sizes = dict(sizes)
+    for names, x in ((labels_a, a), (labels_b, b)):
+        local_sizes.update({n: x.shape[names.index(n)] for n in names if n not in shared})
     result = [*batch, *left, *right]
-    if not inside:
-        wide_a = _align_axes(a, of_a, result, local)
-        return mul(wide_a, _align_axes(b, of_b, result, local)), result
+    if not summed:
+        wide_a = _align_axes(a, labels_a, result, local_sizes)
+        return mul(wide_a, _align_axes(b, labels_b, result, local_sizes)), result
 
     def size(names: list[str]) -> int:
-        return math.prod(local[n] for n in names)
+        return math.prod(local_sizes[n] for n in names)
 
-    p = reshape(_align_axes(a, of_a, [*batch, *left, *inside], local), (size(batch), size(left), size(inside)))
-    q = reshape(_align_axes(b, of_b, [*batch, *inside, *right], local), (size(batch), size(inside), size(right)))
-    product = matmul(p, q)
-    return reshape(product, tuple(local[n] for n in result)), result
+    left_matrices = reshape(
+        _align_axes(a, labels_a, [*batch, *left, *summed], local_sizes), (size(batch), size(left), size(summed))
+    )
+    right_matrices = reshape(
+        _align_axes(b, labels_b, [*batch, *summed, *right], local_sizes), (size(batch), size(summed), size(right))
+    )
+    product = matmul(left_matrices, right_matrices)
+    return reshape(product, tuple(local_sizes[n] for n in result)), result
 
 
 def _sum_unneeded(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tensor, list[str]]:
+    """Sum x over the axes whose labels aren't needed; return the sum and its labels."""
     from .reductions import sum
 
     axes = [i for i, n in enumerate(labels) if n not in needed]
@@ -222,7 +241,10 @@ def _sum_unneeded(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tenso
 
 
 def _result_labels(terms: Sequence[list[str]], dots: int) -> list[str]:
-    """Return the implicit result labels: the dots, then the letters that occur once, in alphabetical order."""
+    """Return the labels of the result if the equation has no "->".
+
+    These are the labels of "...", then the letters that occur once in all terms, in alphabetical order.
+    """
     everything = [n for term in terms for n in term]
     single = sorted(n for n in set(everything) if not n.endswith(".") and everything.count(n) == 1)
     return [*(f"{i}." for i in range(dots)), *single]
@@ -231,8 +253,8 @@ def _result_labels(terms: Sequence[list[str]], dots: int) -> list[str]:
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Evaluate an Einstein summation: `einsum("bij,bjk->bik", a, b)`.
 
-    Repeated letters in a term take its diagonal; `...` stands for axes that broadcast. Operands are contracted from
-    left to right.
+    A letter repeated within a term selects the diagonal; `...` stands for axes that broadcast. Operands are contracted
+    from left to right.
     """
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     terms, written = parse(equation)
@@ -243,32 +265,35 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 @computed_in_f32
 def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
+    """Evaluate a parsed equation; `terms` and `written` (the result's term or None) are those that `parse` returns."""
     dots = max([x.ndim - len(t) + 1 for x, t in zip(tensors, terms, strict=True) if "..." in t], default=0)
-    pairs = [_label_axes(x, t, dots, equation) for x, t in zip(tensors, terms, strict=True)]
+    labeled = [_label_axes(x, t, dots, equation) for x, t in zip(tensors, terms, strict=True)]
     if written is None:
-        out = _result_labels([list(labels) for labels in _expanded(terms, pairs)], dots)
+        result_labels = _result_labels([list(labels) for labels in _expanded(terms, labeled)], dots)
     else:
-        out = [n for label in written for n in ([f"{i}." for i in range(dots)] if label == "..." else [label])]
-    sizes: dict[str, int] = {}
-    for x, labels in pairs:
+        result_labels = [
+            n for label in written for n in ([f"{i}." for i in range(dots)] if label == "..." else [label])
+        ]
+    sizes: dict[str, int] = {}  # of each label, after broadcasting
+    for x, labels in labeled:
         for name, extent in zip(labels, x.shape, strict=True):
             sizes[name] = broadcast_shapes((sizes.get(name, 1),), (extent,))[0]
-    missing = [n for n in out if n not in sizes]
-    if missing or len(set(out)) != len(out):
+    missing = [n for n in result_labels if n not in sizes]
+    if missing or len(set(result_labels)) != len(result_labels):
         raise ArgumentError(
-            f"einsum({equation!r}): the result names {missing or out}, expected labels of operands, each once"
+            f"einsum({equation!r}): the result names {missing or result_labels}, expected labels of operands, each once"
         )
-    x, labels = pairs[0]
-    for position, (y, names) in enumerate(pairs[1:], start=1):
-        later = {n for _, more in pairs[position + 1 :] for n in more} | set(out)
-        x, labels = _contract(x, labels, y, names, later, sizes)
-    x, labels = _sum_unneeded(x, labels, set(out))
-    return permute(x, [labels.index(n) for n in out]) if out else x
+    x, labels = labeled[0]
+    for position, (y, names) in enumerate(labeled[1:], start=1):
+        kept = {n for _, more in labeled[position + 1 :] for n in more} | set(result_labels)
+        x, labels = _contract(x, labels, y, names, kept, sizes)
+    x, labels = _sum_unneeded(x, labels, set(result_labels))
+    return permute(x, [labels.index(n) for n in result_labels]) if result_labels else x
 
 
-def _expanded(terms: Any, pairs: Any) -> list[list[str]]:
-    """Return the labels of each term as written, including repeated ones."""
+def _expanded(terms: Any, labeled: Any) -> list[list[str]]:
+    """Return the labels of each term including repeated letters, of which `_label_axes` keeps only one."""
     return [
         [n for n in term if n != "..."] + [n for n in labels if n.endswith(".")]
-        for term, (_, labels) in zip(terms, pairs, strict=True)
+        for term, (_, labels) in zip(terms, labeled, strict=True)
     ]

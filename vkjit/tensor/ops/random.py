@@ -1,7 +1,8 @@
-"""Random tensors, generated on the device by Philox from a seeded stream.
+"""Random tensors, generated on the device by the counter-based generator Philox.
 
-Results are the same on every device. A stream is a seed and a counter; each tensor consumes the next counters, so
-`manual_seed` and saved generator states reproduce all results exactly.
+A stream (`Generator`) is a seed and a counter. Philox maps seed and counter to 4 random values; each tensor consumes
+the next counters of its stream, one for 4 elements. So results are the same on every device, and `manual_seed` and
+saved generator states reproduce them exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ __all__ = [
 
 
 class Generator:
-    """A random stream: a seed and the number of counters consumed. Without a seed, a random 63-bit one is used."""
+    """A stream of random numbers: a seed, and a counter that starts at 0.
+
+    Without `seed`, a random 63-bit seed is used.
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         self._lock = new_lock()
@@ -94,21 +98,24 @@ def set_rng_state(state: tuple[int, int]) -> None:
 
 
 def next_seed() -> int:
-    """Draw a 63-bit seed from the default stream, for kernels that generate random numbers on the device."""
+    """Return a 63-bit seed drawn from the default stream, for kernels that generate random numbers themselves."""
     seed, counter = _stream.take(1)
     words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()  # a counter range that no tensor uses
     return int(words) >> 1
 
 
 def _generator(seed: int | None, generator: Generator | None) -> Generator:
+    """Return the stream to use: the given one, a new one for a given seed, or the default stream."""
     return generator if generator is not None else _stream if seed is None else Generator(seed)
 
 
 def _start(count: int, seed: int | None, generator: Generator | None) -> tuple[int, int]:
+    """Reserve the counters for `count` elements and return (seed, first counter)."""
     return _generator(seed, generator).take(-(-count // 4))
 
 
 def _float_type(dtype: Any) -> Any:
+    """Return the element type. Raises DTypeError if it isn't a float type."""
     element = as_dtype(dtype)
     if not element.is_float:
         raise DTypeError(f"expected a float type to draw from a continuous distribution, found {element!r}")
@@ -116,6 +123,7 @@ def _float_type(dtype: Any) -> Any:
 
 
 def _flat(x: Tensor) -> DeviceArray:
+    """View a contiguous tensor as a vector."""
     array = x._array
     return DeviceArray(array.buffer, array.offset, array.dtype, (x.numel(),), (1,))
 
@@ -125,11 +133,11 @@ def _with_requires_grad(x: Tensor, requires_grad: bool) -> Tensor:
 
 
 _BITS = {"f16": 11, "bf16": 8, "f32": 24}
-"""Random bits of a uniform value, few enough that rounding to the type can't reach 1."""
+"""Number of random bits of a uniform value: the precision of the type, so that no value below 1 is rounded to 1."""
 
 
 def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
-    """Fill a contiguous tensor with uniform values in [low, high)."""
+    """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter)."""
     if not out.numel():
         return out
     if out.dtype is dtypes.f64:
@@ -140,7 +148,7 @@ def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -
 
 
 def fill_normal(out: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
-    """Fill a contiguous tensor with normally distributed values."""
+    """Fill a contiguous tensor with normally distributed values; `start` is (seed, first counter)."""
     if out.numel():
         kernels.normal(_flat(out), *start, float(mean), float(std))
     return out
@@ -150,7 +158,10 @@ def rand(
     *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False,
     seed: int | None = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return uniform values in [0, 1): `vk.rand(2, 3)`. `seed` uses a separate stream."""
+    """Return uniform values in [0, 1): `vk.rand(2, 3)`.
+
+    With `seed`, they come from a new stream with that seed, not from the default stream.
+    """
     out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
     return _with_requires_grad(fill_uniform(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
 
@@ -159,7 +170,7 @@ def randn(
     *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False,
     seed: int | None = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return normally distributed values with mean 0 and variance 1. `seed` uses a separate stream."""
+    """Return normally distributed values with mean 0 and variance 1; `seed` as for `rand`."""
     out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
     return _with_requires_grad(fill_normal(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
 
@@ -168,7 +179,10 @@ def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return normally distributed values; mean and std are scalars with a size, or tensors that broadcast."""
+    """Return normally distributed values.
+
+    `mean` and `std` are numbers, with `size` as the shape of the result, or one or both are tensors, which broadcast.
+    """
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
     if not tensors:
         if size is None:

@@ -1,7 +1,12 @@
-"""Reduction strategy: coalesce axes, split long rows into segments, and launch the kernel stages.
+"""Launch of reductions and min/max searches over axes of an array.
 
-A row is one slice along the reduced axis. Results are contiguous arrays of the remaining axes. Nothing synchronizes
-with the device. On software (CPU) Vulkan drivers no invocation runs more than a few thousand iterations.
+The axes are coalesced first; if several remain to be reduced, they are reduced one after the other, innermost first. A
+*row* is a slice along the axis being reduced. The kernels take arrays viewed as (a, b, r): two axes that are kept, then
+the axis within the row. Rows that are too long, or too few to keep the device busy, are split into segments; the
+partial results of the segments are reduced by another launch.
+
+Results are contiguous arrays of the remaining axes. Nothing synchronizes with the device. On software (CPU) Vulkan
+drivers, which stop long loops, no invocation runs more than a few thousand iterations.
 """
 
 from __future__ import annotations
@@ -28,15 +33,18 @@ Axis = tuple[int, int]
 """Extent and stride of an axis."""
 
 UNLIMITED = 2**62
+"""Row limit (see `row_limit`) on devices without one."""
 MAX_ROW_SOFTWARE = 16384
-"""Longest row that one invocation reduces on a software driver."""
+"""Maximum number of elements of a row that a single invocation processes on devices of class "cpu"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A reduction: how to load, combine and finish elements, and the start value.
+    """A reduction operator.
 
-    `start` is a number, or "least" or "greatest" for the lowest or highest value of the accumulator's type.
+    Its device functions: `load` converts an element to a value, `combine` combines two values, `finish` makes the
+    result from the combined value and the number of elements. `start` is the identity of `combine`: a number, or
+    "least" or "greatest" for the lowest or highest value of the accumulator's type.
     """
 
     load: Any
@@ -57,7 +65,7 @@ SUM_OF_SQUARES = Reducer(kernels.load_square, kernels.add, kernels.finish_value,
 
 
 def start_value(reducer: Reducer, accumulate: DType) -> float:
-    """Return the initial value of the accumulator."""
+    """Return the initial value of an accumulator of type `accumulate`."""
     if isinstance(reducer.start, str):
         if accumulate.is_float:
             return -math.inf if reducer.start == "least" else math.inf
@@ -70,7 +78,7 @@ def start_value(reducer: Reducer, accumulate: DType) -> float:
 
 
 def _coalesced(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
-    """Return (extent, stride) of the given axes, in order, dropping size-1 axes and coalescing adjacent ones."""
+    """Return (extent, stride) of the given axes in order, without axes of size 1 and with contiguous axes merged."""
     merged: list[Axis] = []
     for axis in axes:
         extent, stride = array.shape[axis], array.strides[axis]
@@ -83,10 +91,10 @@ def _coalesced(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
     return merged
 
 
-def _as_3d(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
-    """View the array as (a, b, r): at most two kept axes, then the reduced one."""
+def _as_3d(array: DeviceArray, kept: list[Axis], row_axis: Axis) -> DeviceArray:
+    """View the array as (a, b, r): `kept`, padded to two axes, then `row_axis`, the axis to reduce."""
     pad = [(1, 0)] * (2 - len(kept)) + kept
-    shape, strides = zip(*pad, line, strict=True)
+    shape, strides = zip(*pad, row_axis, strict=True)
     return DeviceArray(array.buffer, array.offset, array.dtype, tuple(shape), tuple(strides))
 
 
@@ -98,53 +106,57 @@ def _copied_c_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
     return copied
 
 
-def _one_line_axis(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
-    """View the array as (a, b, r), copying it if more than two axes are kept."""
+def _as_rows(array: DeviceArray, kept: list[Axis], row_axis: Axis) -> DeviceArray:
+    """View the array as (a, b, r), with `row_axis` as the axis to reduce; copy it if more than two axes are kept."""
     if len(kept) > 2:
-        array = _copied_c_order(array, [*kept, line])
-        kept, line = [(math.prod(e for e, _ in kept), line[0])], (line[0], 1)
-    return _as_3d(array, kept, line)
+        array = _copied_c_order(array, [*kept, row_axis])
+        kept, row_axis = [(math.prod(e for e, _ in kept), row_axis[0])], (row_axis[0], 1)
+    return _as_3d(array, kept, row_axis)
 
 
 def _rows_merged(x: DeviceArray) -> DeviceArray:
-    """View (a, b, r) as (1, rows, r), copying it if the first two axes can't be merged."""
+    """View (a, b, r) as (1, rows, r); copy it if the first two axes can't be merged."""
     a, b, n = x.shape
-    combined = reshaped_strides((a, b), x.strides[:2], (a * b,))
-    if combined is None:
+    merged_strides = reshaped_strides((a, b), x.strides[:2], (a * b,))
+    if merged_strides is None:
         x = _copied_c_order(x, list(zip(x.shape, x.strides, strict=True)))
-        combined = (n,)
-    return DeviceArray(x.buffer, x.offset, x.dtype, (1, a * b, n), (0, combined[0], x.strides[2]))
+        merged_strides = (n,)
+    return DeviceArray(x.buffer, x.offset, x.dtype, (1, a * b, n), (0, merged_strides[0], x.strides[2]))
 
 
 def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
-    """Split (1, rows, r) into segments of `length` and a remainder; yield each view and its first segment number.
+    """Split (1, rows, r) into segments of `length`; yield views of them, each with the number of its first segment.
 
-    Views are (segments, rows, length), or (1, segments, length) for a single row.
+    The first view has all full segments: (segments, rows, length), or (1, segments, length) for a single row. The
+    second has the shorter last segment, if there is one.
     """
-    _, lines, n = x.shape
-    whole = n // length
+    _, rows, n = x.shape
+    full_segments = n // length
     step = x.strides[2]
-    for start, count, size in ((0, whole, length), (whole, 1, n - whole * length)):
+    for start, count, size in ((0, full_segments, length), (full_segments, 1, n - full_segments * length)):
         if not count or not size:
             continue
         offset = x.offset + start * length * step * x.dtype.itemsize
-        shape, strides = (count, lines, size), (size * step, x.strides[1], step)
-        if lines == 1:
+        shape, strides = (count, rows, size), (size * step, x.strides[1], step)
+        if rows == 1:
             shape, strides = (1, count, size), (0, size * step, step)
         yield DeviceArray(x.buffer, offset, x.dtype, shape, strides), start
 
 
-def _partial_part(partial: DeviceArray, view: DeviceArray, first: int, lines: int) -> DeviceArray:
-    """Return the part of (segments, rows) that holds the results of a view from `_segments`."""
-    offset = partial.offset + first * lines * partial.dtype.itemsize
+def _partials_of(partial: DeviceArray, view: DeviceArray, first: int, rows: int) -> DeviceArray:
+    """View the part of `partial` (segments, rows) for the results of a view from `_segments`.
+
+    `first` is the view's first segment.
+    """
+    offset = partial.offset + first * rows * partial.dtype.itemsize
     shape = view.shape[:2]
     return DeviceArray(partial.buffer, offset, partial.dtype, shape, contiguous_strides(shape))
 
 
-def _as_lines(partial: DeviceArray) -> DeviceArray:
+def _partials_as_rows(partial: DeviceArray) -> DeviceArray:
     """View (segments, rows) as (1, rows, segments)."""
-    count, lines = partial.shape
-    return DeviceArray(partial.buffer, partial.offset, partial.dtype, (1, lines, count), (0, 1, lines))
+    count, rows = partial.shape
+    return DeviceArray(partial.buffer, partial.offset, partial.dtype, (1, rows, count), (0, 1, rows))
 
 
 def _as_2d(x: DeviceArray) -> DeviceArray:
@@ -155,22 +167,25 @@ def _as_2d(x: DeviceArray) -> DeviceArray:
 def reduce_axes(
     array: DeviceArray, axes: Sequence[int], reducer: Reducer, result: DType, accumulate: DType
 ) -> DeviceArray:
-    """Reduce a non-empty array over `axes`; the remaining axes keep their order."""
-    stay = [i for i in range(len(array.shape)) if i not in axes]
-    out = allocate(tuple(array.shape[i] for i in stay), result, array.device)
+    """Return a non-empty array reduced over `axes`, in the type `result`; the remaining axes keep their order.
+
+    Values are combined in the type `accumulate`.
+    """
+    kept_axes = [i for i in range(len(array.shape)) if i not in axes]
+    out = allocate(tuple(array.shape[i] for i in kept_axes), result, array.device)
     if reducer is ANY and (words := _bools_as_words(array, axes)) is not None:
         array = words
-    kept, lines = _coalesced(array, stay), _coalesced(array, sorted(axes)) or [(1, 0)]
-    run = _Run(reducer, accumulate, math.prod(array.shape[i] for i in axes))
-    while len(lines) > 1:  # innermost axis first
-        line = lines.pop()
-        around = [*kept, *lines]
-        partial = allocate(tuple(e for e, _ in around), accumulate, array.device)
-        run.stage(_one_line_axis(array, around, line), partial, last=False)
+    kept, row_axes = _coalesced(array, kept_axes), _coalesced(array, sorted(axes)) or [(1, 0)]
+    run = _Reduction(reducer, accumulate, math.prod(array.shape[i] for i in axes))
+    while len(row_axes) > 1:  # innermost axis first
+        row_axis = row_axes.pop()
+        remaining = [*kept, *row_axes]
+        partial = allocate(tuple(e for e, _ in remaining), accumulate, array.device)
+        run.stage(_as_rows(array, remaining, row_axis), partial, last=False)
         array = partial
         pairs = list(zip(partial.shape, partial.strides, strict=True))
-        kept, lines = pairs[: len(kept)], pairs[len(kept) :]
-    run.stage(_one_line_axis(array, kept, lines[0]), out, last=True)
+        kept, row_axes = pairs[: len(kept)], pairs[len(kept) :]
+    run.stage(_as_rows(array, kept, row_axes[0]), out, last=True)
     return out
 
 
@@ -193,39 +208,46 @@ def _bools_as_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | No
     return DeviceArray(array.buffer, array.offset, dtypes.u32, shape, (*strides, 1))
 
 
-class _Run:
-    """The stages of one reduction. `fresh` is True while the input still holds elements, not partial results."""
+class _Reduction:
+    """A reduction in progress, which may take several launches.
+
+    `reads_elements` is True until the first launch, which reads elements and applies the reducer's `load` to them.
+    Later launches read partial results. `total` is the number of elements per result.
+    """
 
     def __init__(self, reducer: Reducer, accumulate: DType, total: int) -> None:
         self.reducer = reducer
         self.accumulate = accumulate
         self.total = total
-        self.fresh = True
+        self.reads_elements = True
 
     def stage(self, x: DeviceArray, out: DeviceArray, *, last: bool) -> None:
-        """Reduce (a, b, r) into contiguous `out`, through partial results if the rows are long."""
+        """Reduce (a, b, r) along its last axis into contiguous `out`, in several launches if the rows are long.
+
+        `last` is True if no further axis is to be reduced, so that the reducer's `finish` is applied.
+        """
         while segment_length(x) < x.shape[2]:
             x = self._cut(_rows_merged(x), segment_length(x))
-            self.fresh = False
+            self.reads_elements = False
         shape = x.shape[:2]
         self.launch(x, DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)), last=last)
-        self.fresh = False
+        self.reads_elements = False
 
     def _cut(self, x: DeviceArray, length: int) -> DeviceArray:
-        """Reduce the segments of (1, rows, r) to partial results."""
+        """Reduce segments of `length` elements of (1, rows, r); return the partial results as (1, rows, segments)."""
         partial = allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
         for part, first in _segments(x, length):
-            self.launch(part, _partial_part(partial, part, first, x.shape[1]), last=False)
-        return _as_lines(partial)
+            self.launch(part, _partials_of(partial, part, first, x.shape[1]), last=False)
+        return _partials_as_rows(partial)
 
     def _loading(self, x: DeviceArray) -> tuple[Any, DType]:
         """Return the function applied to each loaded element, and the type to which elements are converted first."""
-        if not self.fresh:
+        if not self.reads_elements:
             return kernels.load_value, self.accumulate
         return self.reducer.load, _load_type(self.reducer, x.dtype, self.accumulate)
 
     def launch(self, x: DeviceArray, y: DeviceArray, *, last: bool) -> None:
-        """Launch one kernel that reduces (a, b, r) to (a, b)."""
+        """Launch the kernel that reduces x (a, b, r) to y (a, b); `last`: apply the reducer's `finish`."""
         load, loaded = self._loading(x)
         finish = self.reducer.finish if last else kernels.finish_value
         constants = (
@@ -250,7 +272,10 @@ class _Run:
 
 
 def _grid_order(*arrays: DeviceArray) -> list[DeviceArray]:
-    """Order axes a and b so that the longer one fills the wider dimension of the grid."""
+    """Return the arrays (a, b, ...) with a and b exchanged if b is below 32 and a is larger.
+
+    b is the grid dimension with adjacent invocations, so it should be the larger one.
+    """
     a, b = arrays[0].shape[:2]
     if b >= 32 or a <= b:
         return list(arrays)
@@ -269,62 +294,76 @@ def _load_type(reducer: Reducer, dtype: DType, accumulate: DType) -> DType:
 
 
 def row_limit(x: DeviceArray) -> int:
-    """Return an upper bound of the row length, as a hint for the compiler."""
+    """Return an upper bound of the elements that one invocation processes in a row; kernels get it as a constant."""
     return UNLIMITED if device_class(x.device) == "gpu" else MAX_ROW_SOFTWARE
 
 
 def uses_workgroup_per_row(x: DeviceArray) -> bool:
-    """True if one workgroup per row is best: on GPUs, for long contiguous rows, or few rows."""
+    """True if a workgroup should reduce each row of (a, b, r) together: on GPUs, for long rows.
+
+    Rows whose elements aren't adjacent qualify only if there are few of them.
+    """
     if device_class(x.device) == "cpu":
         return False
-    lines = x.shape[0] * x.shape[1]
-    return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
+    rows = x.shape[0] * x.shape[1]
+    return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or rows < 1024)
 
 
 MAX_SUBGROUP_ROW = 2048
-"""Longest row reduced by a single subgroup."""
+"""Maximum row length for which a workgroup per row is a single subgroup."""
 
 
 def can_shuffle(x: DeviceArray, dtype: DType) -> bool:
-    """True if the device can shuffle values of this type within subgroups whose size divides a workgroup of 256."""
+    """True if kernels can combine values of this type by subgroup shuffles.
+
+    These kernels take 4-byte types and subgroups of at most 64 lanes.
+    """
     caps = x.device.caps
     return dtype.itemsize == 4 and "subgroup_shuffle" in caps.features and caps.subgroup_size <= 64
 
 
 MAX_ROW_READ_TWICE = 1 << 15
-"""Longest row that a workgroup reads twice, the second time from cache."""
+"""Maximum length of rows that a workgroup reads twice, the second time from cache."""
 
 
 def contiguous_rows(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
-    """View a non-empty array as contiguous rows (a, b, r) along `axes`, for kernels with one workgroup per row.
+    """View a non-empty array as contiguous rows (a, b, r) along `axes`, for kernels with a workgroup per row.
 
-    Returns None if the layout or the device doesn't allow it, or if there are too few rows for their length.
+    Returns None if the layout or the device doesn't allow it, or if the rows are too long: above 4096 elements, or
+    above `MAX_ROW_READ_TWICE` if there are at least 64 rows.
     """
-    kept, lines = (
+    kept, row_axes = (
         _coalesced(array, [i for i in range(len(array.shape)) if i not in axes]),
         _coalesced(array, sorted(axes)),
     )
-    if len(kept) > 2 or len(lines) != 1 or lines[0][1] != 1 or row_kernel_class(array.device) != "gpu":
+    if len(kept) > 2 or len(row_axes) != 1 or row_axes[0][1] != 1 or row_kernel_class(array.device) != "gpu":
         return None
     count = math.prod(extent for extent, _ in kept)
-    return _as_3d(array, kept, lines[0]) if lines[0][0] <= (MAX_ROW_READ_TWICE if count >= 64 else 4096) else None
+    return _as_3d(array, kept, row_axes[0]) if row_axes[0][0] <= (MAX_ROW_READ_TWICE if count >= 64 else 4096) else None
 
 
-def invocations_per_row(lines: DeviceArray) -> int:
-    """Return the number of invocations that read a row together."""
-    if lines.device.caps.kind == "llvm-cpu":
-        return int(lines.device.caps.subgroup_size)
-    return 256 if lines.shape[2] >= 512 else 64
+def invocations_per_row(rows: DeviceArray) -> int:
+    """Return the number of invocations per row for kernels that take rows from `contiguous_rows`."""
+    if rows.device.caps.kind == "llvm-cpu":
+        return int(rows.device.caps.subgroup_size)
+    return 256 if rows.shape[2] >= 512 else 64
 
 
 def uses_subgroup_per_row(x: DeviceArray) -> bool:
-    """True if one subgroup per row is best: contiguous rows on the LLVM CPU backend (vector lanes)."""
+    """True if a subgroup should reduce each row of (a, b, r) together.
+
+    This is the case for contiguous rows on the LLVM CPU backend, where a subgroup is the lanes of a vector.
+    """
     return x.device.caps.kind == "llvm-cpu" and x.strides[2] == 1 and x.shape[2] >= 64 and not uses_workgroup_per_row(x)
 
 
 def segment_length(x: DeviceArray) -> int:
-    """Return the segment length that keeps the device busy without overlong loops."""
-    lines, length = x.shape[0] * x.shape[1], x.shape[2]
+    """Return the length of the segments into which the rows of (a, b, r) should be split; rows up to it aren't split.
+
+    It is chosen to get `busy` segments in total, which keep the device busy, with lengths between `shortest` and
+    `longest`, which bounds the iterations per invocation.
+    """
+    rows, length = x.shape[0] * x.shape[1], x.shape[2]
     if x.device.caps.kind == "interpreter":
         longest, busy, shortest = 512, 4096, 64
     elif uses_subgroup_per_row(x):
@@ -335,18 +374,22 @@ def segment_length(x: DeviceArray) -> int:
         longest, busy, shortest = 1 << 22, 1024, 4096
     else:
         longest, busy, shortest = 1 << 16, 65536, 64
-    return min(longest, max(shortest, -(-length * lines // busy)))
+    return min(longest, max(shortest, -(-length * rows // busy)))
 
 
 SEARCH_INVOCATIONS = 16
-"""Invocations that search one block of a row in parallel."""
+"""Number of invocations that search one block of a row."""
 
 
 def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray:
-    """Return the i64 indices of the min/max of a non-empty array along an axis; the first of equal elements."""
-    stay = [i for i in range(len(array.shape)) if i != axis]
-    out = allocate(tuple(array.shape[i] for i in stay), dtypes.i64, array.device)
-    x = _one_line_axis(array, _coalesced(array, stay), (array.shape[axis], array.strides[axis]))
+    """Return the indices (i64) of the minima, or maxima if `greatest`, of a non-empty array along an axis.
+
+    Of equal elements the first is returned. Long rows are searched in blocks, each by `SEARCH_INVOCATIONS` invocations
+    that find a candidate each; then the candidates of a row are compared, in one or more launches.
+    """
+    kept_axes = [i for i in range(len(array.shape)) if i != axis]
+    out = allocate(tuple(array.shape[i] for i in kept_axes), dtypes.i64, array.device)
+    x = _as_rows(array, _coalesced(array, kept_axes), (array.shape[axis], array.strides[axis]))
     takes = kernels.replaces_maximum if greatest else kernels.replaces_minimum
     options = (takes, arithmetic_type(array.dtype), row_limit(x))
     if _searches_by_subgroup(x):
@@ -360,18 +403,16 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
         kernels.arg_reduce_per_invocation(*_grid_order(x, outputs), *options)
         return out
     x = _as_2d(_rows_merged(x))
-    lines, n = x.shape
-    values, indices = (
-        allocate((lines, blocks, SEARCH_INVOCATIONS), dtype, x.device) for dtype in (x.dtype, dtypes.i64)
-    )
+    rows, n = x.shape
+    values, indices = (allocate((rows, blocks, SEARCH_INVOCATIONS), dtype, x.device) for dtype in (x.dtype, dtypes.i64))
     kernels.arg_reduce_blocks(x, values, indices, -(-n // blocks), *options)
-    parts = blocks * SEARCH_INVOCATIONS
-    values, indices = (_as_shape(part, (lines, parts)) for part in (values, indices))
-    while parts > 1:
-        parts = -(-parts // 64) if parts > 512 else 1
-        best = allocate((lines, parts), x.dtype, x.device)
-        shape = (lines, parts)
-        target = allocate(shape, dtypes.i64, x.device) if parts > 1 else _as_shape(out, shape)
+    candidates = blocks * SEARCH_INVOCATIONS
+    values, indices = (_as_shape(partial, (rows, candidates)) for partial in (values, indices))
+    while candidates > 1:
+        candidates = -(-candidates // 64) if candidates > 512 else 1
+        best = allocate((rows, candidates), x.dtype, x.device)
+        shape = (rows, candidates)
+        target = allocate(shape, dtypes.i64, x.device) if candidates > 1 else _as_shape(out, shape)
         kernels.arg_reduce_partials(values, indices, best, target, *options)
         values, indices = best, target
     return out
@@ -381,8 +422,8 @@ def _searches_by_subgroup(x: DeviceArray) -> bool:
     """True if a subgroup searches each row: on GPUs, for many contiguous rows whose type subgroups can shuffle."""
     if device_class(x.device) != "gpu" or x.strides[2] != 1 or not can_shuffle(x, arithmetic_type(x.dtype)):
         return False
-    lines, n = x.shape[0] * x.shape[1], x.shape[2]
-    return n >= 64 and (n <= 2048 or (lines >= 512 and n <= 1 << 16))
+    rows, n = x.shape[0] * x.shape[1], x.shape[2]
+    return n >= 64 and (n <= 2048 or (rows >= 512 and n <= 1 << 16))
 
 
 def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
@@ -391,11 +432,14 @@ def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
 
 
 def _search_blocks(x: DeviceArray) -> int:
-    """Return the number of blocks per row, each searched by `SEARCH_INVOCATIONS` invocations; 0 if one searches the whole row."""
-    lines, n = x.shape[0] * x.shape[1], x.shape[2]
+    """Return the number of blocks per row, each searched by `SEARCH_INVOCATIONS` invocations.
+
+    0 means that one invocation searches the whole row.
+    """
+    rows, n = x.shape[0] * x.shape[1], x.shape[2]
     if n < 16 * SEARCH_INVOCATIONS:
         return 0
     busy = 64 if device_class(x.device) == "cpu" else 2048
     return max(
-        1, min(-(-busy // lines), n // (64 * SEARCH_INVOCATIONS)), -(-n // (MAX_ROW_SOFTWARE * SEARCH_INVOCATIONS))
+        1, min(-(-busy // rows), n // (64 * SEARCH_INVOCATIONS)), -(-n // (MAX_ROW_SOFTWARE * SEARCH_INVOCATIONS))
     )

@@ -1,7 +1,8 @@
 """Reductions of tensors over arbitrary axes.
 
-`dim` is an axis, several axes, or None for all. 16-bit floats accumulate in f32, sums of integers and bool in i64. The
-order of additions depends only on the shape, so results are deterministic.
+`dim` is an axis, several axes, or None for all; with `keepdim`, reduced axes keep the size 1. 16-bit floats accumulate
+in f32, sums of integers and bool in i64. The order of additions depends only on shape and device, so results are
+deterministic. `reduction_launch` chooses and launches the kernels.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def axes_of(x: Tensor, dim: Dims, name: str) -> tuple[int, ...]:
 
 
 def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    """Return the shape of a reduction's result."""
     if keepdim:
         return tuple(1 if i in axes else e for i, e in enumerate(x.shape))
     return tuple(e for i, e in enumerate(x.shape) if i not in axes)
@@ -70,7 +72,7 @@ def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int
 def _reduce(
     x: Tensor, axes: tuple[int, ...], keepdim: bool, reducer: Reducer, result: DType, accumulate: DType, empty: float
 ) -> Tensor:
-    """Reduce x; `empty` is the value of a reduction over no elements."""
+    """Return x reduced over `axes`; parameters as for `reduce_axes`. `empty` is the result if x has no elements."""
     shape = _reduced_shape(x, axes, keepdim)
     if x.numel() == 0:
         return creation.full(shape, empty, dtype=result, device=x.device)
@@ -79,6 +81,7 @@ def _reduce(
 
 
 def _sum_type(x: Tensor, dtype: Any) -> DType:
+    """Return the result type of sums and products: `dtype`, or x's type for floats, i64 for integers and bool."""
     if dtype is not None:
         return creation.as_dtype(dtype)
     return x.dtype if x.dtype.is_float else dtypes.i64
@@ -121,6 +124,7 @@ def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 def _check_not_empty(x: Tensor, axes: tuple[int, ...], name: str) -> None:
+    """Raise ShapeError if one of the axes has size 0."""
     if any_empty(x, axes):
         raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}, axes {axes}")
 
@@ -157,6 +161,7 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
+    """Return the indices for the function `name`, "argmax" or "argmin"."""
     greatest = name == "argmax"
     if dim is None or x.ndim == 0:
         flat = reshape(x, -1) if x.numel() else x
@@ -190,6 +195,7 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 def _min_max(x: Tensor, dim: int, keepdim: bool, name: str) -> MinMax:
+    """Return (values, indices) along an axis; `name` is "argmax" or "argmin"."""
     indices = _search(x, dim, True, name)
     values = gather(x, dim, indices)
     if keepdim or x.ndim == 0:
@@ -222,7 +228,7 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 
 @whole("any")
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Test if any element over the axes is nonzero; returns bool."""
+    """Return a bool tensor that is True where any element along the axes is nonzero."""
     return _reduce(
         checked(x, "any"), axes_of(x, dim, "any"), keepdim, reduction_launch.ANY, dtypes.boolean, dtypes.i32, 0
     )
@@ -230,7 +236,7 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @whole("all")
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Test if all elements over the axes are nonzero; returns bool."""
+    """Return a bool tensor that is True where all elements along the axes are nonzero."""
     return _reduce(
         checked(x, "all"), axes_of(x, dim, "all"), keepdim, reduction_launch.ALL, dtypes.boolean, dtypes.i32, 1
     )
@@ -244,45 +250,56 @@ def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
 
 @operation("var")
 def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
+    """Return the variance: by one kernel for contiguous rows, else in several steps."""
     count = math.prod(x.shape[a] for a in axes)
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     wide = arithmetic_type(x.dtype)
-    if (lines := contiguous_rows(x._array, axes)) is not None:
-        return _variance_of_rows(x, axes, keepdim, lines, builtins.max(count - correction, 0), wide, root=False)
+    if (rows := contiguous_rows(x._array, axes)) is not None:
+        return _variance_of_rows(x, axes, keepdim, rows, builtins.max(count - correction, 0), wide, root=False)
     squares = _squared_deviations(x, axes, keepdim, wide, wide)
     return (squares / float(builtins.max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
 
 
 def _squared_deviations(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, sums: DType) -> Any:
-    """Return the sum of squared deviations from the mean, corrected for the rounding error of the mean."""
+    """Return the sum of squared deviations from the mean over `axes`, corrected for the rounding error of the mean.
+
+    Deviations are computed in the type `wide` and summed in the type `sums`.
+    """
     deviations: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
     squares: Any = _reduce(deviations, axes, keepdim, reduction_launch.SUM_OF_SQUARES, sums, sums, 0)
     error: Any = _reduce(
         deviations, axes, keepdim, reduction_launch.SUM, sums, sums, 0
-    )  # 0 but for the rounding of the mean
+    )  # would be 0 without the rounding of the mean
     corrected = squares - error * (error / float(math.prod(x.shape[a] for a in axes)))
     return where(corrected < 0, 0.0, corrected)
 
 
 def _variance_of_rows(
-    x: Tensor, axes: tuple[int, ...], keepdim: bool, lines: DeviceArray, divisor: float, sums: DType, *, root: bool
+    x: Tensor, axes: tuple[int, ...], keepdim: bool, rows: DeviceArray, divisor: float, sums: DType, *, root: bool
 ) -> Tensor:
-    """Return the variance (its root if `root`) of rows; one workgroup per row reads it twice and sums squares in `sums`."""
+    """Return the variance over `axes`, or its square root if `root`, with one workgroup per row.
+
+    `rows` is x as viewed by `contiguous_rows`. A workgroup reads its row twice, or keeps it in registers, and sums
+    squares in the type `sums`.
+    """
     wide = arithmetic_type(x.dtype)
     out = allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
-    outputs = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
-    options = (lines, outputs, float(divisor), wide, sums, root)
-    tiling = register_plan(lines.shape[2]) if device_class(lines.device) == "gpu" else None
+    outputs = DeviceArray(out.buffer, 0, x.dtype, rows.shape[:2], contiguous_strides(rows.shape[:2]))
+    options = (rows, outputs, float(divisor), wide, sums, root)
+    tiling = register_plan(rows.shape[2]) if device_class(rows.device) == "gpu" else None
     if tiling is not None and tiling[2] == 4 and tiling[1] <= 256:
         moments.variance_in_registers(scalar_type(sums))(*options, tiling[1], tiling[0])
     else:
-        moments.variance(scalar_type(sums))(*options, invocations_per_row(lines))
+        moments.variance(scalar_type(sums))(*options, invocations_per_row(rows))
     return Tensor(out)
 
 
 def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tuple[Dims, float]:
-    """Return (axes, correction); PyTorch's older signature has `unbiased` in place of the axes."""
+    """Return (axes, correction) from the parameters of `var` and similar functions.
+
+    In PyTorch's older signature, a bool in place of `dim`, or `unbiased`, selects a correction of 1 (True) or 0.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -294,16 +311,22 @@ def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tu
 def var(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Return the variance over axes: the sum of squared deviations from the mean, divided by count - correction."""
+    """Return the variance over axes: the sum of squared deviations from the mean, divided by count - correction.
+
+    `unbiased` is PyTorch's older name: True means a correction of 1, False of 0.
+    """
     if not checked(x, "var").dtype.is_float:
         raise DTypeError(f"var() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
-    dim, less = _correction(dim, correction, unbiased)
-    return _var(x, axes=axes_of(x, dim, "var"), keepdim=keepdim, correction=less)
+    dim, resolved = _correction(dim, correction, unbiased)
+    return _var(x, axes=axes_of(x, dim, "var"), keepdim=keepdim, correction=resolved)
 
 
 @operation("std")
 def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
-    """Compute the standard deviation; squares are summed in f64 if supported, to overflow only if the result does."""
+    """Return the standard deviation.
+
+    Squares are summed in f64 if the device supports it, so that the sum overflows only if the result does.
+    """
     from .elementwise import sqrt
 
     count = math.prod(x.shape[a] for a in axes)
@@ -311,8 +334,8 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     compute = arithmetic_type(x.dtype)
     sums = dtypes.f64 if "f64" in x.device.caps.dtypes else compute
-    if (lines := contiguous_rows(x._array, axes)) is not None:
-        return _variance_of_rows(x, axes, keepdim, lines, builtins.max(count - correction, 0), sums, root=True)
+    if (rows := contiguous_rows(x._array, axes)) is not None:
+        return _variance_of_rows(x, axes, keepdim, rows, builtins.max(count - correction, 0), sums, root=True)
     squares = _squared_deviations(x, axes, keepdim, compute, sums)
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
@@ -324,8 +347,8 @@ def std(
     """Return the standard deviation over axes; see `var`."""
     if not checked(x, "std").dtype.is_float:
         raise DTypeError(f"std() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
-    dim, less = _correction(dim, correction, unbiased)
-    return _std(x, axes=axes_of(x, dim, "std"), keepdim=keepdim, correction=less)
+    dim, resolved = _correction(dim, correction, unbiased)
+    return _std(x, axes=axes_of(x, dim, "std"), keepdim=keepdim, correction=resolved)
 
 
 @whole("var_mean")
@@ -333,8 +356,8 @@ def var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean over axes."""
-    dim, less = _correction(dim, correction, unbiased)
-    return var(x, dim, correction=less, keepdim=keepdim), mean(x, dim, keepdim)
+    dim, resolved = _correction(dim, correction, unbiased)
+    return var(x, dim, correction=resolved, keepdim=keepdim), mean(x, dim, keepdim)
 
 
 @operation("norm2")
@@ -345,7 +368,7 @@ def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 @whole("norm")
 @computed_in_f32
 def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Return the vector p-norm over axes; p may be inf, -inf or 0 (count of nonzeros); "fro" is 2."""
+    """Return the vector p-norm over axes; p may be inf, -inf, 0 (the number of nonzero elements), or "fro" (2)."""
     from .elementwise import abs
 
     if not checked(x, "norm").dtype.is_float:
@@ -367,19 +390,20 @@ def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = Fals
 
 @operation("logsumexp")
 def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Return log(sum(exp(x))): by one kernel for contiguous rows, else in several steps."""
     from .elementwise import exp, isinf, log
 
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), -math.inf, dtype=x.dtype, device=x.device)
-    if (lines := contiguous_rows(x._array, axes)) is not None:
+    if (rows := contiguous_rows(x._array, axes)) is not None:
         out = allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
-        outputs = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
-        moments.log_sum_exp(lines, outputs, arithmetic_type(x.dtype), invocations_per_row(lines))
+        outputs = DeviceArray(out.buffer, 0, x.dtype, rows.shape[:2], contiguous_strides(rows.shape[:2]))
+        moments.log_sum_exp(rows, outputs, arithmetic_type(x.dtype), invocations_per_row(rows))
         return Tensor(out)
     wide: Any = x.to(arithmetic_type(x.dtype))
-    top = amax(wide, axes, True)
-    finite = where(isinf(top), 0.0, top)
-    total: Any = log(sum(exp(wide - finite), axes, True)) + finite
+    row_maximum = amax(wide, axes, True)
+    offset = where(isinf(row_maximum), 0.0, row_maximum)
+    total: Any = log(sum(exp(wide - offset), axes, True)) + offset
     return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)
 
 

@@ -19,7 +19,10 @@ __all__ = ["repeat", "repeat_interleave", "tile"]
 
 @whole("repeat")
 def repeat(x: Tensor, *sizes: Any) -> Tensor:
-    """Tile x the given number of times along each axis. Additional sizes add leading axes. Always copies."""
+    """Return x repeated the given number of times along each axis; more numbers than axes add leading axes.
+
+    Always copies.
+    """
     counts = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     if len(counts) < x.ndim:
         raise ShapeError(f"repeat{counts} of a tensor with {x.ndim} axes: give a count for each axis")
@@ -30,7 +33,7 @@ def repeat(x: Tensor, *sizes: Any) -> Tensor:
 
 
 def tile(x: Tensor, *counts: Any) -> Tensor:
-    """Tile x as `repeat` does; missing leading counts are 1."""
+    """Return x repeated as by `repeat`; if there are fewer counts than axes, leading axes aren't repeated."""
     flat = tuple(counts[0]) if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
     return repeat(x, (1,) * (x.ndim - len(flat)) + tuple(flat))
 
@@ -38,8 +41,8 @@ def tile(x: Tensor, *counts: Any) -> Tensor:
 def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Repeat each slice along an axis (None: each element of the flattened tensor).
 
-    `repeats` is a number, or a vector with one count per slice; its sum is read back from the device unless
-    `output_size` gives it.
+    `repeats` is a number, or a vector with one count per slice. The sum of such a vector is read back from the device
+    unless `output_size` gives it.
     """
     if dim is None:
         x, dim = reshape(x, (x.numel(),)), 0
@@ -56,8 +59,9 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
 
 
 def _repeated_by_counts(x: Tensor, axis: int, repeats: Tensor, output_size: int | None) -> Tensor:
-    """Repeat slice i of an axis repeats[i] times: result slice n is the first slice whose inclusive cumulative count
-    exceeds n.
+    """Repeat slice i of an axis repeats[i] times.
+
+    Slice n of the result is the first slice of x for which the cumulative sum of `repeats` exceeds n.
     """
     if repeats.ndim != 1 or repeats.shape[0] != x.shape[axis]:
         raise ShapeError(f"repeat_interleave(): {x.shape[axis]} slices, but repeats of shape {repeats.shape}")

@@ -1,6 +1,7 @@
-"""Writing along one axis: scatter, scatter reductions, and the index_ functions.
+"""Writing at indices along one axis: scatter, scatter reductions, index_add, index_copy, index_fill and index_reduce.
 
-Indices are integers, negative ones count from the end. Results are new tensors.
+Indices are integers; negative ones count from the end. Results are new tensors. In formulas, [.., n, ..] stands for
+index n along that axis and any indices along the others.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ __all__ = [
 
 
 def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
-    """Return a copy of x in `dtype` that `write(target, indices, values)` has changed, all three as (before, along,
-    after).
+    """Return a copy of x, converted to `dtype`, with values written at indices along an axis.
+
+    `write(target, indices, values)` does this for arrays viewed as (before, along, after), see `axis.three_axes`. The
+    target it gets is cropped to the sizes of the index along the other axes.
     """
     out = allocate(x.shape, dtype, common_device((x, index, values)))
     copy_values(x._array, out)
@@ -48,17 +51,24 @@ def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: An
 
 
 def scatter_combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
-    """Return a copy of x combined with values at indices, in order; sums of 16-bit floats accumulate in f32."""
+    """Return a copy of x with values combined into its elements at indices, in order.
+
+    `combine` is a device function of two elements. 16-bit floats are combined in f32.
+    """
     dtype = arithmetic_type(x.dtype)
 
-    def write(lines: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
-        scatter_combine_along(lines, positions, source, combine, dtype)
+    def write(target: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
+        scatter_combine_along(target, positions, source, combine, dtype)
 
     result_dtype = dtype if x.dtype.is_float else x.dtype
     return apply_scatter(x, axis, index, values, write, result_dtype).to(x.dtype)
 
 
 def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
+    """Return the values to write as a tensor of index's shape: a scalar is expanded, a larger tensor cropped.
+
+    Raises DTypeError or ShapeError if the source doesn't fit.
+    """
     if not isinstance(source, Tensor):
         return creation.full(index.shape, source, dtype=x.dtype, device=x.device)
     src: Tensor = source
@@ -73,8 +83,9 @@ def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
 
 
 def run_scatter(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
-    """Run a scatter operation with checked operands: 0-d ones become vectors, and the source is cropped to the index's
-    shape.
+    """Check the operands of a scatter function `name`, and call the operation `run(x, source, dim=, index=, **params)`.
+
+    0-d operands are passed as vectors, and the source is cropped to the index's shape.
     """
     index = wide_index(index, name)
     if x.ndim == 0 or index.ndim == 0:
@@ -99,7 +110,7 @@ def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
 
 @whole("scatter_add", also=are_deterministic_algorithms_enabled)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """Return x with src[.., n, ..] added at [.., index[.., n, ..], ..].
+    """Return a copy of x with src[.., n, ..] added at [.., index[.., n, ..], ..].
 
     The order of additions is fixed, except that GPUs may add long index lists with atomics (see
     `use_deterministic_algorithms`).
@@ -111,9 +122,10 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter(
     x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """Return x with src[.., n, ..] (or the scalar `value`) written at [.., index[.., n, ..], ..].
+    """Return a copy of x with src[.., n, ..], or the scalar `value`, written at [.., index[.., n, ..], ..].
 
-    Of several writes to one element the last wins. `reduce="add"` or `"multiply"` combines with x's elements instead.
+    Of several writes to one element the last wins. With `reduce`, "add" or "multiply", values are combined with x's
+    elements instead.
     """
     source = src if value is None else value
     if source is None:
@@ -141,6 +153,7 @@ def _combine(x: Tensor, src: Tensor, *, dim: int, index: Tensor, reduce: str) ->
 
 
 def _neutral(x: Tensor, reduce: str) -> Any:
+    """Return the identity of a reduction in x's type."""
     if reduce in ("sum", "mean"):
         return 0
     if reduce == "prod":
@@ -152,10 +165,10 @@ def _neutral(x: Tensor, reduce: str) -> Any:
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Return a copy of x with src[.., n, ..] reduced into [.., index[.., n, ..], ..].
+    """Return a copy of x with each src[.., n, ..] combined into the element at [.., index[.., n, ..], ..].
 
-    reduce is "sum", "prod", "mean", "amax" or "amin". include_self=False excludes x's own values where something is
-    written.
+    `reduce` is "sum", "prod", "mean", "amax" or "amin". With include_self=False, only values of src enter the elements
+    that are written, not x's own.
     """
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise ArgumentError(f'scatter_reduce(reduce=...) is "sum", "prod", "mean", "amax" or "amin", found {reduce!r}')
@@ -173,15 +186,16 @@ def scatter_reduce(
 
 
 def _wide(x: Tensor) -> Tensor:
+    """Convert 16-bit floats to f32."""
     return x.to(arithmetic_type(x.dtype)) if x.dtype.is_float else x
 
 
-# -- slices at a vector of indices
+# -- functions that write whole slices: slice n of source goes to slice index[n], for a vector `index`
 
 
 @whole("index_add", also=are_deterministic_algorithms_enabled)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Return x with alpha times each slice of source added to the slice that the vector `index` selects."""
+    """Return a copy of x with alpha * slice n of source added to slice index[n]; `index` is a vector."""
     scaled: Any = source if alpha == 1 else source * alpha
     if x.ndim == 0:
         return reshape(index_add(at_least_1d(x), dim, index, at_least_1d(scaled)), ())
@@ -190,7 +204,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Return a copy of x with the slices given by an index vector replaced by those of source."""
+    """Return a copy of x with slice index[n] replaced by slice n of source; `index` is a vector."""
     if x.ndim == 0:
         return reshape(index_copy(at_least_1d(x), dim, index, at_least_1d(source)), ())
     axis = axis_of(dim, x.ndim, "index_copy")
@@ -198,7 +212,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """Return a copy of x with the slices given by an index vector filled with a scalar or a 0-d tensor."""
+    """Return a copy of x with slice index[n] filled with `value`, a scalar or a 0-d tensor; `index` is a vector."""
     if x.ndim == 0:
         return reshape(index_fill(at_least_1d(x), dim, index, value), ())
     axis = axis_of(dim, x.ndim, "index_fill")
@@ -216,15 +230,15 @@ _REDUCTIONS = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Return a copy of x with the slices of source reduced into the slices given by an index vector.
+    """Return a copy of x with slice n of source combined into slice index[n]; `index` is a vector.
 
-    reduce is "prod", "mean", "amax" or "amin". include_self=False excludes x's own values where something is written.
+    `reduce` is "prod", "mean", "amax" or "amin"; `include_self` as for `scatter_reduce`.
     """
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f'index_reduce(reduce=...) is "prod", "mean", "amax" or "amin", found {reduce!r}')
     if x.ndim == 0:
-        wide = index_reduce(at_least_1d(x), dim, index, at_least_1d(source), reduce, include_self=include_self)
-        return reshape(wide, ())
+        result = index_reduce(at_least_1d(x), dim, index, at_least_1d(source), reduce, include_self=include_self)
+        return reshape(result, ())
     axis = axis_of(dim, x.ndim, "index_reduce")
     return scatter_reduce(
         x, axis, expand_index(x.shape, axis, at_least_1d(index)), source, reduce, include_self=include_self

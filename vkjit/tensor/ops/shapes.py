@@ -1,4 +1,4 @@
-"""Further shape operations: rank, splitting and stacking, windows, diagonals, and index grids.
+"""Shape operations beyond those in `views`: rank, splitting and stacking, windows, diagonals, and index grids.
 
 Results are views where possible, else new tensors.
 """
@@ -51,6 +51,7 @@ __all__ = [
 
 
 def _each(name: str, tensors: tuple[Any, ...], raise_rank: Any) -> Any:
+    """Apply `raise_rank` to each tensor; return a tensor for a single argument, else a tuple."""
     flat = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if not all(isinstance(x, Tensor) for x in flat):
         raise ArgumentError(f"{name}() takes tensors")
@@ -69,7 +70,7 @@ def _at_least_3(x: Tensor) -> Tensor:
 def atleast_1d(*tensors: Any) -> Any:
     """Return tensors with at least one axis; 0-d tensors become vectors.
 
-    A single tensor returns a tensor; several, or a list, return a tuple.
+    The result is a tensor for a single tensor, a tuple for several or a list.
     """
     return _each("atleast_1d", tensors, lambda x: reshape(x, 1) if x.ndim == 0 else x)
 
@@ -95,7 +96,10 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
 
 
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
-    """Sum x over its broadcast axes down to the given shape, which must broadcast to x's."""
+    """Return x summed to the given shape, which must broadcast to x's shape.
+
+    The sum is taken over the axes that broadcasting adds or stretches.
+    """
     from .reductions import sum
 
     target = as_shape(size)
@@ -127,7 +131,10 @@ def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tup
 
 
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Split an axis into a number of nearly equal parts (the first ones larger by 1), or at the given indices."""
+    """Split an axis into a number of parts, or at the given indices.
+
+    If the parts can't be equal, the first ones are larger by 1.
+    """
     axis = axis_of(dim, x.ndim, "tensor_split")
     extent = x.shape[axis]
     if isinstance(indices_or_sections, Tensor):
@@ -145,6 +152,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
 
 
 def _split_along(name: str, x: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:
+    """Split an axis into `sections` equal parts, or at a list of indices; x must have at least `least` axes."""
     if x.ndim < least:
         raise ShapeError(f"{name}() takes a tensor with at least {least} axes, found shape {x.shape}")
     if isinstance(sections, int) and (sections < 1 or x.shape[axis] % sections):
@@ -202,6 +210,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 @operation("windows")
 def _windows(x: Tensor, *, dim: int, size: int, step: int) -> Tensor:
+    """Return the view of `unfold`, for checked parameters."""
     count = (x.shape[dim] - size) // step + 1
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
     strides = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
@@ -209,7 +218,10 @@ def _windows(x: Tensor, *, dim: int, size: int, step: int) -> Tensor:
 
 
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Return all windows of `size` along an axis, `step` apart, as a new last axis (a view)."""
+    """Return a view of all windows of `size` elements along an axis, with starts `step` apart.
+
+    The axis counts the windows; a new last axis holds the elements of each.
+    """
     if x.ndim == 0:
         return narrow(reshape(x, 1), 0, 0, size)
     axis = axis_of(dimension, x.ndim, "unfold")
@@ -224,7 +236,10 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Return matrices, along two new axes, with x's last axis on a diagonal and zeros elsewhere."""
+    """Return matrices with the elements of x's last axis on a diagonal and zeros elsewhere.
+
+    `dim1` and `dim2` are the axes of the matrices in the result; `offset` as for `diagonal`.
+    """
     if x.ndim == 0:
         raise ShapeError("diag_embed() takes a tensor with at least 1 axis")
     size = x.shape[-1] + abs(offset)
@@ -258,7 +273,10 @@ def diagflat(x: Tensor, offset: int = 0) -> Tensor:
 
 @operation("replace_part")
 def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
-    """Return a copy of x with src written to the view of its C order given by shape, strides and start."""
+    """Return a copy of x with src written to a strided part of it.
+
+    `strides` and `start` count elements of x in C order.
+    """
     from .copies import copy_values
 
     out = allocate(x.shape, x.dtype, x.device)
@@ -269,9 +287,10 @@ def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tup
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
-    """Return a copy of x in which the part `take(copy)` is replaced by src."""
+    """Return a copy of x with a part replaced by src; `take(t)` returns that part of a tensor t as a view."""
     from vkjit.runtime.device import DeviceArray, contiguous_strides
 
+    # x as if it were contiguous: only the layout of its part is used, nothing is read
     plain = Tensor(DeviceArray(x._array.buffer, 0, x.dtype, x.shape, contiguous_strides(x.shape)))
     part = take(plain)
     if src.shape != part.shape:
@@ -339,17 +358,24 @@ builtin_sum = sum
 
 
 def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, indices_of: Any) -> Tensor:
+    """Return the indices that NumPy's function `indices_of` computes, as a tensor (2, n)."""
     indices = np.stack(indices_of(row, offset, col)).astype(np.int64)
     return creation.upload(indices, creation.as_dtype(dtype), device)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
-    """Return row and column indices (2, n) of the elements on and below a diagonal of a row by col matrix."""
+    """Return row and column indices (2, n) of the elements on and below a diagonal of a row by col matrix.
+
+    `offset` counts diagonals above the main one.
+    """
     return _triangle_indices(row, col, offset, dtype, device, np.tril_indices)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
-    """Return row and column indices (2, n) of the elements on and above a diagonal of a row by col matrix."""
+    """Return row and column indices (2, n) of the elements on and above a diagonal of a row by col matrix.
+
+    `offset` counts diagonals above the main one.
+    """
     return _triangle_indices(row, col, offset, dtype, device, np.triu_indices)
 
 
@@ -371,7 +397,7 @@ def argwhere(x: Tensor) -> Tensor:
 
 
 def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """Pad the last axes of x with a constant; see `pad`."""
+    """Pad the last axes of x with a constant: `vk.pad` in mode "constant"."""
     return _pad(x, pad, value=value)
 
 

@@ -1,7 +1,8 @@
 """Sorting along an axis and operations based on it: top-k, median, quantiles, and binary search.
 
-Sorting is stable and NaN counts as the greatest. Indices are i64. Gradients flow to values through a gather at the
-indices.
+Sorting is stable and NaN counts as the greatest. Indices are i64. If gradients are needed, the sorted values are
+gathered at the indices, and the gather is recorded. The kernels sort rows (L, N): x with the sorted axis last and all
+other axes merged.
 """
 
 from __future__ import annotations
@@ -37,39 +38,40 @@ __all__ = [
 ]  # fmt: skip
 
 BLOCK = 64
-"""Elements per block, sorted by counting ranks before blocks are merged."""
+"""Elements per block in merge sort; each block is first sorted by counting ranks, then blocks are merged."""
 
 
 class Order(NamedTuple):
-    """Sorted values, and the original index of each."""
+    """Sorted values, and their indices in the original tensor along the sorted axis."""
 
     values: Tensor
     indices: Tensor
 
 
-def _lines(x: Tensor, axis: int) -> DeviceArray:
-    """Return contiguous rows (L, N) along an axis, copied if necessary."""
+def _as_rows(x: Tensor, axis: int) -> DeviceArray:
+    """Return x as contiguous rows (L, N) along an axis, copied if necessary."""
     moved = movedim(x.detach(), axis, -1).contiguous()._array
     shape = (math.prod(moved.shape[:-1]), moved.shape[-1])
     return DeviceArray(moved.buffer, moved.offset, moved.dtype, shape, contiguous_strides(shape))
 
 
-def _row_indices(lines: DeviceArray) -> DeviceArray:
+def _row_indices(rows: DeviceArray) -> DeviceArray:
     """Return the indices 0, 1, 2, ... along each row."""
-    count = lines.shape[1]
+    count = rows.shape[1]
     if count >= 2**31:
         raise ShapeError(f"sorting takes lines of fewer than 2**31 elements, found {count}")
-    numbers = allocate((count,), dtypes.i32, lines.device)
+    numbers = allocate((count,), dtypes.i32, rows.device)
     maps.iota(numbers)
-    return DeviceArray(numbers.buffer, 0, dtypes.i32, lines.shape, (0, 1))
+    return DeviceArray(numbers.buffer, 0, dtypes.i32, rows.shape, (0, 1))
 
 
 def _like(array: DeviceArray) -> DeviceArray:
+    """Allocate an array of the same shape and type."""
     return allocate(array.shape, array.dtype, array.device)
 
 
 def _key(dtype: DType) -> Any:
-    """Return the function that maps elements to sortable keys."""
+    """Return the device function that maps elements to integers of the same order, by which kernels sort."""
     wide = dtype.bits == 64
     if dtype.is_float:
         return kernels.key_f64 if wide else kernels.key_f32
@@ -79,64 +81,68 @@ def _key(dtype: DType) -> Any:
 
 
 def _bytes(array: DeviceArray) -> DeviceArray:
-    """View bools as u8."""
+    """View an array of bools as u8, for kernels that take numbers; return other arrays unchanged."""
     if array.dtype.kind != "bool":
         return array
     return DeviceArray(array.buffer, array.offset, dtypes.u8, array.shape, array.strides)
 
 
-def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Return the sorted values of rows (L, N) and their original indices (i32 or i64)."""
-    if _sorts_by_ranks(lines):
-        short = lines.shape[1] <= radix_sort_ballot.max_row_length(lines)
+def _ordered(rows: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Return the sorted values of rows (L, N) and their original indices (i32 or i64).
+
+    Uses radix sort with subgroup ballots, radix sort, or merge sort, whichever suits the device and the row length.
+    """
+    if _sorts_by_ranks(rows):
+        short = rows.shape[1] <= radix_sort_ballot.max_row_length(rows)
         return (radix_sort_ballot.sort_short_rows if short else radix_sort_ballot.radix_sort)(
-            lines, dtypes.i64, descending
+            rows, dtypes.i64, descending
         )
-    options = (_key(lines.dtype), descending)
-    if _sorts_by_digits(lines):
-        values, indices = radix_sort.radix_sort(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
-        return DeviceArray(values.buffer, values.offset, lines.dtype, values.shape, values.strides), indices
-    positions, n = _row_indices(lines), lines.shape[1]
-    values, indices = _like(lines), allocate(lines.shape, dtypes.i32, lines.device)
-    kernels.rank_sort_blocks(_bytes(lines), positions, _bytes(values), indices, BLOCK, *options)
-    other, others = _like(lines), _like(indices)
-    width = BLOCK
-    while width < n:
-        kernels.merge_runs(_bytes(values), indices, _bytes(other), others, width, *options)
-        values, indices, other, others = other, others, values, indices
-        width *= 2
+    options = (_key(rows.dtype), descending)
+    if _sorts_by_digits(rows):
+        values, indices = radix_sort.radix_sort(_bytes(rows), options[0], _key_bits(rows.dtype), descending)
+        return DeviceArray(values.buffer, values.offset, rows.dtype, values.shape, values.strides), indices
+    positions, n = _row_indices(rows), rows.shape[1]
+    values, indices = _like(rows), allocate(rows.shape, dtypes.i32, rows.device)
+    kernels.rank_sort_blocks(_bytes(rows), positions, _bytes(values), indices, BLOCK, *options)
+    # merge sorted runs of `run_length` elements into runs of twice that, back and forth between two buffers
+    spare_values, spare_indices = _like(rows), _like(indices)
+    run_length = BLOCK
+    while run_length < n:
+        kernels.merge_runs(_bytes(values), indices, _bytes(spare_values), spare_indices, run_length, *options)
+        values, indices, spare_values, spare_indices = spare_values, spare_indices, values, indices
+        run_length *= 2
     return values, indices
 
 
 def _key_bits(dtype: DType) -> int:
-    """Return the number of significant bits in the keys of a type."""
+    """Return the number of significant bits in the keys (see `_key`) of a type."""
     if dtype.bits == 64:
         return 64
     return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
 
 
-def _sorts_by_ranks(lines: DeviceArray) -> bool:
-    """True if rows are sorted by subgroup ranking on a GPU."""
-    device = lines.device
+def _sorts_by_ranks(rows: DeviceArray) -> bool:
+    """True if rows are sorted by `radix_sort_ballot`: on GPUs whose subgroups support ballots."""
+    device = rows.device
     return (
-        lines.shape[1] < 2**31 - 2**16
+        rows.shape[1] < 2**31 - 2**16
         and device_class(device) == "gpu"
         and radix_sort_ballot.supports_ballot_ranking(device)
     )
 
 
-def _sorts_by_digits(lines: DeviceArray) -> bool:
-    """True if rows are sorted by radix sort: on CPUs, and long rows on GPUs."""
-    n = lines.shape[1]
+def _sorts_by_digits(rows: DeviceArray) -> bool:
+    """True if rows are sorted by `radix_sort`: on the LLVM CPU device from 256 elements on, on GPUs above 16384."""
+    n = rows.shape[1]
     if n >= 2**31:
         return False
-    if lines.device.caps.kind == "llvm-cpu":
+    if rows.device.caps.kind == "llvm-cpu":
         return n >= 256
-    return device_class(lines.device) == "gpu" and n > 16384
+    return device_class(rows.device) == "gpu" and n > 16384
 
 
 def _from_rows(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
-    """Convert rows (L, size) to a tensor of x's shape with `size` elements along the axis."""
+    """Return rows (L, size) as a tensor of x's shape, but with `size` elements along the axis, converted to `dtype`."""
     others = tuple(e for i, e in enumerate(x.shape) if i != axis)
     shape = (*others, size)
     result = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))).to(dtype)
@@ -157,7 +163,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
     axis = _axis(x, dim, "sort")
     if x.numel() == 0:
         return Order(x.clone(), creation.empty(x.shape, dtype=dtypes.i64, device=x.device))
-    values, order = _ordered(_lines(x, axis), descending)
+    values, order = _ordered(_as_rows(x, axis), descending)
     indices = _from_rows(order, x, axis, x.shape[axis], dtypes.i64)
     if x.requires_grad:
         return Order(gather(x, axis, indices), indices)
@@ -176,55 +182,66 @@ def msort(x: Tensor) -> Tensor:
 
 
 def _select_first(
-    lines: DeviceArray, places: DeviceArray | None, k: int, largest: bool, local: int, most: int
+    rows: DeviceArray,
+    original_indices: DeviceArray | None,
+    k: int,
+    largest: bool,
+    invocations: int,
+    per_invocation: int,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Select the first k elements of each segment of rows (L, N), with segments of at most local * most elements.
+    """Select the k largest elements of each segment of rows (L, N), or the k smallest unless `largest`.
 
-    "First" means largest if `largest`, else smallest. Returns values and indices, at most k per segment, concatenated
-    along each row; indices are i64 for a single segment, else i32. `places` holds the original index of each element;
-    None means its position in the row.
+    A segment has at most invocations * per_invocation elements, which a workgroup of `invocations` searches. Returns
+    values and indices, at most k per segment, concatenated along each row; indices are i64 if there is a single
+    segment, else i32. `original_indices` has the index in the tensor of each element, None if that is its position in
+    the row.
     """
-    rows, n = lines.shape
-    length = min(n, local * most)
-    whole, rest = divmod(n, length)
-    size = whole * k + min(rest, k)
-    values = allocate((rows, size), lines.dtype, lines.device)
-    indices = allocate((rows, size), dtypes.i64 if n == length else dtypes.i32, lines.device)
-    positions = places or DeviceArray(lines.buffer, lines.offset & ~3, dtypes.i32, lines.shape, (0, 0))  # not read
-    for begin, count, width, first in ((0, whole, length, 0), (whole * length, 1, rest, whole * k)):
+    row_count, n = rows.shape
+    length = min(n, invocations * per_invocation)
+    full_segments, remainder = divmod(n, length)
+    size = full_segments * k + min(remainder, k)
+    values = allocate((row_count, size), rows.dtype, rows.device)
+    indices = allocate((row_count, size), dtypes.i64 if n == length else dtypes.i32, rows.device)
+    # without original indices the kernels don't read `positions`; any valid array of i32 will do
+    positions = original_indices or DeviceArray(rows.buffer, rows.offset & ~3, dtypes.i32, rows.shape, (0, 0))
+    # first all full segments, then the remainder; `first` is where their results start in the row
+    for begin, count, width, first in (
+        (0, full_segments, length, 0),
+        (full_segments * length, 1, remainder, full_segments * k),
+    ):
         if width:
             kept = min(width, k)
-            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), positions)]
+            sources = [_segments(a, begin, count, width) for a in (_bytes(rows), positions)]
             targets = [_segments(a, first, count, kept) for a in (_bytes(values), indices)]
-            operands = (*sources, *targets, begin, places is None)
-            if lines.device.caps.kind == "llvm-cpu":
-                bits = dtypes.u64 if lines.dtype.bits == 64 else dtypes.u32
-                kernels.top_k_per_invocation(*operands, _key(lines.dtype), bits, largest, 8 if k <= 8 else 32)
+            operands = (*sources, *targets, begin, original_indices is None)
+            if rows.device.caps.kind == "llvm-cpu":
+                bits = dtypes.u64 if rows.dtype.bits == 64 else dtypes.u32
+                kernels.top_k_per_invocation(*operands, _key(rows.dtype), bits, largest, 8 if k <= 8 else 32)
             else:
-                kernels.top_k_per_workgroup(*operands, local, _key(lines.dtype), largest, most)
+                kernels.top_k_per_workgroup(*operands, invocations, _key(rows.dtype), largest, per_invocation)
     return values, indices
 
 
 def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceArray:
-    """View `count` adjacent segments of rows (L, N) as (L, count, width)."""
+    """View `count` segments of `width` elements of rows (L, N), from element `begin` on, as (L, count, width)."""
     row, step = array.strides
     offset = array.offset + begin * step * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, width), (row, width * step, step))
 
 
-def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Return the k largest (or smallest) values of rows (L, N), sorted, and their i64 indices.
+def _top(rows: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Return the k largest values of rows (L, N), or the k smallest unless `largest`, sorted, and their i64 indices.
 
-    Reduces segments to their first k elements until one segment is left.
+    Replaces each row by the k elements selected from each of its segments, until it is a single segment.
     """
-    local, most = (256, 64) if device_class(lines.device) == "gpu" else (16, 512)
-    if lines.shape[1] >= 2**31:
-        raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {lines.shape[1]}")
-    values: DeviceArray = lines
+    invocations, per_invocation = (256, 64) if device_class(rows.device) == "gpu" else (16, 512)
+    if rows.shape[1] >= 2**31:
+        raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {rows.shape[1]}")
+    values: DeviceArray = rows
     indices: DeviceArray | None = None
     while True:
-        single = values.shape[1] <= local * most
-        values, indices = _select_first(values, indices, k, largest, local, most)
+        single = values.shape[1] <= invocations * per_invocation
+        values, indices = _select_first(values, indices, k, largest, invocations, per_invocation)
         if single:
             return values, indices
 
@@ -246,10 +263,10 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         shape = tuple(k if i == axis else e for i, e in enumerate(x.shape))
         empty = creation.empty(shape, dtype=dtypes.i64, device=x.device)
         return Order(gather(x, axis, empty), empty)
-    if k > 32:
+    if k > 32:  # too many for the top-k kernels
         order = sort(x, axis, largest)
         return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
-    top_values, top_indices = _top(_lines(x, axis), k, largest)
+    top_values, top_indices = _top(_as_rows(x, axis), k, largest)
     indices = _from_rows(top_indices, x, axis, k, dtypes.i64)
     return Order(gather(x, axis, indices) if x.requires_grad else _from_rows(top_values, x, axis, k, x.dtype), indices)
 
@@ -266,6 +283,10 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> MinMax:
 
 
 def _value_at(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> MinMax:
+    """Return (elements of x at the indices, indices), for indices that have size 1 along the axis.
+
+    The axis is dropped unless `keepdim`; it is always dropped if `scalar`, which means that x stands for a 0-d tensor.
+    """
     values = gather(x, axis, indices)
     if keepdim and not scalar:
         return MinMax(values, indices)
@@ -273,14 +294,15 @@ def _value_at(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool
 
 
 def _as_non_view(x: Tensor) -> Tensor:
-    """Turn a view that solely owns its memory into a plain tensor, unless autograd tracks it.
+    """Return a view as a tensor that isn't marked as a view, unless autograd tracks it.
 
-    Cached calls (`repeats`) accept only results that aren't views.
+    No other tensor may share its memory. The op cache (`op_cache.whole`) accepts only results that aren't views.
     """
     return x if state.intercepts or x.requires_grad else Tensor(x._array)
 
 
 def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) -> Any:
+    """Return the median for function `name`; `ignore`: NaN is ignored rather than returned."""
     flat = reshape(x, (x.numel(),)) if dim is None or x.ndim == 0 else x
     axis = 0 if dim is None else _axis(flat, dim, name)
     count = flat.shape[axis]
@@ -289,12 +311,12 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
             return creation.full((), math.nan, dtype=x.dtype, device=x.device)
         raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}")
     order = argsort(flat, axis)
-    if flat.dtype.is_float:
-        missing: Any = (flat.detach() != flat.detach()).sum(axis, True)
+    if flat.dtype.is_float:  # NaNs are sorted to the end; unless ignored, the first of them is the median
+        nan_count: Any = (flat.detach() != flat.detach()).sum(axis, True)
         if ignore:
-            rank = where(missing == count, 0, (count - missing - 1) // 2)
+            rank = where(nan_count == count, 0, (count - nan_count - 1) // 2)
         else:
-            rank = where(missing > 0, count - missing, (count - 1) // 2)
+            rank = where(nan_count > 0, count - nan_count, (count - 1) // 2)
         indices = gather(order, axis, rank.to(dtypes.i64))
     else:
         indices = narrow(order, axis, (count - 1) // 2, 1).contiguous()
@@ -304,13 +326,16 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
 
 @operation("shared_value")
 def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x receives the gradient
-    """Return a value that occurs in x; equal elements share its gradient."""
+    """Return `value`, an element of x; its gradient goes to the elements of x that equal it, in equal shares."""
     return value.clone()
 
 
 @whole("median")
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return the lower median of all elements, or (values, indices) along an axis; NaN if there is one."""
+    """Return the median of all elements, or (values, indices) along an axis; NaN if an element is NaN.
+
+    For an even number of elements it is the lower of the two middle ones.
+    """
     return _median(x, dim, keepdim, False, "median")
 
 
@@ -323,6 +348,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore: bool, name: str) -> Tensor:
+    """Return the quantiles for function `name`; `ignore`: NaN is ignored rather than propagated."""
     if not x.dtype.is_float or is_half(x.dtype):
         raise DTypeError(f"{name}() takes f32 or f64, found {x.dtype!r}")
     if interpolation not in _INTERPOLATIONS:
@@ -335,25 +361,28 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
     axis = 0 if dim is None else _axis(flat, dim, name)
     ordered = movedim(sort(flat, axis).values, axis, -1)
     count = ordered.shape[-1]
-    missing: Any = (ordered != ordered).sum(-1, True)
-    many = reshape(levels, (-1, *(1,) * ordered.ndim))
-    valid: Any = (count - missing) if ignore else count
+    # `rank`: the quantile's fractional position among the sorted elements, of which NaNs are the last
+    nan_count: Any = (ordered != ordered).sum(-1, True)
+    level_column = reshape(levels, (-1, *(1,) * ordered.ndim))
+    valid: Any = (count - nan_count) if ignore else count
     last: Any = valid - 1 if not isinstance(valid, Tensor) else where(valid > 0, valid - 1, 0).to(x.dtype)
-    rank: Any = many * last
+    rank: Any = level_column * last
     if not ignore:
-        rank = where(missing > 0, float(count - 1), rank)
+        rank = where(nan_count > 0, float(count - 1), rank)
     if interpolation in ("lower", "higher", "nearest"):
         rank = {"lower": rank.floor, "higher": rank.ceil, "nearest": rank.round}[interpolation]()
+    # the elements on both sides of the rank, and the interpolation between them; the levels are the first axis
     low: Any = rank.floor()
-    wide = unsqueeze(ordered, 0).expand((many.shape[0], *ordered.shape))
-    shape = (many.shape[0], *ordered.shape[:-1], 1)
+    wide = unsqueeze(ordered, 0).expand((level_column.shape[0], *ordered.shape))
+    shape = (level_column.shape[0], *ordered.shape[:-1], 1)
     first = gather(wide, -1, low.to(dtypes.i64).expand(shape))
     second = gather(wide, -1, rank.ceil().to(dtypes.i64).expand(shape))
-    share = 0.5 if interpolation == "midpoint" else rank - low
-    result: Any = lerp(first, second, share)
+    weight = 0.5 if interpolation == "midpoint" else rank - low
+    result: Any = lerp(first, second, weight)
     result = where(rank == low, first, result)
+    # drop or move the axis of size 1 that the reduced axis has become
     if dim is None:
-        result = reshape(result, (many.shape[0], *((1,) * x.ndim if keepdim else ())))
+        result = reshape(result, (level_column.shape[0], *((1,) * x.ndim if keepdim else ())))
     else:
         result = movedim(result, -1, axis + 1)
         result = result if keepdim and x.ndim else squeeze(result, axis + 1)
@@ -364,9 +393,10 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """Return the q-quantiles (0 to 1) of all elements or along an axis. NaN propagates.
+    """Return the quantiles of all elements or along an axis, at the levels q between 0 and 1. NaN propagates.
 
-    Several q add a leading axis to the result. x is f32 or f64.
+    q is a number, or a vector or list, which adds a leading axis to the result. `interpolation` between adjacent
+    elements is "linear", "lower", "higher", "midpoint" or "nearest". x is f32 or f64.
     """
     return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")
 
@@ -384,16 +414,17 @@ def nanquantile(
 
 @operation("searchsorted")
 def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Tensor:
-    lines = math.prod(bounds.shape[:-1])
+    """Return the insertion indices, of type `dtype`, of values into the sorted rows of `bounds`; see `searchsorted`."""
+    row_count = math.prod(bounds.shape[:-1])
     out = allocate(values.shape, dtype, elementwise_launch.common_device((bounds, values)))
     common = result_type(bounds.dtype, values.dtype)
     compute = dtypes.u8 if common.kind == "bool" else arithmetic_type(common)
-    shape = (lines, values.numel() // lines if lines else 0)
+    shape = (row_count, values.numel() // row_count if row_count else 0)
     if 0 in shape:
         return Tensor(out)
     b, v = bounds.contiguous()._array, values.contiguous()._array
     kernels.search_sorted(
-        _bytes(DeviceArray(b.buffer, b.offset, b.dtype, (lines, b.shape[-1]), (b.shape[-1], 1))),
+        _bytes(DeviceArray(b.buffer, b.offset, b.dtype, (row_count, b.shape[-1]), (b.shape[-1], 1))),
         _bytes(DeviceArray(v.buffer, v.offset, v.dtype, shape, contiguous_strides(shape))),
         DeviceArray(out.buffer, 0, dtype, shape, contiguous_strides(shape)),
         right,
@@ -409,10 +440,11 @@ def searchsorted(
     sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the insertion index of each value into the sorted last axis: the count of elements below it.
+    """Return the insertion index of each value: the number of elements of a sorted sequence that are below the value.
 
-    With right=True (side="right") elements equal to the value count too. There is one sequence for all values, or one
-    per row. `sorter` holds the sorting indices of an unsorted sequence.
+    With right=True (side="right") elements equal to the value count too. `sorted_sequence` is one sequence for all
+    values, or has one per row of `values`, along its last axis. `sorter` has the indices that sort an unsorted
+    sequence.
     """
     if side is not None and side not in ("left", "right"):
         raise ArgumentError(f'searchsorted(side=...) is "left" or "right", found {side!r}')
@@ -427,12 +459,15 @@ def searchsorted(
 
 
 def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Return the bucket index of each value between sorted boundaries: `searchsorted(boundaries, x)`."""
+    """Return, for each value, the index of the bucket that contains it: `searchsorted(boundaries, x)`.
+
+    `boundaries` is a sorted vector of the limits between buckets.
+    """
     return searchsorted(boundaries, x, out_int32=out_int32, right=right)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Return True where an element is one of the test elements."""
+    """Return a bool tensor that is True where an element occurs in `test_elements` (False if `invert`)."""
     del assume_unique  # has no effect
     device = elements.device if isinstance(elements, Tensor) else test_elements.device
     x, among = (t if isinstance(t, Tensor) else creation.tensor(t, device=device) for t in (elements, test_elements))

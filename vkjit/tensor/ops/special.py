@@ -1,6 +1,6 @@
-"""More elementwise operations: fused forms, special functions, float predicates, gcd and lcm.
+"""Elementwise operations beyond `elementwise` and `arithmetic`: special functions, fused forms, float predicates, gcd.
 
-Operands are tensors and Python scalars, which broadcast. Results have the promoted type.
+Operands are tensors and Python scalars, which broadcast. Results have the promoted type (`vkjit.tensor.promotion`).
 """
 
 from __future__ import annotations
@@ -165,12 +165,14 @@ def fill(x: Tensor, value: Any) -> Tensor:
     return where(creation.ones_like(x, dtype=dtypes.boolean), value, x)
 
 
+# largest finite value of each float type
 _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
 
 
 def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """Replace NaN by `nan` (default 0), inf by `posinf` and -inf by `neginf` (default: the type's largest and lowest
-    finite value).
+    """Return x with NaN replaced by `nan`, inf by `posinf`, and -inf by `neginf`.
+
+    The defaults are 0, and the largest and the lowest finite value of the type.
     """
     if not checked(x, "nan_to_num").dtype.is_float:
         return x.clone()

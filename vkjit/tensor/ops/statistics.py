@@ -87,7 +87,7 @@ def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Te
 
 @whole("ends")
 def _min_max(x: Tensor) -> Tensor:
-    """Return the minimum and maximum of a vector of integers."""
+    """Return the minimum and the maximum of a vector of integers as a vector of two."""
     return Tensor(counting.min_max(contiguous(x)._array))
 
 
@@ -98,7 +98,10 @@ def _counts(x: Tensor, size: int) -> Tensor:
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """Count the occurrences of each non-negative integer, or sum its weights; waits for the device."""
+    """Return how often each non-negative integer occurs in a vector; with `weights`, the sum of its weights.
+
+    The result has an element for each integer up to the largest, but at least `minlength`. Waits for the device.
+    """
     if x.ndim != 1 or not x.dtype.is_integer:
         raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
     plain = x.detach()
@@ -120,9 +123,9 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
 
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Count the elements in each of `bins` equal bins of [min, max], in x's dtype.
+    """Return the number of elements, in x's dtype, in each of `bins` equal parts of the range [min, max].
 
-    If both bounds are 0, the range of the elements is used.
+    If both bounds are 0, the range of the elements is used. Elements outside the range are not counted.
     """
     if bins < 1:
         raise ArgumentError(f"histc() takes at least 1 bin, found {bins}")
@@ -146,26 +149,28 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
 
 
 def _present_results(results: tuple[Tensor | None, ...]) -> Any:
+    """Return the results that aren't None: as a tuple, or the only one itself."""
     present = tuple(r for r in results if r is not None)
     return present[0] if len(present) == 1 else present
 
 
 def _firsts(values: Any) -> Tensor:
-    """Return True where a vector's element differs from the preceding one."""
+    """Return a bool vector that is True where an element differs from the preceding one, and for the first element."""
     count = values.shape[0]
-    head = creation.ones(min(count, 1), dtype=dtypes.boolean, device=values.device)
+    first_flag = creation.ones(min(count, 1), dtype=dtypes.boolean, device=values.device)
     from .copies import cat
 
-    rest = max(count - 1, 0)
-    return cat([head, narrow(values, 0, min(1, count), rest) != narrow(values, 0, 0, rest)])
+    pairs = max(count - 1, 0)
+    return cat([first_flag, narrow(values, 0, min(1, count), pairs) != narrow(values, 0, 0, pairs)])
 
 
 def _unique_with_indices(
     values: Tensor, firsts: Tensor, numbered: bool, counted: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return (unique values, index of each element's value, counts) of a vector whose equal elements are adjacent.
+    """Return (unique values, inverse, counts) of a vector whose equal elements are adjacent.
 
-    The latter two are None unless `numbered` or `counted`.
+    `firsts` marks the first of equal elements. The inverse has the index of each element's unique value. `numbered`
+    requests the inverse, `counted` the counts; if neither is requested, both are None.
     """
     distinct = compact(values, flags=firsts)
     if not numbered and not counted:
@@ -183,8 +188,8 @@ def unique(
 ) -> Any:
     """Return the sorted unique elements, or with `dim` the unique slices; waits for the device.
 
-    return_inverse adds the index of each element's unique value, return_counts the number of occurrences. With `dim`
-    the values are processed on the host.
+    `return_inverse` adds a result with the index of each element's unique value, `return_counts` one with the number of
+    occurrences of each value. Unique slices are determined on the host.
     """
     del sorted  # results are always sorted
     if dim is not None:
@@ -200,12 +205,15 @@ def unique(
 
 
 def _unique_slices(x: Tensor, axis: int, return_inverse: bool, return_counts: bool) -> Any:
-    lines = movedim(x.detach(), axis, 0)
-    rows = reshape(lines, (lines.shape[0], math.prod(lines.shape[1:]))).numpy()
-    if rows.shape[1] == 0 or rows.shape[0] == 0:
+    """Return the unique slices along an axis for `unique`, determined with NumPy."""
+    slices = movedim(x.detach(), axis, 0)
+    slice_rows = reshape(slices, (slices.shape[0], math.prod(slices.shape[1:]))).numpy()
+    if slice_rows.shape[1] == 0 or slice_rows.shape[0] == 0:
         firsts = inverse = counts = np.zeros(0, np.int64)
     else:
-        _, firsts, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
+        _, firsts, inverse, counts = np.unique(
+            slice_rows, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
     index = creation.upload(firsts.astype(np.int64), dtypes.i64, x.device)
     return _present_results(
         (
@@ -219,17 +227,18 @@ def _unique_slices(x: Tensor, axis: int, return_inverse: bool, return_counts: bo
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """Collapse runs of equal elements (with `dim`: slices) to their first; waits for the device.
+    """Return the first element of each run of equal elements; with `dim`, the first of equal adjacent slices.
 
-    return_inverse adds the index of each element's run, return_counts the length of each run.
+    `return_inverse` adds a result with the index of each element's run, `return_counts` one with the length of each
+    run. Waits for the device.
     """
     flat: Any = reshape(x.detach(), (x.numel(),)) if dim is None else movedim(x.detach(), dim, 0)
     if flat.ndim == 1:
         firsts = _firsts(flat)
     else:
         rows = reshape(flat, (flat.shape[0], math.prod(flat.shape[1:])))
-        rest = max(rows.shape[0] - 1, 0)
-        differs = (narrow(rows, 0, min(1, rows.shape[0]), rest) != narrow(rows, 0, 0, rest)).any(1)
+        pairs = max(rows.shape[0] - 1, 0)
+        differs = (narrow(rows, 0, min(1, rows.shape[0]), pairs) != narrow(rows, 0, 0, pairs)).any(1)
         from .copies import cat
 
         firsts = cat([creation.ones(min(rows.shape[0], 1), dtype=dtypes.boolean, device=x.device), differs])

@@ -29,7 +29,10 @@ __all__ = ["meshgrid", "pad", "tril", "triu"]
 
 @operation("triangle")
 def triangle(x: Tensor, *, diagonal: int, upper: bool) -> Tensor:
-    """Return x with the elements on one side of a diagonal of its last two axes kept and the others set to 0."""
+    """Return matrices (the last two axes) with elements set to 0: those above a diagonal, or below it if `upper`.
+
+    `diagonal` counts diagonals above the main one.
+    """
     out = allocate(x.shape, x.dtype, x.device)
     if 0 not in x.shape:
         shape = (math.prod(x.shape[:-2]), *x.shape[-2:])
@@ -43,6 +46,7 @@ def triangle(x: Tensor, *, diagonal: int, upper: bool) -> Tensor:
 
 
 def _matrix(x: Tensor, name: str) -> Tensor:
+    """Return x. Raises ShapeError if it has fewer than two axes."""
     if x.ndim < 2:
         raise ShapeError(f"{name}() takes matrices, found shape {x.shape}")
     return x
@@ -50,13 +54,13 @@ def _matrix(x: Tensor, name: str) -> Tensor:
 
 @whole("tril")
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the lower triangle of matrices: elements above the diagonal are set to 0."""
+    """Return the lower triangle of matrices: elements above the diagonal `diagonal` (0: the main one) are set to 0."""
     return triangle(_matrix(x, "tril"), diagonal=diagonal, upper=False)
 
 
 @whole("triu")
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the upper triangle of matrices: elements below the diagonal are set to 0."""
+    """Return the upper triangle of matrices: elements below the diagonal `diagonal` (0: the main one) are set to 0."""
     return triangle(_matrix(x, "triu"), diagonal=diagonal, upper=True)
 
 
@@ -65,6 +69,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 @operation("pad")
 def _pad_constant(x: Tensor, *, widths: tuple[tuple[int, int], ...], value: float) -> Tensor:
+    """Pad with `value`; `widths` has the number of elements before and after for each axis, none negative."""
     shape = tuple(e + low + high for e, (low, high) in zip(x.shape, widths, strict=True))
     out = creation.full(shape, value, dtype=x.dtype, device=x.device)
     starts = tuple(low for low, _ in widths)
@@ -74,7 +79,7 @@ def _pad_constant(x: Tensor, *, widths: tuple[tuple[int, int], ...], value: floa
 
 
 def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
-    """Apply the negative widths, which remove elements."""
+    """Return x without the elements that negative widths remove; `widths` has (before, after) for each axis."""
     for axis, (low, high) in enumerate(widths):
         if low < 0 or high < 0:
             start = max(-low, 0)
@@ -88,13 +93,16 @@ def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
 
 
 def _sources(extent: int, low: int, high: int, mode: str) -> Any:
-    """Return the source index of each element of a padded axis."""
+    """Return, for each element of an axis padded by `low` and `high` elements, the index of the element it copies.
+
+    `extent` is the size of the unpadded axis, `mode` that of `pad` except "constant".
+    """
     positions = np.arange(-low, extent + high)
     if mode == "replicate":
         return np.clip(positions, 0, extent - 1)
     if mode == "circular":
         return positions % extent
-    period = max(2 * (extent - 1), 1)
+    period = max(2 * (extent - 1), 1)  # "reflect": forwards, then back without repeating the ends
     folded = np.abs(positions) % period
     return np.where(folded >= extent, period - folded, folded)
 
@@ -103,8 +111,9 @@ def _sources(extent: int, low: int, high: int, mode: str) -> Any:
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Pad the last axes of x; negative widths crop.
 
-    pad: (before, after) of the last axis, then of the one before it, and so on. mode: "constant" (`value`), "reflect"
-    (mirrored without repeating the edge), "replicate" (the edge), or "circular".
+    `pad` has the widths before and after the last axis, then those of the axis before it, and so on: (left, right, top,
+    bottom, ...). `mode` is "constant" (pad with `value`), "reflect" (mirrored without repeating the edge), "replicate"
+    (repeat the edge), or "circular".
     """
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ArgumentError(f"pad() takes two widths per axis, for at most {x.ndim} axes; found {tuple(pad)}")
@@ -141,7 +150,10 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
 
 
 def meshgrid(*vectors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Return the coordinates of all grid points, one tensor per axis; `indexing="xy"` swaps the first two axes."""
+    """Return the coordinates of all points of the grid that the vectors span, as one tensor per vector.
+
+    The result's axis i belongs to vector i; `indexing="xy"` swaps the first two axes.
+    """
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f'meshgrid(indexing=...) is "ij" or "xy", found {indexing!r}')
     tensors = tuple(vectors[0]) if len(vectors) == 1 and isinstance(vectors[0], (list, tuple)) else vectors

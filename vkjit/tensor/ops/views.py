@@ -1,6 +1,6 @@
-"""Views: the same memory with another shape, strides or offset.
+"""Operations that return views: the same memory with another shape, strides or offset.
 
-Nothing is copied unless the docstring says so. Views are recorded, so gradients flow through them.
+Nothing is copied unless a function's docstring says so. Views are recorded by autograd, so gradients flow through them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def axis_of(dim: int, rank: int, name: str) -> int:
 
 
 def strided(x: Tensor, shape: Shape, strides: Shape, offset: int = 0) -> Tensor:
-    """Return a view; `offset` is in elements relative to x's first element. Not recorded."""
+    """Return a view of x's memory; strides and `offset`, which is relative to x's first element, are in elements.
+
+    Not recorded.
+    """
     array = x._array
     start = array.offset + offset * array.dtype.itemsize
     return x.view_of(DeviceArray(array.buffer, start, array.dtype, shape, strides))
@@ -49,7 +52,10 @@ def strided(x: Tensor, shape: Shape, strides: Shape, offset: int = 0) -> Tensor:
 
 
 def _filled_shape(x: Tensor, sizes: Sequence[Any]) -> Shape:
-    """Return the target shape of a reshape, with -1 resolved."""
+    """Return the target shape of a reshape, with -1 replaced by the size it stands for.
+
+    Raises ShapeError if the number of elements differs from x's.
+    """
     flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
     unknown = [i for i, s in enumerate(flat) if s == -1]
     known = as_shape([s for i, s in enumerate(flat) if i not in unknown[:1]])
@@ -66,31 +72,35 @@ def _filled_shape(x: Tensor, sizes: Sequence[Any]) -> Shape:
 
 
 def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
-    """Return the strides of a view with shape `target`, or None if only a copy can have that shape."""
+    """Return the strides of a view with shape `target` of an array with this shape and strides.
+
+    None if there is no such view. Walks both shapes from the left, and matches groups of axes with the same number of
+    elements; the axes of a group of the array must be contiguous with each other.
+    """
     axes = [(e, s) for e, s in zip(shape, strides, strict=True) if e != 1]
     result = [1] * len(target)
-    position = 0
+    next_axis = 0
     pending = [i for i, e in enumerate(target) if e != 1]
     while pending:
-        if position >= len(axes):
+        if next_axis >= len(axes):
             return None
-        extent, stride = axes[position]
-        position += 1
-        taken = [pending.pop(0)]
-        size = target[taken[0]]
-        while size != extent:
+        extent, stride = axes[next_axis]
+        next_axis += 1
+        group = [pending.pop(0)]
+        size = target[group[0]]
+        while size != extent:  # extend the side with fewer elements until both have the same number
             if size < extent:
                 if not pending:
                     return None
-                taken.append(pending.pop(0))
-                size *= target[taken[-1]]
+                group.append(pending.pop(0))
+                size *= target[group[-1]]
                 continue
-            if position >= len(axes) or axes[position - 1][1] != axes[position][0] * axes[position][1]:
+            if next_axis >= len(axes) or axes[next_axis - 1][1] != axes[next_axis][0] * axes[next_axis][1]:
                 return None
-            extent *= axes[position][0]
-            stride = axes[position][1]
-            position += 1
-        for i in reversed(taken):
+            extent *= axes[next_axis][0]
+            stride = axes[next_axis][1]
+            next_axis += 1
+        for i in reversed(group):
             result[i] = stride
             stride *= target[i]
     return tuple(result)
@@ -98,6 +108,7 @@ def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | Non
 
 @operation("reshape")
 def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
+    """Return x in a shape with the same number of elements: a view if the strides allow it, else a copy."""
     if x.numel() == 0 or x.is_contiguous():
         return strided(x, shape, contiguous_strides(shape))
     strides = reshaped_strides(x.shape, x.strides, shape)
@@ -109,7 +120,10 @@ def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
 
 
 def reshape(x: Tensor, *shape: Any) -> Tensor:
-    """Return x in another shape, one size of which may be -1: a view if the strides allow it, else a copy."""
+    """Return x in another shape: a view if the strides allow it, else a copy.
+
+    One size may be -1; it is computed from the others.
+    """
     target = _filled_shape(x, shape)
     return x if target == x.shape else _reshape(x, shape=target)
 
@@ -131,7 +145,7 @@ def view_as(x: Tensor, other: Tensor) -> Tensor:
 
 
 def ravel(x: Tensor) -> Tensor:
-    """Flatten to one axis."""
+    """Return x with all axes merged into one: a view if the strides allow it, else a copy."""
     return reshape(x, -1) if x.numel() else reshape(x, 0)
 
 
@@ -149,7 +163,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split an axis into several; one size may be -1."""
     axis = axis_of(dim, x.ndim, "unflatten")
-    known = -math.prod(sizes)
+    known = -math.prod(sizes)  # the product of the other sizes, if one is -1
     filled = [x.shape[axis] // known if s == -1 and known > 0 else s for s in sizes]
     if math.prod(filled) != x.shape[axis]:
         raise ShapeError(f"unflatten(): axis {dim} has {x.shape[axis]} elements, which doesn't give {tuple(sizes)}")
@@ -163,7 +177,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Remove axes of size 1: all of them, or only those listed; listed axes of other sizes stay."""
+    """Remove all axes of size 1, or only those in `dim`; axes in `dim` of another size are kept."""
     if dim is None:
         chosen = set(range(x.ndim))
     else:
@@ -181,7 +195,7 @@ def _permute(x: Tensor, *, order: Shape) -> Tensor:
 
 
 def _listed(axes: tuple[Any, ...], dims: Any) -> tuple[Any, ...]:
-    """Return axes given as arguments, as one sequence, or by the keyword `dims`."""
+    """Return a list of axes that was given as separate arguments, as one sequence, or by the keyword `dims`."""
     if dims is not None:
         axes = (dims,) if isinstance(dims, (tuple, list)) else ((dims,),)
     return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
@@ -224,7 +238,7 @@ def mT(x: Tensor) -> Tensor:
 
 
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Move axes to other positions; the remaining ones keep their order."""
+    """Move axis source[i] to position destination[i] for all i; the other axes keep their order."""
     sources = [axis_of(d, x.ndim, "movedim") for d in ((source,) if isinstance(source, int) else source)]
     targets = [axis_of(d, x.ndim, "movedim") for d in ((destination,) if isinstance(destination, int) else destination)]
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
@@ -257,12 +271,12 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
 
 
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Expand x to the shape."""
+    """Return x broadcast to the given shape, as a view."""
     return expand(x, tuple(shape))
 
 
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """Expand x to other's shape."""
+    """Return x broadcast to other's shape, as a view."""
     return expand(x, other.shape)
 
 
@@ -283,6 +297,7 @@ def slice_view(x: Tensor, *, starts: Shape, sizes: Shape, steps: Shape) -> Tenso
 
 
 def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
+    """Return `size` elements of one axis, from `start` in steps of `step`."""
     starts, sizes, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[axis], sizes[axis], steps[axis] = start, size, step
     return slice_view(x, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
@@ -361,6 +376,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @operation("diagonal")
 def _diagonal(x: Tensor, *, offset: int) -> Tensor:
+    """Return a diagonal of the last two axes, as the last axis; see `diagonal`."""
     rows, columns = x.shape[-2:]
     row, column = max(-offset, 0), max(offset, 0)
     size = max(0, min(rows - row, columns - column))

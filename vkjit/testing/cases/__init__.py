@@ -1,1 +1,1 @@
-"""Test cases: a kernel's arguments, their memory layouts, launch schedules, and the expected outputs."""
+"""Test cases: a kernel's arguments, their memory layouts, launch settings ("schedules"), and the expected outputs."""

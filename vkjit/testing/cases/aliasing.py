@@ -1,4 +1,7 @@
-"""Aliased arguments: one array passed for two array parameters."""
+"""Aliased arguments of property tests: one array passed for two array parameters.
+
+The user allows it for pairs of parameters by `aliases=` of `vk.testing.check`; cases for these pairs share one array.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ __all__ = ["alias_pairs", "with_aliased"]
 
 
 def alias_pairs(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Validate the pairs given as `aliases=` and order each so that an array that the kernel reads comes first.
+    """Validate the user's `aliases=` and return the pairs, ordered so that the kernel reads the first array.
 
-    Raises ArgumentError for names that aren't two different array parameters, for arrays of structs, and for two Outs.
+    Raises ArgumentError for names that aren't two different array parameters, for arrays of structs, and for two
+    arrays that the kernel only writes (`vk.Out`).
     """
     arrays = {p.name: p for p in spec.params if p.kind == "array" and not isinstance(p.element, StructType)}
     pairs = []
@@ -36,9 +40,9 @@ def alias_pairs(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tup
 
 
 def with_aliased(case: Case, pair: tuple[str, str]) -> Case | None:
-    """Return the case with both parameters of the pair in one array, which has the values and layout of the first.
+    """Return the case with one array for both parameters of the pair, which has the values and layout of the first one.
 
-    Returns None if their types or shapes differ or the first array has axes of stride 0.
+    Returns None if the two arrays differ in type or shape or the first one has axes of stride 0.
     """
     one, two = (case.arrays()[name] for name in pair)
     if one.dtype is not two.dtype or one.shape != two.shape or one.layout.repeated:

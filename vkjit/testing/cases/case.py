@@ -1,7 +1,10 @@
 """One set of kernel arguments: the unit that a property test draws, runs, shrinks and prints.
 
-A `Case` is plain data and independent of hypothesis. Values are kept as NumPy arrays of computable types (bf16 as
-float32, called carried values); `encode` and `decode` convert them to and from the memory representation.
+A `Case` is plain data and independent of hypothesis. It stores carried values: NumPy arrays of types that NumPy can
+compute with, such as float32 for bf16. `encode` and `decode` convert these to and from the memory representation.
+
+An array parameter is an In, InOut or Out, after its annotation (`vk.In`, ...); an Out is only written. Before a launch
+Outs are filled with poison, a known byte, so that elements that the kernel doesn't write can be detected.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def storage_of(dtype: DType) -> np.dtype[Any]:
 
 
 def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
-    """Convert carried values to their memory representation; float32 values of type bf16 are rounded."""
+    """Convert carried values of an element type to their memory representation. For bf16 they are rounded."""
     if dtype is dtypes.bf16:
         from vkjit.ir.semantics import to_bf16
 
@@ -44,7 +47,7 @@ def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
 
 
 def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
-    """Convert the memory representation to carried values."""
+    """Convert the memory representation of an element type to carried values."""
     if dtype is dtypes.bf16:
         return np.asarray(raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return raw != 0 if dtype is dtypes.boolean else raw
@@ -52,7 +55,7 @@ def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInput:
-    """An array argument. `values` is None for an Out, which is filled with poison before the launch."""
+    """An array argument: element type, shape, carried values and memory layout. `values` is None for an Out."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -61,12 +64,16 @@ class ArrayInput:
 
     @property
     def distinct_shape(self) -> tuple[int, ...]:
-        """The shape with axes of stride 0 reduced to 1: such arrays may have billions of elements in a few bytes."""
+        """The shape with axes of stride 0 reduced to 1.
+
+        It is that of the elements in memory: an array with axes of stride 0 may have billions of elements in a few
+        bytes.
+        """
         return tuple(min(n, 1) if axis in self.layout.repeated else n for axis, n in enumerate(self.shape))
 
     @property
     def distinct(self) -> NumpyArray:
-        """The stored values, of shape `distinct_shape`. Raises InternalError for an Out."""
+        """The values of the elements in memory, of shape `distinct_shape`. Raises InternalError for an Out."""
         if self.values is None:
             raise InternalError("an Out has no values")
         return self.values[tuple(slice(n) for n in self.distinct_shape)]
@@ -74,9 +81,10 @@ class ArrayInput:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Arguments by parameter name, with the dimension sizes and type variable bindings that they are based on.
+    """The arguments of one launch: `arguments` by parameter name, an `ArrayInput` for an array.
 
-    `aliases`: pairs of array parameters that share the memory of the first.
+    `dims` are the sizes of the named dimensions, and `dtypes` the element types of the type variables, from which the
+    arguments were made. `aliases` are pairs of array parameters; the second one uses the memory of the first.
     """
 
     dims: Mapping[str, Any]
@@ -93,11 +101,14 @@ class Case:
         return replace(self, arguments={**self.arguments, name: value})
 
     def with_alias(self, pair: tuple[str, str]) -> Case:
-        """Return the case with the second array in the memory of the first."""
+        """Return the case in which the second array of the pair uses the memory of the first one."""
         return replace(self, aliases=(*self.aliases, pair))
 
     def settled(self) -> Case | None:
-        """Return the case with equal values in aliased arrays; None if a pair differs in type, shape or layout."""
+        """Return the case with the values of the first array in the second one, for each pair of aliased arrays.
+
+        Returns None if the arrays of a pair differ in type, shape or layout.
+        """
         case = self
         for first, second in self.aliases:
             one, two = case.arguments[first], case.arguments[second]
@@ -108,7 +119,7 @@ class Case:
         return case
 
     def size(self) -> int:
-        """Return the number of stored elements of all arrays; axes of stride 0 count once."""
+        """Return the number of elements of all arrays in memory; an axis of stride 0 counts as one element."""
         return sum(int(np.prod(a.distinct_shape)) for a in self.arrays().values())
 
     def is_finite(self) -> bool:
@@ -118,10 +129,10 @@ class Case:
         return all(bool(np.isfinite(v).all()) for v in floats)
 
     def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
-        """Return arguments for a call of the kernel, given its specification with structs taken apart.
+        """Return arguments for a call of the kernel as the user would write it: NumPy arrays, records and numbers.
 
-        Arrays have the case's strides; structs become structured arrays and NumPy records. Outs whose shape follows
-        from the dimensions are left out unless `outs` is set.
+        `spec` is `Kernel.expanded_spec`. Arrays have the case's strides; structs become structured arrays and records.
+        Outs whose shape follows from the dimensions are left out unless `outs` is set, since the launch allocates them.
         """
         from .composites import whole  # import cycle
 
@@ -142,8 +153,8 @@ def strided(array: ArrayInput) -> NumpyArray:
     placement = array.layout.place(array.shape)
     storage = array.dtype.storage
     memory = np.zeros(placement.count, storage)
-    steps = [s * storage.itemsize for s in placement.strides]
-    view = np.lib.stride_tricks.as_strided(memory[placement.first :], array.shape, steps)
+    byte_strides = [s * storage.itemsize for s in placement.strides]
+    view = np.lib.stride_tricks.as_strided(memory[placement.first :], array.shape, byte_strides)
     if array.values is not None and 0 not in array.shape:
         once = tuple(slice(n) for n in array.distinct_shape)
         view[once] = encode(array.distinct, array.dtype).view(storage)
@@ -151,17 +162,17 @@ def strided(array: ArrayInput) -> NumpyArray:
 
 
 def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
-    """Make an array argument for `vk.testing.run`.
+    """Make an array argument for `vk.testing.run` from values, a NumPy array or nested lists.
 
-    dtype: the element type (default: that of the values). layout: fields of `Layout`.
+    dtype: the element type (default: that of the values). layout: fields of `Layout`, such as `step=2`.
     """
     given = np.asarray(values)
-    kind = dtypes.from_numpy(given.dtype) if dtype is None else dtype
-    input = ArrayInput(kind, given.shape, given, Layout(**layout))
-    carried = decode(encode(input.distinct, kind), kind)
+    element_type = dtypes.from_numpy(given.dtype) if dtype is None else dtype
+    input = ArrayInput(element_type, given.shape, given, Layout(**layout))
+    carried = decode(encode(input.distinct, element_type), element_type)
     return replace(input, values=np.broadcast_to(carried, given.shape) if carried.shape != given.shape else carried)
 
 
 def out(dtype: Any, shape: tuple[int, ...], **layout: Any) -> ArrayInput:
-    """Make an Out for `vk.testing.run`; it is filled with poison before the launch."""
+    """Make an argument for an Out of a kernel, for `vk.testing.run`, which fills it with a known byte."""
     return ArrayInput(dtype, shape, None, Layout(**layout))

@@ -1,8 +1,9 @@
-"""Structs and vectors in property tests.
+"""Structs and vectors in property tests: conversion between whole arguments and their parts.
 
-Cases are drawn, run and shrunk with structs and vectors taken apart, as in `Kernel.expanded_spec` (parameters `p.x`,
-`v[0]`); users see them whole, as structured arrays and records. Each field of an array of structs gets its own memory,
-with the stride that it has in the array of structs.
+`Kernel.expanded_spec` replaces a parameter of struct or vector type by its parts, one parameter per field or component
+(`p.x`, `v[0]`). Cases are drawn, run and shrunk as parts; users see whole values: structured arrays and records. A part
+corresponds to a leaf of the element type: a field that isn't a struct itself. In tests each field of an array of
+structs has its own memory, with the stride that it would have in the array of structs.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter as the user declared it, with the names of its parts.
+    """A parameter as the user declared it, with the names of its parts in `Kernel.expanded_spec`.
 
-    `element`: the struct or vector type if the parameter is taken apart, else None.
+    `element` is the struct or vector type of a parameter that is split into parts, else None. `parts` is the
+    parameter's own name then.
     """
 
     name: str
@@ -51,12 +53,12 @@ class Parameter:
 
     @property
     def is_struct(self) -> bool:
-        """True if it is a struct or an array of structs."""
+        """True if the parameter is a struct or an array of structs."""
         return isinstance(self.element, StructType)
 
 
 def parameters_of(spec: KernelSpec) -> Iterator[Parameter]:
-    """Yield the user's parameters in order."""
+    """Yield the parameters as the user declared them, in order, from an expanded specification."""
     composites = {c.first: c for c in spec.composites}
     number = 0
     while number < len(spec.params):
@@ -65,9 +67,9 @@ def parameters_of(spec: KernelSpec) -> Iterator[Parameter]:
             yield Parameter(param.name, param.kind, param.mode, (param.name,))
             number += 1
             continue
-        own = composite.parameter
+        declared = composite.parameter
         names = tuple(p.name for p in spec.params[number : number + composite.count])
-        yield Parameter(own.name, own.kind, own.mode, names, own.element)
+        yield Parameter(declared.name, declared.kind, declared.mode, names, declared.element)
         number += composite.count
 
 
@@ -87,7 +89,10 @@ def _leaves(parameter: Parameter) -> dict[str, Leaf]:
 
 
 def leaf_shapes(spec: KernelSpec) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the array parts whose leaves have axes of their own, such as vector fields."""
+    """Return the axes that the leaf adds to the shape of an array part, such as (3,) for a field of 3-vectors.
+
+    Keyed by the part's name; parts without such axes are left out.
+    """
     return {
         name: leaf.shape
         for parameter in parameters_of(spec) if parameter.element is not None and parameter.kind == "array"
@@ -97,7 +102,7 @@ def leaf_shapes(spec: KernelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def plain_layouts(spec: KernelSpec) -> dict[str, Layout]:
-    """Return the default layouts of the parts of arrays of structs, whose stride is the size of the struct."""
+    """Return the default layouts of the parts of arrays of structs by name: their stride is the size of the struct."""
     layouts = {}
     for parameter in parameters_of(spec):
         if parameter.kind == "array" and parameter.is_struct:
@@ -109,7 +114,7 @@ def plain_layouts(spec: KernelSpec) -> dict[str, Layout]:
 
 
 def refuse_unknown_types(spec: KernelSpec) -> None:
-    """Raise FeatureError for a struct with a field whose type is a type variable: its values can't be drawn."""
+    """Raise FeatureError if a struct's field has a type variable as its type, since its values can't be drawn."""
     for parameter in parameters_of(spec):
         if parameter.is_struct:
             for leaf in leaves_of(parameter.element):
@@ -125,10 +130,10 @@ def refuse_unknown_types(spec: KernelSpec) -> None:
 
 
 def whole(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False) -> dict[str, Any]:
-    """Assemble values by user parameter from values by part.
+    """Assemble whole values, keyed by the user's parameters, from `values`, keyed by part.
 
-    An array whose parts are None becomes None; parameters with missing parts are left out. `storage`: use the NumPy
-    types that launches take for structs.
+    An array whose parts are None becomes None; parameters with missing parts are left out. With `storage`, structs have
+    the NumPy types that a launch takes; otherwise their fields keep the types of the parts.
     """
     assembled: dict[str, Any] = {}
     for parameter in parameters_of(spec):
@@ -162,7 +167,7 @@ def _array_of(parameter: Parameter, parts: Sequence[Any], storage: bool) -> Any:
 
 
 def _dtype_of(types: Mapping[tuple[str, ...], Any], shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> np.dtype[Any]:
-    """Return the structured type with fields at these paths."""
+    """Return the structured type with the given element types and shapes, keyed by the path of field names."""
     fields: list[Any] = []
     for name in dict.fromkeys(path[0] for path in types):
         below = {path[1:]: kind for path, kind in types.items() if path[0] == name}
@@ -175,7 +180,7 @@ def _dtype_of(types: Mapping[tuple[str, ...], Any], shapes: Mapping[tuple[str, .
 
 
 def _value_of(parameter: Parameter, numbers: Sequence[Any]) -> Any:
-    """Assemble a struct's record, or a vector's array, in the types that the kernel takes."""
+    """Assemble a struct's record, or a vector's array, from the numbers of all its components in order."""
     leaves, position, parts = leaves_of(parameter.element), 0, []
     for leaf in leaves:
         count = int(np.prod(leaf.shape, dtype=np.int64))
@@ -195,7 +200,10 @@ def _value_of(parameter: Parameter, numbers: Sequence[Any]) -> Any:
 
 
 def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Assemble launch arguments by user parameter from launch arguments by part; arrays must have a `shape`."""
+    """Assemble launch arguments keyed by the user's parameters from launch arguments keyed by part.
+
+    Structs become `SplitStruct`s, in which launches accept the parts one by one. Arrays need the attribute `shape`.
+    """
     arguments: dict[str, Any] = {}
     for parameter in parameters_of(spec):
         parts = tuple(values[n] for n in parameter.parts)
@@ -210,7 +218,7 @@ def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_into_parts(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
-    """Split one of the user's arguments into its parts, by name. Raises ArgumentError for missing struct fields."""
+    """Split one of the user's arguments into parts, keyed by name. Raises ArgumentError for missing struct fields."""
     parameter = next((p for p in parameters_of(spec) if p.name == name), None)
     if parameter is None or parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
         return {name: value}

@@ -1,7 +1,8 @@
-"""Memory layouts of arrays: strides, reversed axes, gaps, offsets, and redzones around the elements.
+"""Memory layouts of arrays in property tests: strides, reversed axes, gaps, offsets, and redzones around the elements.
 
-A `Placement` gives strides and offsets in elements. Byte images of arrays include redzones of known bytes, so that
-writes outside an array are detected.
+A `Layout` describes a layout independently of the array's shape; `Layout.place` gives a `Placement`, the strides and
+offset for one shape. `image` makes the bytes of a buffer with the array in it. Redzones before and after the array, and
+gaps in it, have known contents, so that `stray_writes` detects writes outside the array.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A memory layout of an array.
+    """A memory layout of an array; distances are in elements.
 
     `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: stride of the fastest axis.
-    `backwards`: axes with negative strides. `repeated`: axes of stride 0. `offset`: elements before the array in its
-    buffer. `inner`: number of trailing axes that are contiguous, like a vector field in an array of structs; `pitch`:
-    distance in elements between these, which is the size of the struct.
+    `backwards`: axes with negative strides. `repeated`: axes of stride 0. `offset`: distance from the start of the
+    buffer, without its redzone, to the array.
+
+    For a field of an array of structs, `pitch` is the size of the struct: the stride of the last axis of the array of
+    structs. `inner` is the number of trailing axes that belong to the field itself, such as the one of a vector, and
+    are contiguous.
     """
 
     order: tuple[int, ...] | None = None
@@ -66,17 +70,17 @@ class Layout:
         return ", ".join(words) or "C order"
 
     def place(self, shape: tuple[int, ...]) -> Placement:
-        """Return strides and first element for a shape."""
+        """Return the strides, the offset of the first element and the buffer's size for an array of this shape."""
         order = self.order if self.order is not None and len(self.order) == len(shape) else tuple(range(len(shape)))
-        strides, reach = [0] * len(shape), self.step
+        strides, stride = [0] * len(shape), self.step
         first_inner = len(shape) - self.inner
         for axis in reversed(order):
             if self.pitch and axis == first_inner - 1:
-                reach = self.pitch * self.step
+                stride = self.pitch * self.step
             if axis in self.repeated:
                 continue
-            strides[axis] = reach
-            reach *= max(shape[axis], 1)
+            strides[axis] = stride
+            stride *= max(shape[axis], 1)
         first = REDZONE_ELEMENTS + self.offset
         for axis in () if 0 in shape else self.backwards:  # an empty array has no last element to start from
             if axis < len(shape) and strides[axis]:
@@ -87,39 +91,44 @@ class Layout:
 
 
 C_ORDER = Layout()
+"""Contiguous in C order, at the start of the buffer."""
 
 
 def view_of(data: Bytes, placement: Placement, shape: tuple[int, ...], storage: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return a view of the array's elements in a byte image."""
-    cells = data.view(storage)
+    """Return a view of the array's elements in `data`, the bytes of its buffer. `storage` is the type of an element."""
+    elements = data.view(storage)
     strides = [s * storage.itemsize for s in placement.strides]
-    return np.lib.stride_tricks.as_strided(cells[placement.first :], shape, strides)
+    return np.lib.stride_tricks.as_strided(elements[placement.first :], shape, strides)
 
 
 def image(
     values: npt.NDArray[Any] | None, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any], poison: int
 ) -> Bytes:
-    """Return the bytes of a buffer that contains the array.
+    """Return the bytes of a buffer that contains the array, in the memory representation `storage`.
 
-    `values` are stored once along axes of stride 0; None fills the array with the byte `poison`.
+    `values` are the array's elements, with a single element along axes of stride 0; None fills the array with the byte
+    `poison`.
     """
     placement = layout.place(shape)
     data = np.full(placement.count * storage.itemsize, REDZONE_BYTE, np.uint8)
     if 0 in shape:
         return data
     view = view_of(data, placement, shape, storage)
-    once = tuple(slice(0, 1) if axis in layout.repeated else slice(None) for axis in range(len(shape)))
+    distinct = tuple(slice(0, 1) if axis in layout.repeated else slice(None) for axis in range(len(shape)))
     if values is None:
-        view[once] = np.frombuffer(bytes([poison]) * storage.itemsize, storage)[0]
+        view[distinct] = np.frombuffer(bytes([poison]) * storage.itemsize, storage)[0]
     else:
-        view[once] = values
+        view[distinct] = values
     return data
 
 
 def stray_writes(
     found: Bytes, before: Bytes, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any]
 ) -> list[int]:
-    """Return where the buffer changed outside the array, as offsets in elements from the array's first one."""
+    """Return where a buffer changed outside the array, as offsets in elements from the array's first element.
+
+    `found` and `before` are the bytes of the buffer after and before the launch.
+    """
     placement = layout.place(shape)
     changed = (found != before).reshape(-1, storage.itemsize).any(axis=1)
     if 0 not in shape:

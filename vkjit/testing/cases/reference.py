@@ -1,7 +1,8 @@
-"""Call the user's reference: choose its arguments and interpret its result.
+"""Call the user's reference, a Python function that computes the expected outputs.
 
-With `precise`, floats are passed as float64, so that the reference's own rounding errors don't matter. Outputs are
-compared in the kernel's types.
+This module chooses the reference's arguments and interprets its result. With `precise`, floats are passed as float64,
+so that the reference's own rounding errors don't matter. `loose` names outputs with unordered rows and a row count, of
+which the reference may return the valid rows only.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ __all__ = ["call_by_name", "expected_outputs", "outputs_of", "uncertainty", "val
 
 
 def outputs_of(spec: KernelSpec) -> list[str]:
-    """Return the names of the arrays that the kernel writes, in order; structs by part if taken apart in `spec`."""
+    """Return the names of the array parameters in `spec` that the kernel writes, in order."""
     return [p.name for p in spec.params if p.kind == "array" and p.mode != "in"]
 
 
 def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
-    """Return the arguments as new C-order arrays and Python numbers; Outs are arrays of NaN or zero.
+    """Return the case's arguments as new C-order arrays and Python numbers; Outs are arrays of NaN or zero.
 
-    Structs are taken apart; `whole` assembles them.
+    Structs and vectors are split into parts; `composites.whole` assembles them.
     """
     values = {}
     for name, value in case.arguments.items():
@@ -40,6 +41,7 @@ def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
 
 
 def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
+    """Return an array of a case as an argument for the reference: float64 for floats if `precise`."""
     carried = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
     if value.values is None:
         return np.full(value.shape, np.nan if carried.kind == "f" else 0, carried)
@@ -56,9 +58,10 @@ def _is_huge(value: ArrayInput) -> bool:
 
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
-    """Call a function with the values that its parameters name, or with all values in order if its names don't match.
+    """Call a user's function with those of `values` that its parameters name.
 
-    Raises ArgumentError if neither is possible. `what` names the function in the message.
+    If the names of its parameters don't match, it is called with all values in order. Raises ArgumentError if their
+    number doesn't match either; `what` names the function in the message.
     """
     declared = inspect.signature(function).parameters.values()
     named = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -86,7 +89,7 @@ def expected_outputs(
 
     The reference returns one array, a tuple in the order of the outputs, or a dictionary by name; or it returns None
     and writes into the outputs passed to it. Outputs that a dictionary omits or a tuple holds None for are left out.
-    `loose`: outputs of which it may return fewer rows. Raises ArgumentError for a result of another shape.
+    `loose` names outputs of which it may return fewer rows. Raises ArgumentError for a result of another shape.
     """
     return _called(reference, spec, case, precise=precise, moved=lambda value: value, loose=loose)
 
@@ -100,32 +103,35 @@ def _called(
     moved: Callable[[Any], Any],
     loose: Collection[str] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the reference's outputs for inputs transformed by `moved`."""
+    """Return the reference's outputs, as `expected_outputs` does, for arguments transformed by `moved`."""
     values = whole(spec, {n: moved(v) for n, v in values_by_name(case, precise=precise).items()})
     outs = [p.name for p in parameters_of(spec) if p.kind == "array" and p.mode == "out"]
     names_taken = set(inspect.signature(reference).parameters)
     constants = {p.name for p in spec.params if p.kind == "const"}
-    unasked = set() if names_taken & set(outs) else set(outs)
-    unasked |= constants - names_taken if not _takes_keywords(reference) else set()
-    given = {n: v for n, v in values.items() if n not in unasked}
+    omitted = set() if names_taken & set(outs) else set(outs)
+    omitted |= constants - names_taken if not _takes_keywords(reference) else set()
+    passed = {n: v for n, v in values.items() if n not in omitted}
     with np.errstate(all="ignore"):
-        result = call_by_name(reference, given, "the reference")
+        result = call_by_name(reference, passed, "the reference")
     names = list(outputs_by_parameter(spec))
     if result is None:
-        named = [n for n in names if n in given]
+        named = [n for n in names if n in passed]
         if names and not named:  # nothing would be compared; probably a forgotten `return`
             raise ArgumentError(
                 f"the reference returns nothing and takes no output: return {', '.join(names)}, or name them among its "
                 "parameters and write into them"
             )
-        result = {n: given[n] for n in named}
+        result = {n: passed[n] for n in named}
     return _given_outputs(spec, case, names, result, loose)
 
 
 def _given_outputs(
     spec: KernelSpec, case: Case, names: list[str], result: Any, loose: Collection[str]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Map the reference's result to outputs, structs taken apart; outputs that it omits are left out."""
+    """Map the reference's result to outputs, with structs split into parts; outputs that it omits are left out.
+
+    `names` are the outputs as the user declared them.
+    """
     if isinstance(result, Mapping):
         allowed = [*names, *outputs_of(spec)]
         unknown = [n for n in result if n not in allowed]
@@ -154,8 +160,9 @@ def _given_outputs(
 
 
 _NUDGES = 4
+"""Number of reruns of a reference to estimate its uncertainty."""
 _NUDGE = 16
-"""Number of reruns of a reference, and the perturbation of its inputs in them, in ULPs of the type it computes in."""
+"""Perturbation of the reference's inputs in these reruns, in ULPs of the type it computes in."""
 
 
 def uncertainty(
@@ -168,42 +175,45 @@ def uncertainty(
     precise: bool,
     loose: Collection[str] = (),
 ) -> npt.NDArray[Any] | None:
-    """Estimate how far the reference's own rounding errors can move its results, per element; None if unknown.
+    """Estimate how far the reference's own rounding errors can move the output `name`, per element; None if unknown.
 
     A backward stable computation returns the exact result for inputs a few ULPs away. Therefore the reference is rerun
-    on inputs perturbed by a few ULPs of the type that it computes in, and its results move where its terms cancel. A
-    few ULPs of the largest input are added for cancellation among integers, which can't be perturbed.
+    on inputs perturbed by a few ULPs of the type that it computes in; its results change where its terms cancel.
+    Integers can't be perturbed, so the estimate is at least a few ULPs of the largest input. `expected` is the
+    output for the unchanged inputs.
     """
     arrays = [v for v in values_by_name(case, precise=precise).values() if isinstance(v, np.ndarray)]
     eps = max((float(np.finfo(v.dtype).eps) for v in arrays if v.dtype.kind == "f"), default=2.0**-52)
     with np.errstate(all="ignore"):
         largest = max((float(np.abs(v[np.isfinite(v)].astype(np.float64)).max(initial=0.0)) for v in arrays if v.size < 1 << 20),
                       default=0.0)  # fmt: skip
-        widest = np.full(np.shape(expected), _NUDGE * eps * largest)
+        largest_change = np.full(np.shape(expected), _NUDGE * eps * largest)
         for number in range(_NUDGES):
             rng = np.random.default_rng(number)
 
-            def moved(value: Any, eps: float = eps, rng: Any = rng) -> Any:
+            def perturbed(value: Any, eps: float = eps, rng: Any = rng) -> Any:
                 if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.size > 1 << 20:
                     return value
                 return value * (1 + _NUDGE * eps * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
 
             try:
-                again = _called(reference, spec, case, precise=precise, moved=moved, loose=loose).get(name)
+                rerun_result = _called(reference, spec, case, precise=precise, moved=perturbed, loose=loose).get(name)
             except (ArithmeticError, ArgumentError, ValueError):
                 return None
-            if again is None or again.shape != np.shape(expected):
+            if rerun_result is None or rerun_result.shape != np.shape(expected):
                 return None
-            distance = np.abs(np.asarray(again, np.float64) - np.asarray(expected, np.float64))
-            np.maximum(widest, np.where(np.isfinite(distance), distance, 0.0), out=widest)
-    return widest
+            distance = np.abs(np.asarray(rerun_result, np.float64) - np.asarray(expected, np.float64))
+            np.maximum(largest_change, np.where(np.isfinite(distance), distance, 0.0), out=largest_change)
+    return largest_change
 
 
 def _takes_keywords(function: Callable[..., Any]) -> bool:
+    """True if the function has a `**kwargs` parameter."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
 def _shaped(name: str, value: Any, shape: tuple[int, ...], fewer: bool) -> npt.NDArray[Any]:
+    """Return an output of the reference as an array of the given shape, or with `fewer`, of fewer rows; else raise."""
     array = np.asarray(value)
     if array.shape == shape or (
         fewer and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array) < shape[0]

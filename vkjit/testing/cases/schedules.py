@@ -1,7 +1,8 @@
-"""Schedules: launch parameters that must not change a kernel's result.
+"""Schedules: settings of the launch and the compiler that must not change a kernel's result, varied by property tests.
 
-These are the workgroup size if the kernel leaves it open; the order of workgroups, the subgroup size and split grids
-in the interpreter; the optimization level and the vector width on other devices. The default schedule is tried first.
+They are the workgroup size if the kernel doesn't declare one; in the interpreter, the order of workgroups, the subgroup
+size, and whether the grid is split; on other devices, the optimization level and the vector width. The default schedule
+is tried first.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ Triple = tuple[int, int, int]
 class Schedule:
     """Launch and compilation settings of a kernel; None keeps the default.
 
-    `local`: workgroup size. `order` of workgroups: "forward", "reverse" or the seed of a permutation (interpreter).
-    `subgroup_size` (interpreter). `max_groups`: split larger grids into several dispatches (interpreter).
-    `optimization`: level, 0 to 2. `vector_width`: invocations per vector (CPU); 1 on a Vulkan device disables
-    vectorized memory accesses. `strict`, `debug`: as in the decorator.
+    `local` is the workgroup size; `strict` and `debug` are options of `vk.kernel`; `optimization` is the level, 0 to 2.
+    Only in the interpreter: `order` of the workgroups is "forward", "reverse" or the seed of a permutation;
+    `subgroup_size`; `max_groups` splits larger grids into several dispatches. `vector_width` is the number of
+    invocations per vector on CPUs; 1 on a Vulkan device disables vectorized memory accesses.
     """
 
     local: Triple | None = None
@@ -49,13 +50,14 @@ class Schedule:
 
 
 PLAIN = Schedule()
+"""The default schedule."""
 
 FREE = frozenset({"order", "subgroup_size"})
 """Fields set on the device at launch; all others require compilation."""
 
 
 def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
-    """Return the kernel as if it were decorated with the schedule's settings and the given options of `Kernel`."""
+    """Return the kernel as if it were decorated with the schedule's settings and with `options` of `Kernel`."""
     for name in ("local", "strict", "debug"):
         if getattr(schedule, name) is not None:
             options[name] = getattr(schedule, name)
@@ -68,7 +70,7 @@ def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
 
 
 class _ByElements(Kernel):
-    """A kernel whose arrays are never assumed to be aligned, so that accesses aren't vectorized."""
+    """A kernel compiled as if no array were 16-byte aligned, so that accesses aren't vectorized."""
 
     def _signature(self, *args: Any) -> Signature:
         return replace(super()._signature(*args), aligned=False)
@@ -77,7 +79,11 @@ class _ByElements(Kernel):
 def choices_for(
     kernel: Kernel, device: Device, *, uses_subgroups: bool, has_groups: bool, strict: Sequence[bool | None] = (None,)
 ) -> list[tuple[str, list[Any]]]:
-    """Return field names with the values to try, the default first; fields with a single value are left out."""
+    """Return the fields of `Schedule` to vary on a device, each with the values to try, the default first.
+
+    Fields with a single value are left out. `has_groups` is true if the test gives the grid, which fits only the
+    default workgroup size. `strict` are the values to try for the field of this name besides None.
+    """
     choices: list[tuple[str, list[Any]]] = [("local", _locals(kernel, uses_subgroups, has_groups))]
     if device.caps.kind == "interpreter":
         choices += [("order", ["forward", "reverse", 1, 2])]
@@ -91,7 +97,7 @@ def choices_for(
 
 
 def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Triple | None]:
-    """Return workgroup sizes to try. If the launch gives a grid, only the default fits it."""
+    """Return the workgroup sizes to try, None for the default. If the test gives the grid, only the default fits it."""
     if isinstance(kernel._local, Tune):
         return [None, *(_triple(c) for c in kernel._local.choices[1:])]
     if kernel._local is not None or has_groups:
@@ -105,7 +111,7 @@ def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Trip
 
 
 def _vector_widths(device: Device) -> list[int | None]:
-    """Return the CPU's own width and narrower ones; on Vulkan devices, with and without vectorized accesses."""
+    """Return the vector widths to try; on Vulkan devices, 1 disables vectorized memory accesses."""
     if device.caps.kind != "llvm-cpu":
         return [None, 1]
     return [None, *(width for width in (4, 8) if width < device.caps.subgroup_size)]
@@ -118,11 +124,13 @@ def _rank(kernel: Kernel) -> int:
 
 
 def _triple(size: Any) -> Triple:
+    """Return a workgroup size, a number or a tuple, as (x, y, z)."""
     padded = (*(size if isinstance(size, tuple) else (size,)), 1, 1)
     return padded[0], padded[1], padded[2]
 
 
 def _subgroup_sizes(kernel: Kernel) -> list[int | None]:
+    """Return the subgroup sizes to try: None for the default, and sizes that divide the workgroup."""
     local = kernel.declared_local() or (64,)
     total = 1
     for size in local:

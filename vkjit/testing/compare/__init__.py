@@ -1,1 +1,1 @@
-"""Comparison of results with references: error bounds and tolerances."""
+"""Comparison of a kernel's outputs with expected values: error bounds, tolerances, unordered rows."""

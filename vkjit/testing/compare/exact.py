@@ -1,7 +1,8 @@
-"""Exact values of mathematical functions, and errors of results in ULPs.
+"""Exact values of mathematical functions, and errors of results in ULPs, for measuring the accuracy of IR operations.
 
-Functions of f16 and f32 are evaluated in f64, those of f64 in extended precision (or with mpmath), which adds at least
-eleven bits. One ULP is the spacing of the result's type at the exact value.
+Functions of f16 and f32 are evaluated in f64, those of f64 in extended precision (NumPy's longdouble, or mpmath), which
+adds at least eleven bits. One ULP is the spacing of the result's type at the exact value. `judge` compares the results
+of an operation with its exact values; `vkjit.ir.ops` has the error bounds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _WITHOUT_EXTENDED: frozenset[OpName] = frozenset({"erf", "erfc"})
 
 
 def exact(name: OpName, operands: list[Values]) -> Values:
-    """Evaluate the op `name` in a wider type than that of its operands."""
+    """Evaluate the IR operation `name` on float arrays in a wider type than theirs."""
     with silence_warnings():
         if operands[0].dtype != np.float64:
             return np.asarray(_wide_meaning(name)(*(v.astype(np.float64) for v in operands)))
@@ -35,6 +36,7 @@ def exact(name: OpName, operands: list[Values]) -> Values:
 
 
 def _wide_meaning(name: OpName) -> Callable[..., Values]:
+    """Return the NumPy implementation of an operation that keeps the precision of wide operands."""
     if name == "rsqrt":
         return lambda x: 1 / np.sqrt(x)
     if name == "div":
@@ -43,7 +45,7 @@ def _wide_meaning(name: OpName) -> Callable[..., Values]:
 
 
 def _with_mpmath(name: OpName, operands: list[Values]) -> Values:
-    """Evaluate with 80 bits, one element at a time; zeros, infinities and NaN come from NumPy."""
+    """Evaluate an operation with mpmath in 80 bits, element by element; zeros, infinities and NaN come from NumPy."""
     try:
         import mpmath
     except ImportError:
@@ -62,17 +64,18 @@ def _with_mpmath(name: OpName, operands: list[Values]) -> Values:
     for i in np.flatnonzero(regular):
         value = function(*(context.mpf(float(v[i])) for v in operands))
         mantissa, exponent = context.frexp(value)
-        high = float(mantissa)
+        high = float(mantissa)  # the mantissa as a sum of two floats, since a longdouble holds more than one does
         result[i] = np.ldexp(np.longdouble(high) + np.longdouble(float(mantissa - high)), exponent)
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Errors of a set of results.
+    """The errors of an operation's results.
 
-    `ulp`: the largest error of normal results; `at`: its index. `wrong`: indices of results outside the bound and of
-    special values that differ from IEEE 754 and C. `flushed`: number of subnormal results that became 0.
+    `ulp` is the largest error of the normal (not subnormal) results in ULPs, and `at` the index of this result (None if
+    all are exact). `wrong` has the indices of results outside the bound, and of special values (zeros, infinities, NaN)
+    that differ from those of IEEE 754 and C. `flushed` is the number of subnormal results that became 0.
     """
 
     ulp: float
@@ -82,32 +85,39 @@ class Verdict:
 
 
 def judge(name: OpName, operands: list[Values], found: Values, bound: float) -> Verdict:
-    """Compare results with the exact function.
+    """Compare the results `found` of the IR operation `name` with its exact values.
+
+    `bound` is the allowed error in ULPs.
 
     Subnormal operands and results may be flushed to zero of the same sign.
     """
     wide = exact(name, operands)
-    ulp, fits = _compare(wide, found, bound)
+    ulp, acceptable = _compare(wide, found, bound)
     tiny = np.finfo(found.dtype).tiny
-    small = np.zeros(found.shape, np.bool_)
+    is_subnormal = np.zeros(found.shape, np.bool_)
     for operand in operands:
-        small |= (np.abs(operand) < tiny) & (operand != 0)
-    again = np.flatnonzero(small & ~fits)
-    if len(again):
+        is_subnormal |= (np.abs(operand) < tiny) & (operand != 0)
+    # results that are wrong for the operands as given may be right for flushed operands
+    rejected = np.flatnonzero(is_subnormal & ~acceptable)
+    if len(rejected):
         flushed = [
-            np.where(np.abs(v[again]) < tiny, np.copysign(v.dtype.type(0), v[again]), v[again]) for v in operands
+            np.where(np.abs(v[rejected]) < tiny, np.copysign(v.dtype.type(0), v[rejected]), v[rejected])
+            for v in operands
         ]
-        fits[again] = _compare(exact(name, flushed), found[again], bound)[1]
-    counted = np.where(small, -1.0, ulp)
-    at = int(np.argmax(counted)) if found.size else None
-    worst = float(counted[at]) if at is not None else 0.0
+        acceptable[rejected] = _compare(exact(name, flushed), found[rejected], bound)[1]
+    errors = np.where(is_subnormal, -1.0, ulp)
+    at = int(np.argmax(errors)) if found.size else None
+    worst = float(errors[at]) if at is not None else 0.0
     with silence_warnings():
-        gone = int(np.count_nonzero((found == 0) & (wide != 0) & (np.abs(wide) < tiny)))
-    return Verdict(max(worst, 0.0), at if worst > 0 else None, np.flatnonzero(~fits), gone)
+        flushed_count = int(np.count_nonzero((found == 0) & (wide != 0) & (np.abs(wide) < tiny)))
+    return Verdict(max(worst, 0.0), at if worst > 0 else None, np.flatnonzero(~acceptable), flushed_count)
 
 
 def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]:
-    """Return errors in ULPs (-1 for special and subnormal results), and a mask of acceptable results."""
+    """Compare results with the exact values `wide`.
+
+    Returns the errors in ULPs (-1 for special and subnormal results), and a mask of acceptable results.
+    """
     info = np.finfo(found.dtype)
     with silence_warnings():
         same = (np.isnan(wide) & np.isnan(found)) | ((found == wide) & (np.signbit(found) == np.signbit(wide)))
@@ -117,5 +127,5 @@ def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]
         ulp = np.asarray(distance * np.exp2((info.nmant + 1 - exponent).astype(wide.dtype)), np.float64)
         regular = np.isfinite(wide) & (wide != 0) & ~np.isnan(found)
         subnormal = regular & (np.abs(wide) < info.tiny * (1 + bound * info.eps))
-        fits = same | (regular & (ulp <= bound)) | (subnormal & (distance <= info.tiny * (1 + bound * info.eps)))
-    return np.where(regular & ~subnormal, ulp, -1.0), fits
+        acceptable = same | (regular & (ulp <= bound)) | (subnormal & (distance <= info.tiny * (1 + bound * info.eps)))
+    return np.where(regular & ~subnormal, ulp, -1.0), acceptable

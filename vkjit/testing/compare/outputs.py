@@ -1,7 +1,10 @@
 """Compare a kernel's output with the expected values.
 
-NaN equals NaN, infinities must agree in sign, and integers and bools must be equal after wrapping to the output's
-type. Other floats must agree within the bounds.
+`search.examiner` does so for each output of each launch. NaN equals NaN, infinities must agree in sign, and integers
+and bools must be equal after wrapping to the output's type. Other floats must agree within `Bounds`, which are widened
+step by step, from cheap to expensive estimates of the rounding error, as long as elements exceed them.
+
+Values are carried values, as in `cases.case`: arrays of types that NumPy can compute with, such as float32 for bf16.
 """
 
 from __future__ import annotations
@@ -26,13 +29,16 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The error bounds of an output.
+    """The error bounds of an output, most of them functions, which are called only when needed.
 
-    `given`: the user's tolerance, which replaces all other bounds. Otherwise, `budget` returns the error sum of
-    `ErrorBudget` (None: unknown), and `spread`, called only when needed, returns the measured spread and a mask of
-    elements whose value is undecided. `reference_uncertainty` returns the uncertainty of the expected values, where
-    they come from a reference. `wide_spread` returns the spread under larger perturbations. `exact`: compare bit for
-    bit.
+    - `given`: the user's tolerance, which replaces all other bounds.
+    - `exact`: compare bit for bit.
+    - `budget`: returns the rounding error along the longest path, relative to the result (`ErrorBudget.evaluate`); None
+      if it is unknown.
+    - `spread`: returns how far the kernel's results move per element if its operations are perturbed (`Shadow.spread`),
+      and a mask of undecided elements, which change in a way that has no distance, for example to NaN.
+    - `reference_uncertainty`: returns the error of the expected values per element, if they come from a reference.
+    - `wide_spread`: as `spread`, for larger perturbations.
     """
 
     budget: Callable[[], float | None]
@@ -43,19 +49,21 @@ class Bounds:
     wide_spread: Callable[[], Array] | None = None
 
     def of_rows(self, shape: tuple[int, ...]) -> Bounds:
-        """Return the bounds for an array with unordered rows: every row gets the largest bound of all rows."""
-        spread, blur, wide = self.spread, self.reference_uncertainty, self.wide_spread
+        """Return the bounds for an array of this shape whose rows are unordered: each row gets the largest bound of all
+        rows, since the bounds are measured in another order.
+        """
+        spread, uncertainty, wide = self.spread, self.reference_uncertainty, self.wide_spread
 
         def widest() -> tuple[Array, npt.NDArray[np.bool_]]:
             distance, undecided = spread() if spread is not None else (np.zeros(shape), np.zeros(shape, np.bool_))
             return _over_rows(distance, shape), _over_rows(undecided, shape)
 
         def blurred() -> Array | None:
-            unsure = None if blur is None else blur()
-            return None if unsure is None else _over_rows(unsure, shape)
+            values = None if uncertainty is None else uncertainty()
+            return None if values is None else _over_rows(values, shape)
 
         return replace(
-            self, spread=None if spread is None else widest, reference_uncertainty=None if blur is None else blurred,
+            self, spread=None if spread is None else widest, reference_uncertainty=None if uncertainty is None else blurred,
             wide_spread=None if wide is None else lambda: _over_rows(wide(), shape),
         )  # fmt: skip
 
@@ -67,9 +75,10 @@ def _over_rows(values: Array, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A mismatch in one output.
+    """A mismatch in one output of type `dtype`.
 
-    `wrong` flags elements, `found` and `expected` are carried values, `allowed` is the allowed difference per element.
+    `wrong` flags the wrong elements, `found` and `expected` are the values, `allowed` is the allowed difference per
+    element.
     """
 
     wrong: npt.NDArray[np.bool_]
@@ -86,47 +95,54 @@ class Difference:
 
 
 def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
-    """Compare carried values with expected numbers of the same shape; None if all elements are within bounds."""
+    """Return how an output's values `found` differ from expected ones; None if all elements are within bounds.
+
+    `found` holds the carried values of an output of type `dtype`; `expected` has the same shape.
+    """
     if found.size == 0:
         return None
     if not dtype.is_float:
         return _compare_exactly(found, expected, dtype, bounds)
-    wanted = np.asarray(expected, np.float64)
+    target = np.asarray(expected, np.float64)
     value = found.astype(np.float64)
     with np.errstate(all="ignore"):
-        rounded = decode(encode(wanted.astype(found.dtype), dtype), dtype).astype(np.float64)
+        # the expected value as the kernel would store it, which is right even without a tolerance
+        rounded = decode(encode(target.astype(found.dtype), dtype), dtype).astype(np.float64)
         same = (value == rounded) | (np.isnan(value) & np.isnan(rounded))
         if bounds.exact:
             same &= np.isnan(value) | (np.signbit(value) == np.signbit(rounded))
-            return None if same.all() else Difference(~same, found, wanted, np.zeros(found.shape), dtype)
-        distance = np.where(np.isfinite(value) & np.isfinite(rounded), np.abs(value - wanted), np.inf)
+            return None if same.all() else Difference(~same, found, target, np.zeros(found.shape), dtype)
+        distance = np.where(np.isfinite(value) & np.isfinite(rounded), np.abs(value - target), np.inf)
     if same.all():
         return None
-    allowed = _allowed(wanted, dtype, bounds)
+    allowed = _allowed(target, dtype, bounds)
     wrong = ~same & ~(distance <= allowed)
+    # widen the bounds as long as elements exceed them
     if wrong.any() and bounds.given is None and bounds.spread is not None:
         widest, undecided = bounds.spread()
         allowed = allowed + SPREAD_FACTOR * widest
         wrong &= ~(distance <= allowed) & ~undecided
     if wrong.any() and bounds.given is None and bounds.reference_uncertainty is not None:
-        unsure = bounds.reference_uncertainty()
-        if unsure is not None:
-            allowed = allowed + SPREAD_FACTOR * unsure
+        uncertainty = bounds.reference_uncertainty()
+        if uncertainty is not None:
+            allowed = allowed + SPREAD_FACTOR * uncertainty
             wrong &= ~(distance <= allowed)
     if bounds.given is None and bounds.wide_spread is not None and np.isfinite(distance[wrong]).any():
         allowed = np.maximum(allowed, SPREAD_FACTOR * bounds.wide_spread())
         wrong &= ~(distance <= allowed)
-    return Difference(wrong, found, wanted, np.asarray(allowed), dtype) if wrong.any() else None
+    return Difference(wrong, found, target, np.asarray(allowed), dtype) if wrong.any() else None
 
 
-def _allowed(wanted: Array, dtype: DType, bounds: Bounds) -> Array:
+def _allowed(target: Array, dtype: DType, bounds: Bounds) -> Array:
+    """Return the allowed difference per element, without measurements: the user's tolerance, or the rounding error."""
     if bounds.given is not None:
-        return np.asarray(bounds.given.allowed(wanted))
+        return np.asarray(bounds.given.allowed(target))
     relative = 2 * (bounds.budget() or 0.0) + epsilon(dtype)
-    return np.asarray(Tolerance(relative, smallest_normal(dtype)).allowed(wanted))
+    return np.asarray(Tolerance(relative, smallest_normal(dtype)).allowed(target))
 
 
 def _compare_exactly(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
+    """Compare integers or bools; they may differ within the user's tolerance, or where perturbed runs differ, too."""
     target = np.asarray(expected)
     if dtype.is_integer and target.dtype.kind in "iu":
         target = target.astype(found.dtype)  # wraps integers

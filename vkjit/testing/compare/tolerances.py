@@ -1,17 +1,19 @@
 """Derive how far two correct results may differ, from element types, error bounds of operations and loop trip counts.
 
-Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5 for / and sqrt,
-4 for exp...). They are added along the longest path through the kernel, loops weighted by their trip counts:
+Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5 for / and sqrt, 4
+for exp...). `ErrorBudget` adds these bounds along the longest path through the kernel, where a loop's body counts as
+often as the loop iterates; eps is the type's machine epsilon, the relative size of a ULP:
 
     relative = 2 * sum(ulp(op) * eps(type of op)) + eps(output type)
 
-The factor 2 accounts for rounding on both sides. This bound is relative to the result, which is valid if nothing
-cancels. If elements exceed it, the kernel is run again in the interpreter with every rounding operation perturbed by
-its bound (four runs in one direction each, four at random), and the measured spread widens the bound:
+The factor 2 accounts for rounding errors in both values that are compared. This bound is relative to the result, which
+is valid only if no terms cancel. If elements exceed it, the kernel is run again in the interpreter with each rounding
+operation perturbed by its bound (`execution.shadow`), and the spread of these runs widens the bound:
 
-    |found - expected| <= relative * |expected| + 8 * spread + smallest normal number
+    |found - expected| <= relative * |expected| + SPREAD_FACTOR * spread + smallest normal number
 
-`tolerance` computes the first formula for a given number of operations.
+`compare.outputs` applies these bounds. `tolerance`, for users, computes the first formula for a given number of
+operations.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 SPREAD_FACTOR = 8.0
-"""Factor on the measured spread."""
+"""Factor on the measured spread in the allowed difference."""
 
 _SUBGROUP_LEVELS = 7
 """Levels of additions in a subgroup reduction of up to 128 lanes."""
@@ -55,30 +57,33 @@ _SUBGROUP_LEVELS = 7
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """A bound: |found - expected| <= relative * |expected| + absolute."""
+    """A bound of the difference of a result from its expected value: relative * |expected| + absolute."""
 
     relative: float
     absolute: float = 0.0
 
     def allowed(self, expected: Any) -> Any:
-        """Return the bound for each element."""
+        """Return the allowed difference for each expected value; the relative part is 0 for NaN and infinities."""
         with np.errstate(all="ignore"):
             magnitude = np.where(np.isfinite(expected), np.abs(expected), 0.0)
         return self.relative * magnitude + self.absolute
 
 
 def smallest_normal(dtype: DType) -> float:
-    """Return the smallest number that no device flushes to zero."""
+    """Return the smallest positive normal number of the type; devices may flush smaller (subnormal) numbers to zero."""
     return float(np.finfo(np.float32 if dtype is dtypes.bf16 else dtype.numpy).tiny)
 
 
 def tolerance(
     dtype: Any, length: int = 1, *, operations: Sequence[str] = ("mul", "add"), ulp: float | None = None
 ) -> Tolerance:
-    """Return the tolerance for `length` repetitions of `operations` in `dtype`; the module docstring has the formula.
+    """Return the tolerance for a computation that repeats `operations` `length` times in the element type `dtype`.
 
-    operations: names in the op table ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one repetition in
-    ULPs, replacing their sum. For a sum of n terms, use `length=n, operations=["add"]`. Integers have no tolerance.
+    It is relative: 2 * length * sum(ulp(op) * eps) + eps, where eps is the type's machine epsilon.
+
+    operations: names of IR operations ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one repetition in
+    ULPs, instead of the sum over `operations`. For a sum of n terms, use `length=n, operations=["add"]`. Integers have
+    no tolerance.
     """
     kind = dtype_of(dtype) or (dtype if isinstance(dtype, DType) else None)
     if kind is None:
@@ -87,12 +92,13 @@ def tolerance(
         return Tolerance(0.0)
     if length < 0:
         raise ArgumentError(f"tolerance: length is {length}, expected at least 0")
-    per_round = sum(_ulp_of(name) for name in operations) if ulp is None else float(ulp)
+    per_repetition = sum(_ulp_of(name) for name in operations) if ulp is None else float(ulp)
     eps = epsilon(kind)
-    return Tolerance(2 * length * per_round * eps + eps, smallest_normal(kind))
+    return Tolerance(2 * length * per_repetition * eps + eps, smallest_normal(kind))
 
 
 def _ulp_of(name: str) -> float:
+    """Return the error bound of an operation in ULPs. Raises ArgumentError if it has none."""
     ulp = OPS[name].ulp if name in OPS else None
     if ulp is None:
         bounded = ", ".join(sorted(n for n, r in OPS.items() if r.ulp is not None))
@@ -114,17 +120,18 @@ def as_tolerance(given: Any) -> Tolerance | None:
 
 
 def rounded_operations(module: Module) -> set[str]:
-    """Return the names of the module's elementwise floating point operations and of all others that round."""
+    """Return the names of the module's elementwise floating point operations, and of all others that round."""
     ops = (op for function in module.all_functions() for op in function.body.walk())
     return {op.name for op in ops if (_type_of(op) is not None and OPS[op.name].elementwise) or _cost(op, 1) > 0}
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the longest path.
+    """The rounding error of a region or a structured operation (a loop or branch), as a formula of the launch's sizes.
 
-    Its cost is `fixed`, plus `per_invocation` (atomics) times the number of invocations, plus the parts `inside` times
-    the trip count `trips` (None: 1), plus the most expensive of `choices`.
+    It is the sum of `fixed`, of `per_invocation` (atomics) times the number of invocations, of the parts `inside`, and
+    of the largest of `choices` (the branches of an `if`); all of this times the trip count `trips` of a loop (None: 1).
+    `unknown` marks a loop without a known trip count.
     """
 
     fixed: float = 0.0
@@ -136,7 +143,7 @@ class _Part:
 
 
 class ErrorBudget:
-    """The accumulated error of a module along its longest path, as a function of the sizes."""
+    """The accumulated rounding error of a module along its longest path, as a function of the launch's sizes."""
 
     def __init__(self, module: Module) -> None:
         flat = Inline().run(LowerExits().run(clone_module(module)))
@@ -147,9 +154,10 @@ class ErrorBudget:
     def evaluate(
         self, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
     ) -> float | None:
-        """Return the sum of ulp * eps for these sizes; None if a loop's trip count can't be bounded.
+        """Return the sum of ulp * eps along the longest path; None if a loop's trip count can't be bounded.
 
-        `extents` and `scalars` are keyed by the index of the kernel's parameter.
+        `extents`, the shapes of arrays, and `scalars` are keyed by the index of the kernel's parameter; `groups` is the
+        number of workgroups.
         """
         invocations = int(np.prod(groups)) * self._local
 
@@ -166,17 +174,17 @@ class ErrorBudget:
             return None
 
     def _of_region(self, region: Region) -> _Part:
-        fixed, shared, inside = 0.0, 0.0, []
+        fixed, per_invocation, inside = 0.0, 0.0, []
         for op in region.ops:
             if op.name == "atomic":
-                shared += _cost(op, 1)
+                per_invocation += _cost(op, 1)
             elif not op.regions:
                 fixed += _cost(op, 1)
             else:
                 part = self._of_structured(op)
                 if part is not None:
                     inside.append(part)
-        return _Part(fixed, shared, tuple(inside))
+        return _Part(fixed, per_invocation, tuple(inside))
 
     def _of_structured(self, op: Op) -> _Part | None:
         parts = tuple(p for p in map(self._of_region, op.regions) if p != _Part())
@@ -195,7 +203,7 @@ def _type_of(op: Op) -> DType | None:
 
 
 def _cost(op: Op, invocations: int) -> float:
-    """Return ulp * eps of one operation."""
+    """Return ulp * eps of one operation; for an atomic, with as many terms as there are `invocations`."""
     dtype = _type_of(op)
     if dtype is None:
         return 0.0

@@ -1,7 +1,8 @@
-"""Device functions that a kernel calls, and replacement of one of them.
+"""The device functions that a kernel calls, and copies of the kernel with one of them replaced by an edited one.
 
-Device functions are found through the globals and the closure of the kernel's Python function; those of the library
-are excluded. A replacement copies the functions on the call path and keeps their source.
+Device functions are found by the names that a Python function uses in its globals and closure; those of the library
+`vkjit` are excluded. For a replacement, each function that calls the device function, directly or not, is copied with
+other globals or another closure; the code stays the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["device_functions", "with_device_function"]
 
 
 def device_functions(function: FunctionType) -> list[DeviceFunction]:
-    """Return all device functions that are reachable, each once, callers before callees."""
+    """Return all device functions that a function calls, directly or not, each once, in breadth-first order."""
     functions: dict[int, DeviceFunction] = {}
     pending = [function]
     while pending:
@@ -27,36 +28,43 @@ def device_functions(function: FunctionType) -> list[DeviceFunction]:
     return list(functions.values())
 
 
-def with_device_function(function: FunctionType, target: DeviceFunction, made: DeviceFunction) -> FunctionType:
-    """Return the function with `made` in place of each use of `target`; the function itself if it doesn't reach it."""
+def with_device_function(function: FunctionType, target: DeviceFunction, replacement: DeviceFunction) -> FunctionType:
+    """Return a copy of the function that calls `replacement` wherever it calls `target`, directly or not.
+
+    Returns the function itself if it never calls `target`.
+    """
     changed: dict[str, Any] = {}
     for name, value in _called(function):
         if value is target:
-            changed[name] = made
+            changed[name] = replacement
         elif target in device_functions(_function(value)):
-            changed[name] = DeviceFunction(with_device_function(_function(value), target, made), value.scope)
+            changed[name] = DeviceFunction(with_device_function(_function(value), target, replacement), value.scope)
     if not changed:
         return function
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     closure = tuple(CellType(changed[name]) if name in changed else cell for name, cell in cells)
-    around = {**function.__globals__, **{n: v for n, v in changed.items() if n not in code.co_freevars}}
-    copy = FunctionType(code, around, function.__name__, function.__defaults__, closure or None)
+    new_globals = {**function.__globals__, **{n: v for n, v in changed.items() if n not in code.co_freevars}}
+    copy = FunctionType(code, new_globals, function.__name__, function.__defaults__, closure or None)
     copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
     copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
     return copy
 
 
 def _called(function: FunctionType) -> Iterator[tuple[str, DeviceFunction]]:
+    """Yield (name, device function) for each device function that a function uses; those of the library are left
+    out.
+    """
     code = function.__code__
-    around: dict[str, Any] = {n: function.__globals__.get(n) for n in code.co_names}
+    captured: dict[str, Any] = {n: function.__globals__.get(n) for n in code.co_names}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        around[name] = cell.cell_contents
-    for name, value in around.items():
+        captured[name] = cell.cell_contents
+    for name, value in captured.items():
         if isinstance(value, DeviceFunction) and not _function(value).__module__.startswith("vkjit."):
             yield name, value
 
 
 def _function(value: DeviceFunction) -> FunctionType:
+    """Return the Python function of a device function."""
     assert isinstance(value.fn, FunctionType)
     return value.fn

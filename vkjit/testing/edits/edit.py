@@ -1,6 +1,7 @@
-"""Source edits: replace a span of a kernel's source and keep the line numbers.
+"""Source edits, which replace a span of a kernel's source by other text.
 
-Columns are byte offsets in UTF-8, as in Python's `ast`.
+An edit doesn't change the number of lines, so that source locations stay valid. Lines start at 1; columns are byte
+offsets in UTF-8, as in Python's `ast`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ __all__ = ["Edit", "changed_lines", "replaced", "span_text"]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """An edit that replaces the text from (line, start) to (end_line, end); lines start at 1.
+    """An edit that replaces the text from column `start` of `line` to column `end` of `end_line`.
 
-    `kind`: a description in a word or two. `before`, `after`: the old and the new text.
+    `kind`: a description in a word or two, such as "off by one". `before`, `after`: the old and the new text.
     """
 
     kind: str
@@ -38,14 +39,14 @@ class Edit:
 
 
 def replaced(kind: str, node: ast.AST, lines: Sequence[str], after: str) -> Edit:
-    """Return the edit that replaces a node by `after`."""
+    """Return the edit that replaces the source of an AST node by `after`. `lines` are the lines of the source."""
     line, start = node.lineno, node.col_offset  # type: ignore[attr-defined]
     end_line, end = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
     return Edit(kind, line, start, end_line, end, span_text(lines, line, start, end_line, end), after)
 
 
 def span_text(lines: Sequence[str], line: int, start: int, end_line: int, end: int) -> str:
-    """Return the text of a span."""
+    """Return the text of a span, given as in `Edit`."""
     if line == end_line:
         return lines[line - 1].encode()[start:end].decode()
     first = lines[line - 1].encode()[start:].decode()
@@ -56,7 +57,8 @@ def span_text(lines: Sequence[str], line: int, start: int, end_line: int, end: i
 def changed_lines(lines: Sequence[str], edit: Edit) -> list[str]:
     """Return the lines with the edit applied.
 
-    A multi-line span is replaced on its first line; the others become empty, which keeps line numbers.
+    The new text of a multi-line span is placed on its first line, together with the rest of its last line; the other
+    lines become empty.
     """
     changed = list(lines)
     head = lines[edit.line - 1].encode()[: edit.start].decode()

@@ -1,7 +1,7 @@
-"""Edits of a kernel's grid: one more workgroup along an axis, or axes in reverse order.
+"""Candidate repairs of a kernel's grid (its number of workgroups): one more workgroup along an axis, or axes reversed.
 
-Only grids given by `groups=` in the decorator are edited, if its text is a number, a tuple, or a lambda that returns
-one.
+Only grids given by `groups=` in the kernel's decorator are edited, and only if the argument is an expression for a
+number or a tuple, or a lambda that returns one. A grid computed by a named function isn't edited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Change = Callable[[Grid], Grid]
 
 
 def grids(kernel: Kernel) -> Iterator[tuple[Edit, Kernel]]:
-    """Yield the edits with the kernels they produce, those with one more workgroup first."""
+    """Yield the edits with the edited kernels, those with one more workgroup first."""
     source = source_of(kernel.spec.fn)
     node = _groups(source)
     given = kernel._groups
@@ -36,7 +36,7 @@ def grids(kernel: Kernel) -> Iterator[tuple[Edit, Kernel]]:
 
 
 def _groups(source: FunctionSource) -> ast.expr | None:
-    """Return the expression of `groups=`, the body for a lambda."""
+    """Return the expression of `groups=` in the decorator, of a lambda its body; None if there is nothing to edit."""
     for decorator in source.node.decorator_list:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.arg == "groups":
@@ -47,6 +47,7 @@ def _groups(source: FunctionSource) -> ast.expr | None:
 
 
 def _changes(source: FunctionSource, node: ast.expr) -> Iterator[tuple[Edit, Change]]:
+    """Yield each edit of the grid's expression, with the function that changes a grid in the same way."""
     if not isinstance(node, ast.Tuple):
         yield replaced("grid", node, source.lines, _one_more(source, node)), lambda grid: grid + 1
         return
@@ -59,16 +60,18 @@ def _changes(source: FunctionSource, node: ast.expr) -> Iterator[tuple[Edit, Cha
 
 
 def _one_more(source: FunctionSource, node: ast.expr) -> str:
+    """Return the text of an expression plus 1."""
     text = text_of(source.lines, node)
     return f"{text} + 1" if isinstance(node, (ast.BinOp, ast.Call, ast.Subscript)) else f"({text}) + 1"
 
 
 def _longer(axis: int, grid: Grid) -> Grid:
+    """Return the grid with one more workgroup along an axis."""
     return (*grid[:axis], grid[axis] + 1, *grid[axis + 1 :])
 
 
 def _changed(given: Callable[..., Any], change: Change) -> Callable[..., Any]:
-    """Wrap the function that computes the grid to change its result; it takes the same arguments."""
+    """Return a function with the parameters of `given`, which computes the grid, that changes its result."""
 
     @functools.wraps(given)
     def groups(**named: Any) -> Any:

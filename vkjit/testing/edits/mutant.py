@@ -1,4 +1,4 @@
-"""Create a mutant: a kernel compiled from edited source that keeps the source locations of the original."""
+"""Create a mutant: a kernel compiled from edited source, whose source locations are those of the original file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["mutant"]
 
 
 def mutant(kernel: Kernel, edit: Edit, inside: DeviceFunction | None = None) -> Kernel:
-    """Return the edited kernel, with the same launch options and signature.
+    """Return a copy of the kernel with an edit applied to its source; launch options and signature are the same.
 
-    `inside`: the device function to edit instead of the kernel. Raises CompileError if the edited source doesn't
-    parse.
+    `inside`: the device function whose source the edit changes; None for the kernel itself. Raises CompileError if the
+    edited source doesn't parse.
     """
     changed: Any = kernel.spec.fn if inside is None else inside.fn
     function = with_edited_source(changed, changed_lines(source_of(changed).lines, edit))

@@ -1,7 +1,8 @@
-"""Mutation operators: one small edit each, similar to common programming errors.
+"""Mutations of a kernel's source: small edits that resemble common programming errors.
 
 They change operators and comparisons, make constants and loop bounds off by one, drop or negate conditions, delete
-barriers and stores, swap indices, replace atomics by plain updates, and exchange min and max.
+barriers and stores, swap indices, replace atomics by plain updates, and exchange functions such as min and max.
+`vkjit.testing.mutate` measures if tests detect them; `repairs` tries them as repairs of a faulty kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .edit import Edit, replaced, span_text
 
 __all__ = ["mutations", "mutations_of", "operator_edit", "text_of"]
 
+# operators: their text and the text that replaces it
 _COMPARISONS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
@@ -33,9 +35,10 @@ _TWINS = {
     "min": "max", "max": "min", "fmin": "fmax", "fmax": "fmin", "sum": "max", "prod": "sum", "any": "all", "all": "any",
     "argmin": "argmax", "argmax": "argmin", "exp": "log", "log": "exp", "sqrt": "abs", "floor": "ceil", "ceil": "floor",
 }  # fmt: skip
-"""Functions that are easily confused."""
+"""Functions and the ones that replace them."""
 
 _IDS = {"global_id", "local_id", "group_id", "barrier", "shared", "local"}
+"""Functions whose arguments are sizes, types or axes; of these, only the axes of ids are mutated."""
 
 
 def mutations(kernel: Kernel) -> list[Edit]:
@@ -63,13 +66,16 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def text_of(lines: Sequence[str], node: Any) -> str:
-    """Return the text of a node as one line."""
+    """Return the source text of a node as one line."""
     text = span_text(lines, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
     return " ".join(text.split())
 
 
 def operator_edit(kind: str, lines: Sequence[str], left: Any, right: Any, old: str, new: str) -> Edit | None:
-    """Return the edit of the operator between two nodes; None if they are on different lines."""
+    """Return the edit that replaces the operator `old` between two operand nodes by `new`.
+
+    None if the operands are on different lines, or `old` isn't found between them.
+    """
     if left.end_lineno != right.lineno:
         return None
     line, start, end = right.lineno, left.end_col_offset, right.col_offset
@@ -82,16 +88,18 @@ def operator_edit(kind: str, lines: Sequence[str], left: Any, right: Any, old: s
 
 
 class _Visitor(ast.NodeVisitor):
-    """A collector of the mutations of a function body."""
+    """Collects the mutations of the statements that it visits, in `found`. `lines` are the lines of the source."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
         self.found: list[Edit] = []
 
     def add(self, kind: str, node: ast.AST, after: str) -> None:
+        """Add the mutation that replaces a node."""
         self.found.append(replaced(kind, node, self.lines, after))
 
     def operator(self, kind: str, left: Any, right: Any, old: str, new: str) -> None:
+        """Add the mutation that replaces the operator between two nodes."""
         edit = operator_edit(kind, self.lines, left, right, old, new)
         if edit is not None:
             self.found.append(edit)
@@ -168,6 +176,7 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _swap(self, node: ast.Call, one: int, two: int) -> None:
+        """Add the mutation that swaps two arguments of a call, given by position."""
         texts = [self.text(a) for a in node.args]
         if texts[one] == texts[two] or any(isinstance(a, ast.Starred) for a in node.args):
             return

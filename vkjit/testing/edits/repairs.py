@@ -1,7 +1,9 @@
-"""Repair operators: small edits that fix common errors, the inverse of mutations.
+"""Candidate repairs of a kernel's source: small edits that may fix common programming errors.
 
-Besides the mutations of `mutations_of`, they change the initial values of reductions, use other sizes that occur in
-the kernel, round up instead of down, widen products and sums, and substitute indices. Device functions are edited too.
+They include the mutations of `mutations_of`, since a mutation often undoes another. Other edits change the initial
+value of a reduction, replace a size by another one in the kernel, round a quotient up instead of down, widen products
+and sums to 64 bits, and replace an index by another. Device functions that the kernel calls are edited too.
+`explain.localize` tries the edits.
 """
 
 from __future__ import annotations
@@ -21,27 +23,28 @@ from .mutations import mutations_of, text_of
 __all__ = ["repairs"]
 
 _IDENTITIES = ("0", "1", "-1", "-1e999", "1e999", "2147483647", "-2147483648")
+"""Identity elements of reductions, as source text; 1e999 is infinite."""
 _WIDEST: dict[Any, str] = {2147483647: "9223372036854775807", 2147483648: "9223372036854775808"}
-"""Limits of 32-bit ranges and the corresponding limits of 64-bit ranges."""
+"""Limits of 32-bit integers and the corresponding limits of 64-bit integers."""
 
 _NEVER_REPAIRS = {"dropped statement", "dropped store", "dropped barrier", "removed atomic", "dropped mask"}
-"""Mutations that never repair anything."""
+"""Kinds of mutations that aren't tried as repairs: they only remove code."""
 
 _RANKS = {
     "comparison": 0, "identity": 0, "rounding up": 0, "wider": 0, "off by one": 1, "wrong function": 1, "swapped index": 1,
     "another size": 2, "another index": 2, "wrong operator": 3,
 }  # fmt: skip
-"""Order in which kinds are tried; all others come last."""
+"""Kinds of edits and the order in which they are tried, lower ranks first; all other kinds come last."""
 
 _INITIAL_VALUE_FUNCTIONS = {"full", "where", "min", "max", "fmin", "fmax", "float", "int"}
-"""Functions, besides conversions, whose arguments may be the initial value of a reduction."""
+"""Functions, besides type conversions, whose constant arguments may be the initial value of a reduction."""
 
 _INDEX_FUNCTIONS = {"global_id", "local_id", "group_id", "index", "range", "unroll", "grid_stride"}
 """Functions that return indices."""
 
 
 def repairs(kernel: Kernel) -> list[tuple[Edit, DeviceFunction | None]]:
-    """Return the edits to try, the most likely first, with the device function to edit (None: the kernel)."""
+    """Return the edits to try, the most likely first, each with the device function to edit (None: the kernel)."""
     local = [n for n in kernel.declared_local() or () if n > 1]
     own = [(edit, None) for edit in _repairs_of(kernel.spec.fn, local)]
     inner = [(edit, one) for one in device_functions(kernel.spec.fn) for edit in _repairs_of(one.fn, local)]
@@ -49,6 +52,7 @@ def repairs(kernel: Kernel) -> list[tuple[Edit, DeviceFunction | None]]:
 
 
 def _repairs_of(function: Any, local: list[int]) -> list[Edit]:
+    """Return the edits of one function. `local`: the workgroup size of the kernel, tried in place of other sizes."""
     source = source_of(function)
     collector = _Collector(source, local)
     for statement in source.node.body:
@@ -58,7 +62,11 @@ def _repairs_of(function: Any, local: list[int]) -> list[Edit]:
 
 
 class _Collector(ast.NodeVisitor):
-    """A collector of the repairs that aren't mutations."""
+    """Collects the repairs that aren't mutations, from the statements that it visits, in `found`.
+
+    `sizes` are the integers in the function and the workgroup size; `indices` are the names of variables that are
+    indices.
+    """
 
     def __init__(self, source: FunctionSource, local: list[int]) -> None:
         self.lines = source.lines
@@ -67,12 +75,13 @@ class _Collector(ast.NodeVisitor):
         self.indices = list(dict.fromkeys(_indices(source.node)))
 
     def add(self, kind: str, node: ast.AST, after: str) -> None:
+        """Add the edit that replaces a node."""
         self.found.append(replaced(kind, node, self.lines, after))
 
     # -- numbers
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Replace 1 by 0, and other integers by half, twice, or another number that occurs in the kernel."""
+        """Add edits that replace 1 by 0, and larger integers by half, twice, or another number in the function."""
         if type(node.value) is int and node.value == 1:
             self.add("off by one", node, "0")
         if type(node.value) is not int or node.value < 2:
@@ -83,7 +92,10 @@ class _Collector(ast.NodeVisitor):
                 self.add("another size", node, str(other))
 
     def _replace_initial(self, node: ast.AST) -> None:
-        """Replace a constant that may be an initial value by other common initial values."""
+        """Add edits that replace each constant in an expression for an initial value by other initial values.
+
+        Looks into tuples, conditional expressions, signs and conversions.
+        """
         if isinstance(node, ast.IfExp):
             self._replace_initial(node.body)
             self._replace_initial(node.orelse)
@@ -135,7 +147,7 @@ class _Collector(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _other_indices(self, node: ast.AST) -> None:
-        """Replace each index by every other one."""
+        """Add edits that replace each index variable in an expression by every other one."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id in self.indices:
                 for other in self.indices:
@@ -160,19 +172,19 @@ def _name(node: ast.Call) -> str:
 
 
 def _is_type(name: str) -> bool:
-    """True for the name of a conversion, such as f32, x.dtype or a type variable."""
+    """True for the name of a type conversion: a type such as f32, `dtype` (of x.dtype), or a type variable's letter."""
     return name == "dtype" or len(name) == 1 or (name[:1] in "iufb" and name[1:2].isdigit())
 
 
 def _numbers(node: ast.AST) -> Iterator[Any]:
-    """Yield the integers above 1 in a definition, decorators included."""
+    """Yield the constants with integers above 1 in a function definition, including its decorators."""
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and type(part.value) is int and 1 < part.value < 1 << 20:
             yield part
 
 
 def _indices(node: ast.AST) -> Iterator[str]:
-    """Yield the names of indices: those assigned from ids or shapes, and loop variables over ranges."""
+    """Yield the names of variables that are indices: assigned from ids or shapes, or loop variables over ranges."""
     for part in ast.walk(node):
         pairs: list[tuple[Any, Any]] = []
         if isinstance(part, ast.Assign) and len(part.targets) == 1:
@@ -187,6 +199,7 @@ def _indices(node: ast.AST) -> Iterator[str]:
 
 
 def _gives_indices(node: ast.AST) -> bool:
+    """True if an expression contains a call that returns an index, or a shape."""
     return any(
         (isinstance(part, ast.Call) and _name(part) in _INDEX_FUNCTIONS)
         or (isinstance(part, ast.Attribute) and part.attr == "shape")

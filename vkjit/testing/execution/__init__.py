@@ -1,1 +1,1 @@
-"""Execution of a test case on a device, or in the interpreter with instrumentation."""
+"""Execution of test cases on devices, and in the interpreter with instrumentation."""

@@ -1,7 +1,8 @@
-"""Rounding counts of operations that accumulate many terms in an unspecified order: sums of tiles and cooperative
-matrices.
+"""Rounding counts of IR operations that accumulate many terms in an unspecified order.
 
-Each rounding error is at most half an ULP of the sum of the terms' magnitudes.
+These operations are the products and reductions of tiles and cooperative matrices. Their rounding counts serve to
+derive error bounds (`compare.tolerances`) and to perturb results (`shadow`). Each rounding error is at most half a ULP
+of the sum of the terms' magnitudes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from vkjit.ir.types import Matrix, Tile
 __all__ = ["ACCUMULATIONS", "roundings"]
 
 ACCUMULATIONS: frozenset[OpName] = frozenset({"tile_mma", "mat_mma", "tile_reduce", "tile_scan", "mat_map"})
-"""Names of these operations."""
+"""Names of the operations that accumulate."""
 
 
 def roundings(op: Op) -> int:
-    """Return the number of roundings per result: two per term of a matrix product, one per term of a sum or product.
+    """Return the number of roundings per result of an operation in `ACCUMULATIONS`.
 
-    It is 0 for min, max, sign changes and the like.
+    It is two per term of a matrix product, one per term of a sum or product, and 0 for operations that don't round,
+    such as min and max.
     """
     first = op.operands[0].type
     if op.name in ("tile_mma", "mat_mma"):

@@ -1,7 +1,14 @@
 """Run a case on one device under one schedule, in memory with known contents.
 
-Each array has its own buffer with redzones; outputs are filled with poison before the launch. An `Outcome` holds the
-outputs and the bytes changed outside the arrays.
+A case is the arguments of one launch (`cases.case`), a schedule the settings of the launch and the compiler
+(`cases.schedules`).
+
+Each array has its own buffer, with redzones before and after it: elements with known contents, which show writes
+outside the array. Outs are filled with poison, a known byte, before the launch, which shows elements that the kernel
+doesn't write. An `Outcome` holds the outputs and the locations of writes outside the arrays.
+
+An `Executor` is a kernel on a device; `search.examiner` runs each case on several. `run` and `run_sanitized` are for
+users.
 """
 
 from __future__ import annotations
@@ -36,18 +43,22 @@ __all__ = ["POISONS", "Executor", "Outcome", "executors", "run", "run_sanitized"
 interpreter_factory: ContextVar[Callable[[], InterpreterDevice]] = ContextVar(
     "interpreter_factory", default=InterpreterDevice
 )
-"""A function that creates the interpreters that checks run on."""
+"""Creates the interpreter devices on which checks run; `time_limited` replaces it."""
 
 POISONS = (0xFF, 0x3C)
-"""Fill bytes of outputs before a launch: NaN and -1, or small numbers."""
+"""Bytes that fill Outs before a launch: 0xFF makes NaN in floats and -1 in integers, 0x3C makes small floats.
+
+An element that holds the poison after two launches with different poisons wasn't written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a launch.
 
-    `raw`: outputs in their memory representation, in logical shape. `stray_writes`: arrays outside which the kernel wrote,
-    with offsets in elements from the array's first one. `poison`: the byte that filled the outputs before.
+    `raw`: the outputs by name, with the array's shape, in the memory representation of their elements. `stray_writes`:
+    by array name, where the kernel wrote outside the array, as offsets in elements from its first element; arrays
+    without such writes are left out. `poison`: the byte that filled Outs before the launch.
     """
 
     raw: Mapping[str, npt.NDArray[Any]]
@@ -66,14 +77,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Arguments on a device: the arrays' initial bytes with redzones, their buffers, and the launch arguments."""
+    """A case's arguments on a device.
+
+    `before` has the initial bytes of each array's buffer, redzones included; `buffers` the buffers; `values` the launch
+    arguments, arrays as `DeviceArray`.
+    """
 
     before: Mapping[str, npt.NDArray[np.uint8]]
     buffers: Mapping[str, Buffer]
     values: Mapping[str, Any]
 
     def read(self, device: Device) -> dict[str, npt.NDArray[np.uint8]]:
-        """Return the current contents of the buffers."""
+        """Return the current bytes of the buffers by array name, redzones included."""
         after = {name: np.empty_like(data) for name, data in self.before.items()}
         for name, buffer in self.buffers.items():
             device.read(buffer, 0, after[name])
@@ -82,7 +97,11 @@ class Placed:
 
 @dataclass(slots=True)
 class Executor:
-    """A device with the variants of one kernel compiled for it. `another` creates another interpreter of its kind."""
+    """One kernel on one device, with its variants for different schedules.
+
+    `groups` is the grid that the user gave for the launch, or a function that returns it, or None. `another` creates
+    another interpreter of the same kind, for schedules that split the grid.
+    """
 
     kernel: Kernel
     device: Device
@@ -90,7 +109,7 @@ class Executor:
     another: Callable[[], InterpreterDevice] = InterpreterDevice
     _variants: dict[tuple[Any, ...], Kernel] = field(default_factory=dict)
     _sanitized: dict[tuple[Any, ...], tuple[Kernel, list[SanitizerReport]]] = field(default_factory=dict)
-    _cutting: dict[int, InterpreterDevice] = field(default_factory=dict)
+    _split_interpreters: dict[int, InterpreterDevice] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -105,18 +124,24 @@ class Executor:
     def sanitized(
         self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0], checks: Sequence[str] = DEFAULT_CHECKS
     ) -> tuple[Outcome, list[SanitizerReport]]:
-        """Launch with the sanitizer; returns the outcome and the reports. Raises what the launch raises."""
+        """Launch under the sanitizer; return the outcome and the sanitizer's reports. Raises what the launch raises."""
         key = (schedule, tuple(checks))
         if key not in self._sanitized:
-            found: list[SanitizerReport] = []
-            self._sanitized[key] = (variant(self.kernel, schedule, sanitize=tuple(checks), found=found), found)
+            reports_list: list[SanitizerReport] = []
+            self._sanitized[key] = (
+                variant(self.kernel, schedule, sanitize=tuple(checks), found=reports_list),
+                reports_list,
+            )
         kernel, reports = self._sanitized[key]
         reports.clear()
         outcome = self._run(kernel, case, schedule, poison)
         return outcome, list(reports)
 
     def run(self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0]) -> Outcome:
-        """Launch and wait. Raises what the launch raises: KernelError for errors reported by the kernel."""
+        """Launch the kernel on the case and wait for it.
+
+        Raises what the launch raises, such as KernelError for errors that the kernel reports.
+        """
         return self._run(self._variant(schedule), case, schedule, poison)
 
     def _run(self, kernel: Kernel, case: Case, schedule: Schedule, poison: int) -> Outcome:
@@ -149,6 +174,7 @@ class Executor:
                 buffer.close()
 
     def _launch(self, kernel: Kernel, device: Device, values: Mapping[str, Any], case: Case) -> None:
+        """Launch with the arguments `values`; `groups`, if it is a function, is called with the case's arguments."""
         groups = self.groups
         if callable(groups):
             from ..cases.reference import call_by_name
@@ -160,6 +186,7 @@ class Executor:
             launch(**for_launch(kernel.expanded_spec, values))
 
     def _variant(self, schedule: Schedule) -> Kernel:
+        """Return the kernel with the schedule's compilation settings, from a cache."""
         key = (schedule.local, schedule.strict, schedule.debug, schedule.optimization, schedule.vector_width)
         if key not in self._variants:
             self._variants[key] = variant(self.kernel, schedule)
@@ -169,36 +196,40 @@ class Executor:
         """Return the device, or an interpreter with a limited grid if the schedule splits grids."""
         if schedule.max_groups is None or not self.interpreted:
             return self.device
-        if schedule.max_groups not in self._cutting:
+        if schedule.max_groups not in self._split_interpreters:
             interpreter = self.another()
             interpreter.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.max_groups,) * 3)
-            self._cutting[schedule.max_groups] = interpreter
-        return self._cutting[schedule.max_groups]
+            self._split_interpreters[schedule.max_groups] = interpreter
+        return self._split_interpreters[schedule.max_groups]
 
     def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
-        raw, beside = {}, {}
+        """Return the outcome, given the bytes of all buffers before and after the launch.
+
+        Arrays that the kernel only reads are checked for changes, too.
+        """
+        raw, stray = {}, {}
         written = {p.name for p in self.kernel.expanded_spec.params if p.kind == "array" and p.mode != "in"}
-        reached = written | {one for one, two in case.aliases if two in written}
+        memory_written = written | {one for one, two in case.aliases if two in written}
         for name, given in case.arrays().items():
             current = after[name]
             if np.array_equal(current, before[name]) and name not in written:
                 continue
             storage = storage_of(given.dtype)
-            if name in reached - written:
+            if name in memory_written - written:
                 continue  # checked under the aliasing output's name
-            wrong = stray_writes(current, before[name], given.layout, given.shape, storage)
-            if wrong:
-                beside[name] = wrong
+            offsets = stray_writes(current, before[name], given.layout, given.shape, storage)
+            if offsets:
+                stray[name] = offsets
             if name in written:
                 placement = given.layout.place(given.shape)
-                whole = view_of(current, placement, given.shape, storage) if 0 not in given.shape else None
-                raw[name] = np.zeros(given.shape, storage) if whole is None else np.array(whole)
-        return Outcome(raw, beside, poison)
+                view = view_of(current, placement, given.shape, storage) if 0 not in given.shape else None
+                raw[name] = np.zeros(given.shape, storage) if view is None else np.array(view)
+        return Outcome(raw, stray, poison)
 
 
 @contextlib.contextmanager
 def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
-    """Apply the settings of a schedule that the device and the environment hold, and restore them afterwards."""
+    """Apply those settings of a schedule that are device attributes or environment variables, and restore them."""
     saved, caps = os.environ.get("VKJIT_OPT"), device.caps
     if schedule.optimization is not None:
         os.environ["VKJIT_OPT"] = str(schedule.optimization)
@@ -223,6 +254,7 @@ def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
 
 
 def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
+    """Return the initial bytes of an array's buffer, redzones included."""
     values = None if given.values is None else encode(given.distinct, given.dtype)
     return image(values, given.layout, given.shape, storage_of(given.dtype), poison)
 
@@ -230,8 +262,8 @@ def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
 def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
     """Create an executor per device, the interpreter first, since it reports errors that could crash a driver.
 
-    `specs`: indices, names or devices; None: the interpreter and the default device. The interpreter is a new one, so
-    that its settings can be changed.
+    `specs` are the devices as indices, names or device objects; None stands for the interpreter and the default device.
+    `groups` is the user's grid. The interpreter is a new one, so that its settings can be changed.
     """
     if specs is None:
         opened = [open_device("interpreter"), open_device(None)]
@@ -256,12 +288,16 @@ def run(
     poison: int = POISONS[0],
     aliases: Sequence[tuple[str, str]] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """Run the kernel once with redzones and return its outputs by name, structs both whole and in parts (`p`, `p.x`).
+    """Run the kernel once on given arguments and return its outputs by name.
 
-    arguments: by parameter name; arrays from `vk.testing.array(...)` or NumPy, structured ones for structs (or their
-    parts by name, `p.x`); numbers for scalars. device: an index, a name or a device (default: the default device).
-    poison: the byte that fills Outs before the launch. aliases: pairs of names whose arrays share the memory of the
-    first.
+    An output of struct type is returned both whole and by field (`p`, `p.x`). The memory around the arrays has known
+    contents, so that writes outside them are detected.
+
+    arguments: by parameter name: arrays from `vk.testing.array(...)` or NumPy, structured ones for arrays of structs
+    (or their fields by name, `p.x`); numbers for scalars. device: an index, a name or a device (default: the default
+    device). schedule: settings of the launch, such as the workgroup size. groups: the grid, if the kernel doesn't
+    declare it. poison: the byte that fills Outs before the launch. aliases: pairs of names; the second array uses the
+    memory of the first.
 
     Raises the errors that the kernel reports, and ArgumentError if it writes outside its arrays.
     """
@@ -283,9 +319,10 @@ def run_sanitized(
     aliases: Sequence[tuple[str, str]] = (),
     checks: bool | str | Sequence[str] | None = None,
 ) -> list[SanitizerReport]:
-    """Run the kernel once under the sanitizer and return its reports. The arguments are those of `run`.
+    """Run the kernel once under the sanitizer and return the sanitizer's reports. The arguments are those of `run`.
 
-    Raises the errors that the kernel itself reports, such as a failed assert.
+    checks: the sanitizer's checks (default: all that are on by default). Raises the errors that the kernel itself
+    reports, such as a failed assert.
     """
     case = _case_of(kernel, arguments, aliases)
     selected = parse_checks(True if checks is None else checks)
@@ -293,18 +330,24 @@ def run_sanitized(
 
 
 def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Sequence[tuple[str, str]]) -> Case:
+    """Convert the arguments of `run` to a case."""
     if isinstance(arguments, Case):
         return arguments
     spec = kernel.expanded_spec
     given = {part: v for name, value in arguments.items() for part, v in split_into_parts(spec, name, value).items()}
-    plain = plain_layouts(spec)
+    default_layouts = plain_layouts(spec)
     inputs = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
     inputs.update(
-        {n: replace(inputs[n], layout=plain[n]) for n, v in given.items() if n in plain and isinstance(v, np.ndarray)}
+        {
+            n: replace(inputs[n], layout=default_layouts[n])
+            for n, v in given.items()
+            if n in default_layouts and isinstance(v, np.ndarray)
+        }
     )
     return Case({}, {}, inputs, alias_pairs(kernel.spec, aliases))
 
 
 def _executor_of(kernel: Kernel, device: Any, groups: Any) -> Executor:
+    """Return an executor on the given device; the interpreter is a new one, so that its settings can be changed."""
     opened = open_device(device)
     return Executor(kernel, InterpreterDevice() if opened.caps.kind == "interpreter" else opened, groups)

@@ -1,9 +1,13 @@
-"""Shadow execution: interpret a kernel while tracking last writers and rounding errors.
+"""Shadow execution: interpret a kernel while recording last writers and numeric events, or perturbing its rounding.
 
-A shadow run records the last writer of each element (source location and invocation). Perturbed runs move the result
-of each rounding operation by its documented error, in a fixed direction or at random. The spread of these runs
-estimates what the rounding of another device may do to this very input, including cancellation, long sums and unstable
-formulas.
+An unperturbed run records the last writer of each array element (source location and invocation) and numeric events
+(comparisons of NaN, and operations that create NaN or infinities). A perturbed run changes the result of each rounding
+operation by its documented error (`vkjit.ir.ops`), in a fixed direction or at random. The spread of several perturbed
+runs, that is, their largest distance from the unperturbed one, estimates how far another device's rounding may move the
+results for this very input, including cancellation, long sums and unstable formulas.
+
+`Shadow` compiles a kernel with the interpreter's compilers, extended to add steps (Python functions) to the program,
+which record and perturb. `search.examiner` uses the spread to decide if a difference is an error.
 """
 
 from __future__ import annotations
@@ -45,16 +49,18 @@ _ROUNDED: frozenset[OpName] = frozenset({"add", "sub", "mul", "fma"})
 """Operations whose result is exact if the exact value is representable."""
 
 _DIRECTED = ("up", "down", "out", "in")
+"""Directions of all errors in a perturbed run: to larger numbers, to smaller ones, away from 0, toward 0."""
 RUNS = 8
-"""Number of perturbed runs: four with all errors in one direction, the others with random signs."""
+"""Number of perturbed runs of `Shadow.spread`: one for each of the four directions, the others with random signs."""
 
 _WIDE = 16.0
-"""Scale of the errors in wide runs.
+"""Scale of the errors in the runs of `Shadow.wide_spread`.
 
 With errors of a single ULP, fractions are lost in the result's rounding, and two errors cancel in every second run.
 """
 
 _WIDE_RUNS = 4
+"""Number of perturbed runs of `Shadow.wide_spread`."""
 
 
 def epsilon(dtype: DType) -> float:
@@ -75,7 +81,12 @@ class Write:
 
 @dataclass(slots=True)
 class _State:
-    """State that the steps of a shadow program read and update."""
+    """State that the steps of a shadow program read and update.
+
+    `direction`, one of `_DIRECTED` or "random", selects the perturbation. `random` and `scale` apply to random errors.
+    `writes` has two arrays per global array, with an entry per element of its buffer: the index in `sites` of the last
+    store's source location (-1: not written), and the number of the invocation that stored.
+    """
 
     direction: str | None = None  # None: no perturbation
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -83,26 +94,26 @@ class _State:
     writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by array: site and invocation per element
     sites: list[Loc] = field(default_factory=list)
     grid: Grid | None = None
-    sights: NumericEvents = field(default_factory=NumericEvents)
+    events: NumericEvents = field(default_factory=NumericEvents)
 
-    def chances(self, shape: tuple[int, ...]) -> Any:
-        """Return random factors for errors: signs, or in wide runs numbers in [-scale, scale]."""
+    def error_factors(self, shape: tuple[int, ...]) -> Any:
+        """Return random factors for errors: 1 or -1 if `scale` is 1, else numbers in [-scale, scale]."""
         if self.scale == 1:
             return np.where(self.random.random(shape) < 0.5, -1.0, 1.0)
         return self.random.uniform(-self.scale, self.scale, shape)
 
-    def moved(self, value: Any, size: float, where: Any) -> Any:
-        """Return the value, perturbed by up to `size` of its magnitude where the mask is set."""
+    def perturb(self, value: Any, size: float, where: Any) -> Any:
+        """Return the value perturbed where the mask `where` is set; `size` is the error relative to the magnitude."""
         if self.direction is None or not np.any(where):
             return value
         with np.errstate(all="ignore"):
             if self.direction == "random":
-                amount = (size * self.chances(value.shape)).astype(value.dtype) * np.abs(value)
+                delta = (size * self.error_factors(value.shape)).astype(value.dtype) * np.abs(value)
             elif self.direction in ("up", "down"):
-                amount = np.abs(value) * value.dtype.type(size if self.direction == "up" else -size)
+                delta = np.abs(value) * value.dtype.type(size if self.direction == "up" else -size)
             else:
-                amount = value * value.dtype.type(size if self.direction == "out" else -size)
-            perturbed = np.where(where & np.isfinite(value), value + amount, value)
+                delta = value * value.dtype.type(size if self.direction == "out" else -size)
+            perturbed = np.where(where & np.isfinite(value), value + delta, value)
         return np.asarray(perturbed, value.dtype)
 
 
@@ -129,6 +140,7 @@ class _Array(GlobalArray):
         return super().lanes(indices, mask, site)
 
     def _record_write(self, indices: Sequence[Any], mask: Any, site: Site) -> None:
+        """Record the active invocations of a batch as last writers; `site` gives the source location and the batch."""
         position = site.batch.full(self._position(indices, mask, site))
         batch = site.batch
         numbers = np.asarray(batch.numbers)[:, None] * batch.size + np.arange(batch.size)[None, :]
@@ -160,10 +172,10 @@ class _FunctionCompiler(FunctionCompiler):
     def _plain(self, op: Op, steps: list[Step]) -> None:
         if op.name in ("sg_reduce", "sg_scan") and _is_float(op):
             steps.append(_perturb_operand(self, op, self.state))
-        record_lost_nans(self, op, steps, self.state.sights)
+        record_lost_nans(self, op, steps, self.state.events)
         before = len(steps)
         super()._plain(op, steps)
-        record_nonfinite(self, op, steps, self.state.sights)
+        record_nonfinite(self, op, steps, self.state.events)
         if op.name in ACCUMULATIONS and _is_float(op):
             steps.append(_perturb_sums(self, op, self.state, steps[before:]))
             return
@@ -184,37 +196,45 @@ class _ProgramCompiler(ProgramCompiler):
 
 
 def _is_float(op: Op) -> bool:
+    """True if the operation has a floating point result."""
     dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
     return isinstance(dtype, DType) and dtype.is_float
 
 
 def _perturb_operand(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
-    """Perturb the operand of a subgroup reduction by the error of seven levels of additions."""
+    """Return the step that perturbs the operand of a subgroup reduction or scan by the error of seven additions.
+
+    Seven levels of additions reduce 128 lanes; each level has an error of half a ULP.
+    """
     slot, size = compiler.slot(op.operands[0]), 3.5 * epsilon(op.operands[0].type.dtype)  # type: ignore[attr-defined]
 
     def step(frame: Any, _mask: Any) -> None:
-        frame[slot] = state.moved(frame[slot], size, np.True_)
+        frame[slot] = state.perturb(frame[slot], size, np.True_)
 
     return step
 
 
 def _perturb_result(compiler: FunctionCompiler, op: Op, state: _State) -> Step | None:
-    """Return the step that perturbs a result; None for an exact operation."""
+    """Return the step that perturbs an operation's result by its documented error; None for an exact operation.
+
+    The results of `_ROUNDED` operations are only perturbed where they were rounded, which f64 arithmetic tells for all
+    types but f64.
+    """
     if op.name == "atomic" and op.attrs.get("op") in ("add", "sub") and _is_float(op):
         return _perturb_atomic(compiler, op, state)
     if not _is_float(op):
         return None
     dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
-    row = OPS[op.name]
+    table_row = OPS[op.name]
     if op.name == "cast":
         return _perturb_cast(compiler, op, state, dtype)
-    if not row.ulp or row.meaning is None:
+    if not table_row.ulp or table_row.meaning is None:
         return None
-    target, size = compiler.slot(op.result), float(row.ulp) * epsilon(dtype)
+    target, size = compiler.slot(op.result), float(table_row.ulp) * epsilon(dtype)
     if op.name not in _ROUNDED or dtype is dtypes.f64:
 
         def inexact(frame: Any, _mask: Any) -> None:
-            frame[target] = state.moved(frame[target], size, np.True_)
+            frame[target] = state.perturb(frame[target], size, np.True_)
 
         return inexact
     sources, wide = compiler.slots(op.operands), meaning_of(op.name, dtypes.f64)
@@ -222,27 +242,28 @@ def _perturb_result(compiler: FunctionCompiler, op: Op, state: _State) -> Step |
     def rounded(frame: Any, _mask: Any) -> None:
         if state.direction is not None:
             exact = wide(*(frame[s].astype(np.float64) for s in sources))
-            frame[target] = state.moved(frame[target], size, exact != frame[target])
+            frame[target] = state.perturb(frame[target], size, exact != frame[target])
 
     return rounded
 
 
 def _perturb_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType) -> Step:
+    """Return the step that perturbs the result of a cast to `dtype` by half a ULP where it was rounded."""
     source, target, size = compiler.slot(op.operands[0]), compiler.slot(op.result), 0.5 * epsilon(dtype)
 
     def step(frame: Any, _mask: Any) -> None:
         if state.direction is not None:
             inexact = frame[source].astype(np.float64) != frame[target].astype(np.float64)
-            frame[target] = state.moved(frame[target], size, inexact)
+            frame[target] = state.perturb(frame[target], size, inexact)
 
     return step
 
 
 def _perturb_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequence[Step]) -> Step:
-    """Perturb sums of tiles and matrices, which may be accumulated in any order, by the rounding errors of their
-    magnitude.
+    """Return the step that perturbs the result of one of `ACCUMULATIONS`, whose terms may be added in any order.
 
-    The magnitude is the result of the same operation on absolute values.
+    The error is that of `roundings` roundings, relative to the sum of the terms' magnitudes, which the step computes by
+    calling the operation's own `steps` on absolute values.
     """
     sources, target = compiler.slots(op.operands), compiler.slot(op.result)
     size = roundings(op) * 0.5 * epsilon(op.result.type.dtype)  # type: ignore[attr-defined]
@@ -255,21 +276,24 @@ def _perturb_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequ
             absolute[slot] = np.abs(frame[slot])
         for inner in steps:
             inner(absolute, mask)
-        found, sign = frame[target], {"down": -1.0, "in": -1.0}.get(state.direction, 1.0)
-        amount = size * state.chances(found.shape) if state.direction == "random" else sign * size
+        value, sign = frame[target], {"down": -1.0, "in": -1.0}.get(state.direction, 1.0)
+        amount = size * state.error_factors(value.shape) if state.direction == "random" else sign * size
         with np.errstate(all="ignore"):
-            magnitude = np.maximum(np.abs(absolute[target]), np.abs(found)).astype(np.float64)
-            moved = (found + amount * magnitude).astype(found.dtype)
-        frame[target] = np.where(np.isfinite(found), moved, found)
+            magnitude = np.maximum(np.abs(absolute[target]), np.abs(value)).astype(np.float64)
+            perturbed = (value + amount * magnitude).astype(value.dtype)
+        frame[target] = np.where(np.isfinite(value), perturbed, value)
 
     return step
 
 
 def _perturb_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
-    """Perturb atomic sums, whose order is arbitrary: n terms add up to n rounding errors of the terms' magnitude."""
+    """Return the step that perturbs the memory after atomic additions, whose order is arbitrary.
+
+    The error of n terms added to an element is that of n roundings, relative to the sum of the terms' magnitudes.
+    """
     array, *indices, source = compiler.slots(op.operands)
     dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
-    half, loc = 0.5 * epsilon(dtype), op.loc
+    half_ulp, loc = 0.5 * epsilon(dtype), op.loc
 
     def step(frame: Any, mask: Any) -> None:
         if state.direction is None:
@@ -279,21 +303,21 @@ def _perturb_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
         cells, positions = memory.lanes([frame[slot] for slot in indices], mask, Site(batch, loc))
         terms = batch.full(frame[source])
         terms = np.abs(terms.reshape(-1) if mask is None else terms[batch.full(mask)]).astype(np.float64)
-        places, back = np.unique(positions, return_inverse=True)
-        counts, total = np.bincount(back), np.bincount(back, weights=terms)
-        current = decode(cells[places], dtype)
-        size = half * counts * (total + np.abs(current))
-        sign = state.chances((len(places),)) if state.direction == "random" else 1.0
+        unique_positions, unique_index = np.unique(positions, return_inverse=True)
+        counts, total = np.bincount(unique_index), np.bincount(unique_index, weights=terms)
+        current = decode(cells[unique_positions], dtype)
+        size = half_ulp * counts * (total + np.abs(current))
+        sign = state.error_factors((len(unique_positions),)) if state.direction == "random" else 1.0
         sign = -sign if state.direction in ("down", "in") else sign
         with np.errstate(all="ignore"):
-            cells[places] = memory.codec.encode((current + sign * size).astype(current.dtype))
+            cells[unique_positions] = memory.codec.encode((current + sign * size).astype(current.dtype))
 
     return step
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch: the frontend's module and the number of workgroups."""
+    """A launch: the kernel's module, in the frontend's IR, and the number of workgroups."""
 
     module: Module
     groups: tuple[int, int, int]
@@ -332,19 +356,19 @@ class Shadow:
         self._last: tuple[Case, Launch | None] | None = None
 
     def run(self, case: Case, schedule: Schedule) -> Outcome:
-        """Run without perturbation, recording the writers for `writer`. Raises what the kernel reports."""
+        """Run without perturbation, recording last writers and numeric events. Raises what the kernel reports."""
         self._state.direction = None
         self._state.writes.clear()
-        self._state.sights.clear()
+        self._state.events.clear()
         return self._executor.run(case, schedule)
 
     @property
     def events(self) -> NumericEvents:
         """The numeric events of the last run."""
-        return self._state.sights
+        return self._state.events
 
     def launch(self, case: Case) -> Launch | None:
-        """Return the launch of the case under the default schedule; None if it has no workgroups."""
+        """Run the case under the default schedule and return its launch; None if there is none, for an empty grid."""
         if self._last is not None and self._last[0] is case:
             return self._last[1]
         self._device.launched = None
@@ -354,7 +378,7 @@ class Shadow:
         return self._device.launched
 
     def written(self, case: Case, name: str) -> npt.NDArray[np.bool_]:
-        """Return a mask of an array's elements that the case writes under the default schedule."""
+        """Run the case under the default schedule and return a mask of the elements that it writes in an array."""
         given = case.arrays()[name]
         mask = np.zeros(given.shape, bool)
         with contextlib.suppress(KernelError):
@@ -380,14 +404,16 @@ class Shadow:
         grid = self._state.grid
         group, local = divmod(int(invocations[position]), grid.invocations)
         x, y, _ = grid.groups
-        at = tuple(b + g for b, g in zip(grid.base, (group % x, group // x % y, group // (x * y)), strict=True))
-        return Write(self._state.sites[sites[position]], grid.global_id(group, local), (at[0], at[1], at[2]))
+        workgroup = tuple(b + g for b, g in zip(grid.base, (group % x, group // x % y, group // (x * y)), strict=True))
+        return Write(
+            self._state.sites[sites[position]], grid.global_id(group, local), (workgroup[0], workgroup[1], workgroup[2])
+        )
 
     def spread(self, case: Case, schedule: Schedule) -> dict[str, tuple[Any, Any]]:
         """Measure the spread of perturbed runs around the unperturbed one.
 
-        Returns for each output the largest distance per element, and a mask of elements that differ in a way that
-        can't be measured (NaN, infinities, integers). Raises what the kernel reports in a perturbed run.
+        Returns for each output the largest distance per element, and a mask of undecided elements, which differ in a
+        way that has no distance (NaN, infinities, integers). Raises what the kernel reports in a perturbed run.
         """
         base = self._outputs(case, self.run(case, schedule))
         widest = {n: np.zeros(b.shape) for n, b in base.items()}
@@ -401,9 +427,10 @@ class Shadow:
         return {n: (widest[n], undecided[n]) for n in base}
 
     def wide_spread(self, case: Case, schedule: Schedule) -> dict[str, Any]:
-        """Measure the spread under larger errors of random size, scaled down accordingly, so that errors don't cancel.
+        """Measure the spread under random errors of up to `_WIDE` times the documented size, divided by `_WIDE`.
 
-        It exceeds `spread` where a branch depends on rounding.
+        Larger errors neither get lost in the result's rounding nor cancel. This spread exceeds `spread` where a branch
+        depends on rounding. Returns the largest distance per element for each output.
         """
         base = self._outputs(case, self.run(case, schedule))
         widest = {n: np.zeros(b.shape) for n, b in base.items()}
@@ -419,11 +446,16 @@ class Shadow:
         return {n: w / _WIDE for n, w in widest.items()}
 
     def _outputs(self, case: Case, outcome: Outcome) -> dict[str, Any]:
+        """Return the output values of a run, as carried values (see `cases.case`)."""
         arrays = case.arrays()
         return {n: decode(raw, arrays[n].dtype) for n, raw in outcome.raw.items()}
 
 
 def _widen(base: Any, found: Any, widest: Any, undecided: Any) -> None:
+    """Update `widest` and `undecided` for the output `found` of one more perturbed run.
+
+    `base` is the unperturbed output.
+    """
     if base.dtype.kind != "f":
         undecided |= base != found
         return

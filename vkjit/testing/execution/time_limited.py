@@ -1,7 +1,8 @@
-"""Time-limited interpretation, since modified kernels may not terminate.
+"""Time-limited interpretation, for kernels that may not terminate, such as those that mutation testing modifies.
 
-Inside `with time_limited(seconds)`, checks interpret kernels on devices that raise TimeLimitError after the deadline, on
-entry to the next region, such as a loop iteration. The block's `Clock` can be restarted for each piece of work.
+Inside `with time_limited(seconds) as clock`, checks interpret kernels on devices that raise TimeLimitError after the
+deadline, on entry to the next IR region, such as a loop iteration. `clock.restart` sets a new deadline, for example for
+each kernel.
 """
 
 from __future__ import annotations
@@ -48,15 +49,17 @@ class _FunctionCompiler(FunctionCompiler):
     def region(self, region: Region) -> Any:
         run, clock = super().region(region), self.clock
 
-        def watched(frame: Any, mask: Any) -> Any:
+        def checked(frame: Any, mask: Any) -> Any:
             if time.thread_time() > clock.deadline:
                 raise TimeLimitError("the kernel goes on for too long")
             return run(frame, mask)
 
-        return watched
+        return checked
 
 
 class _ProgramCompiler(ProgramCompiler):
+    """A program compiler that compiles functions with checks of the deadline."""
+
     clock: Clock
 
     def compiler(self, function: Function) -> FunctionCompiler:
@@ -83,7 +86,13 @@ class _TimeLimitedDevice(InterpreterDevice):
 
 @contextlib.contextmanager
 def time_limited(seconds: float) -> Iterator[Clock]:
-    """Limit the total time of interpreted kernels inside the block, in seconds, until the `Clock` is restarted."""
+    """Limit the CPU time, in seconds, of interpreted kernels inside the block.
+
+    A kernel that runs after the deadline raises TimeLimitError. The time counts from the block's start for the whole
+    thread.
+
+    Yields the `Clock`, to restart it with a new limit.
+    """
     clock = Clock(0.0)
     clock.restart(seconds)
     token = interpreter_factory.set(lambda: _TimeLimitedDevice(clock))

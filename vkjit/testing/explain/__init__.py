@@ -1,1 +1,3 @@
-"""Explanation of failures: provenance, localization, suggested fixes and reproducers."""
+"""Explanation of failures of property tests: the source lines at fault, suggested repairs, and scripts that reproduce
+the failure. `explainer` combines the other modules.
+"""

@@ -1,7 +1,7 @@
-"""Files that describe a failure, to investigate it on another machine.
+"""The files that `CheckFailure.write_artifacts` writes, to investigate a failure on another machine.
 
-`NAME.py` reproduces the failure, `NAME.txt` holds its message and describes the machine, `NAME.ir.txt` holds the IR
-after each pass, and `NAME.spv` the SPIR-V.
+NAME is the kernel's name. `NAME.py` reproduces the failure, `NAME.txt` holds its message and describes the machine,
+`NAME.ir.txt` holds the IR after each pass, and `NAME.spv` the SPIR-V.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ __all__ = ["write_files"]
 
 
 def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, text: str, script: str) -> list[Path]:
-    """Write the artifacts to `folder` and return their paths.
+    """Write the files to `folder`, creating it if needed, and return their paths.
 
-    Files that can't be produced, for example because no device supports the kernel's types, are left out; `NAME.txt`
-    says why.
+    `groups` is the user's number of workgroups, or function that computes it. `text` is the failure's message, `script`
+    the program that reproduces it. Files that can't be produced, for example because no device supports the kernel's
+    types, are left out; `NAME.txt` says why.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "_", kernel.name)
@@ -52,7 +53,10 @@ def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, tex
 
 
 def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
-    """Compile the kernel with the failing schedule and arguments, in its own debug mode, and return the inspection."""
+    """Compile the kernel for the failing schedule and arguments and return the inspection.
+
+    The debug mode is the kernel's own, since the check may have launched it in debug mode only to find errors.
+    """
     schedule = replace(finding.schedule, debug=None)
     executor = Executor(kernel, open_device(finding.executor), groups)
     with executor.placed(finding.case, executor.device) as placed:
@@ -60,7 +64,11 @@ def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
 
 
 def _target(finding: Finding) -> tuple[str, DeviceCaps]:
-    """Return the name and caps of a Vulkan device: the one that failed, else the first one, else a generic default."""
+    """Return the name and caps of the device for which to emit SPIR-V.
+
+    This is the device on which the kernel failed if it is a Vulkan device, else the first Vulkan device of the machine,
+    else a generic one without optional features.
+    """
     candidates = [info for info in devices() if info.kind not in ("interpreter", "llvm-cpu") and not info.missing]
     chosen = next((info for info in candidates if info.name == finding.executor), candidates[0] if candidates else None)
     if chosen is not None and chosen.caps is not None:
@@ -71,6 +79,7 @@ def _target(finding: Finding) -> tuple[str, DeviceCaps]:
 
 
 def _spirv(kernel: Kernel, signature: Any, caps: DeviceCaps) -> bytes:
+    """Compile the kernel to SPIR-V for a device with these caps."""
     from vkjit.compiler import driver
 
     code = driver.compile_kernel(kernel.expanded_spec, signature, caps).code
@@ -78,7 +87,7 @@ def _spirv(kernel: Kernel, signature: Any, caps: DeviceCaps) -> bytes:
 
 
 def _machine() -> str:
-    """Return the output of `python -m vkjit info`."""
+    """Describe the machine and its devices, as `python -m vkjit info` does."""
     from vkjit.api import environment
 
     return environment.describe(environment.gather()) + "\n"

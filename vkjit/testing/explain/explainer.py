@@ -1,7 +1,7 @@
-"""Turn a finding into a `CheckFailure`.
+"""Turn a finding (a failing case, see `Finding`) into the `CheckFailure` that a property test raises.
 
-Shrinks the case, looks for larger ones that fail in the same way, locates the bug, and proposes a repair or a missing
-precondition.
+Shrinks the case, looks for larger cases that fail in the same way, locates the bug in the source, and looks for a small
+edit that repairs the kernel and for a precondition that the user may have forgotten to state.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ from .screening import still_fails
 __all__ = ["Explainer"]
 
 _REPAIR_CASES = 24
-"""Directed cases that a candidate repair has to pass, beside the failing ones, before a search confirms it."""
+"""Number of directed cases (see `generate.directed`) that a candidate repair has to pass besides the failing ones,
+before a search confirms it.
+"""
 
 _MAX_REPAIR_ELEMENTS = 1 << 12
+"""Maximum number of elements of these cases, which keeps them fast."""
 
 _EVIDENCE_EXAMPLES = 40
 """Number of inputs of a search that confirms a repair or a hint."""
 
 
 class Explainer:
-    """A builder of `CheckFailure`s from the findings of a search."""
+    """Builds the `CheckFailure` for a finding of a search."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -71,46 +74,48 @@ class Explainer:
         return failure
 
     def _find_repair(self, finding: Finding) -> Repair | None:
-        """Find a small edit of the kernel that makes it pass all cases at hand and those of another search.
+        """Find a small edit of the kernel that makes it pass the failing cases, some directed ones, and a new search.
 
-        Without a reference or properties, only edits that preserve correct results are tried.
+        All runs are in the interpreter. Without a reference or properties, only edits that preserve correct results are
+        tried.
         """
         cases = [finding.case, *(f.case for f in self.search.larger)]
         directed = itertools.islice(directed_cases(self.drawing), _REPAIR_CASES + MAX_CASES)
         cases += [case for case in directed if case.size() <= _MAX_REPAIR_ELEMENTS][:_REPAIR_CASES]
-        odd = [case for case in cases if not case.is_finite()]
+        nonfinite = [case for case in cases if not case.is_finite()]
         finite = [case for case in cases if case.is_finite()]
 
         def passes(kernel: Kernel) -> str:
+            """Return which cases an edited kernel passes: ALL, FINITE (those without NaN and infinities) or ""."""
             only = executors(kernel, "interpreter", self.search.groups)
             if still_fails(only[0], finding):
                 return ""
             examiner = self.search.examiner_of(kernel, only)
             schedules = {e.name: finding.schedule for e in only}
 
-            def right(some: list[Case]) -> bool:
+            def passes_all(some: list[Case]) -> bool:
                 return all(examiner.examine(case, schedules) is None for case in some)
 
             if finding.case.is_finite():
-                return "" if not right(finite) else ALL if right(odd) else FINITE
-            return ALL if right(cases) else ""
+                return "" if not passes_all(finite) else ALL if passes_all(nonfinite) else FINITE
+            return ALL if passes_all(cases) else ""
 
         def confirmed(kernel: Kernel, which: str) -> bool:
+            """True if a new search finds no failure of an edited kernel. `which` is ALL or FINITE."""
             return self._search_with(kernel, {} if which == ALL else {"special": False}) is None
 
         schedule = replace(finding.schedule, optimization=None, debug=None)
         finding = replace(finding, schedule=schedule)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
             if passes(self.kernel):
-                return None
-            knows = self.search.reference is not None or bool(
-                self.search.judges
-            )  # otherwise, a kernel that does nothing would pass, since it agrees with itself
-            return find_repair(self.kernel, passes, confirmed, preserving=not knows)
+                return None  # the failure doesn't occur in the interpreter
+            # without expected results, a kernel that does nothing would pass, since its runs agree with each other
+            has_expectation = self.search.reference is not None or bool(self.search.judges)
+            return find_repair(self.kernel, passes, confirmed, preserving=not has_expectation)
         return None
 
     def _find_hint(self, finding: Finding) -> str:
-        """Return a hint about a missing precondition, if the inputs cause the failure."""
+        """Return a hint about a missing precondition (see `preconditions`); "" if there is none."""
 
         def examine(case: Case) -> Finding | None:
             schedules = dict.fromkeys((e.name for e in self.search.examiner.executors), PLAIN)
@@ -122,10 +127,10 @@ class Explainer:
         return PreconditionHints(self.drawing, self.settings["elements"] or {}, examine, searched).hint_for(finding)
 
     def _subgroups(self, finding: Finding) -> str:
-        """Return a hint if the failure depends on the subgroup size.
+        """Return a hint if the failure depends on the subgroup size; "" otherwise.
 
-        That is the case if, in the interpreter, the case passes with the default size and fails with that of the
-        failing device.
+        The failure depends on it if, in the interpreter, the case passes with the default size and fails with the size
+        of the device on which it failed.
         """
         size, default = self._size_of_subgroups(finding), INTERPRETER_CAPS.subgroup_size
         if finding.flags is None or size in (None, default) or not self.search.uses_subgroups():
@@ -144,7 +149,10 @@ class Explainer:
         return ""
 
     def _size_of_subgroups(self, finding: Finding) -> int | None:
-        """Return the subgroup size of the failing launch, if the interpreter supports it."""
+        """Return the subgroup size of the failing launch; None if the interpreter doesn't support it.
+
+        On the CPU, the subgroup size is the vector width.
+        """
         device = next((e.device for e in self.search.executors if e.name == finding.executor), None)
         if device is None:
             return None
@@ -154,7 +162,10 @@ class Explainer:
         return size if size in INTERPRETER_CAPS.subgroup_sizes else None
 
     def _search_with(self, kernel: Kernel, changes: Mapping[str, Any]) -> Finding | None:
-        """Run a short search on a kernel with some settings changed, and return its finding."""
+        """Run a short search on a kernel in the interpreter, with some of the user's settings changed.
+
+        Returns its finding, or None.
+        """
         few = {"devices": "interpreter", "max_examples": _EVIDENCE_EXAMPLES, "seed": 1, "schedules": False}
         check = Search(kernel, self.search.reference, None, {**self.settings, **few, **changes})
         check.examiner.judges = self.search.examiner.judges

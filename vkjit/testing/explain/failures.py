@@ -1,7 +1,8 @@
-"""The exception that a failing property test raises.
+"""The exception that a failing property test raises, and its message.
 
-`CheckFailure` is an AssertionError whose attributes describe the failure. Its message shows the smallest failing
-input, the first wrong element, the pattern of wrong elements, the line that wrote it, and a script that reproduces it.
+`CheckFailure` is an AssertionError whose attributes describe the failure. Its message shows the first wrong element and
+the source lines at fault, a hint if there is one, the smallest failing input, the pattern of wrong elements, and a
+script that reproduces the failure. `explainer` creates it.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from .script import constant_text, number_text, script_of
 __all__ = ["CheckFailure"]
 
 _MAX_SHOWN = 16
-"""Number of elements up to which an array is printed in full."""
+"""Maximum number of elements of an array that is printed in full."""
 
 _SCRIPT_LINES = 60
-"""Number of lines of the script in the message."""
+"""Maximum number of lines of the script that the message shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Provenance of the first wrong element.
+    """What is known about the cause of the first wrong element.
 
     `write`: the store that wrote it, None if unknown. `stores`: all stores to its array. `guards`: conditions around
-    these stores. `repair`: an edit that makes the kernel pass, if one was found. `nan_losses`: comparisons that ignore a
-    NaN. `nonfinite_origins`: operations that create NaN or infinities from finite operands.
+    these stores, for elements that nothing wrote. `repair`: an edit that makes the kernel pass, if one was found.
+    `nan_losses`: comparisons that ignore a NaN. `nonfinite_origins`: operations that create NaN or infinities from
+    finite operands.
     """
 
     write: Write | None
@@ -60,23 +62,26 @@ class Provenance:
         infinities, the store that wrote the wrong element (all stores to the array if it is unknown), and the
         conditions around the stores.
         """
-        mended = () if self.repair is None else (self.repair.loc,)
+        repaired = () if self.repair is None else (self.repair.loc,)
         written = self.stores if self.write is None else (self.write.loc,)
-        return tuple(dict.fromkeys((*mended, *self.nan_losses, *self.nonfinite_origins, *written, *self.guards)))
+        return tuple(dict.fromkeys((*repaired, *self.nan_losses, *self.nonfinite_origins, *written, *self.guards)))
 
 
 class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
     """A kernel that fails its property test.
 
-    kind: "sanitizer", "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
-    kernel: its name. arguments: the smallest failing input by name (NumPy arrays, structured ones for structs; None for an
-    Out).
-    dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
-    array, index: the first wrong element. found, expected: its values. ulps: their distance. bad, total: number of wrong
-    elements and of all elements.
-    pattern: what the wrong elements have in common. lines: source locations (`Loc`) of the likely cause.
-    reports: the sanitizer's reports.
-    script: a program that reproduces the failure. seed: repeats the search, if one was given. finding: the complete record.
+    kind: "sanitizer" (its `reports`), "reference" (a result differs from the reference), "disagreement" (results differ
+        between devices or schedules), "unwritten" (an element of an Out isn't written), "depends" (a result depends on
+        the previous contents of an Out), "outside" (a write outside an array), "report" (the kernel raised an error) or
+        "property" (a property is violated).
+    kernel: its name. arguments: the smallest failing input by name (NumPy arrays, structured ones for structs; None for
+        an Out). dims: sizes by name. dtypes: element types by type variable. device, schedule: the launch that failed.
+    array, index: the first wrong element. found, expected: its values. ulps: their distance in ULPs. bad, total: the
+        numbers of wrong elements and of all elements. pattern: what the wrong elements have in common.
+    lines: source locations (`Loc`) of the likely cause, the most likely first. mend: an edit that repairs the kernel
+        (`Repair`), None if none was found. hint: a precondition that may be missing. reports: the sanitizer's reports.
+    script: a program that reproduces the failure. seed: the seed of the search, if one was given; it repeats the
+        search. finding: the complete record.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         super().__init__(self._text(kernel))
 
     def _measure(self, finding: Finding) -> None:
+        """Set the attributes for the first wrong element and the number of wrong ones."""
         flags = finding.flags
         self.index: tuple[int, ...] | None = None
         self.bad = self.total = 0
@@ -148,6 +154,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     # -- the text
 
     def _text(self, kernel: Kernel) -> str:
+        """Return the message."""
         parts = [
             self._headline(),
             *self._where(),
@@ -170,6 +177,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         return "\n".join(parts)
 
     def _headline(self) -> str:
+        """Return the first line of the message: the kernel and what is wrong."""
         place = f"{self.array}[{', '.join(map(str, self.index))}]" if self.index else self.array
         texts = {
             "unwritten": f"no invocation writes {place}, an element of an Out",
@@ -192,14 +200,14 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         return ", ".join(map(str, places[:4])) + ("..." if len(places) > 4 else "")
 
     def _where(self) -> list[str]:
-        """Return the message's lines about the kernel's source."""
-        mended = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
+        """Return the part of the message that shows lines of the kernel's source, as lines of text."""
+        repair = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
         if self.error is not None or self.reports:
-            return mended
+            return repair
         if self.array and self.kind != "outside" and not self.origin.stores:
-            return [f"nothing in the kernel writes {self.array}: it holds what it held before the launch", *mended]
+            return [f"nothing in the kernel writes {self.array}: it holds what it held before the launch", *repair]
         if not self.lines:
-            return mended
+            return repair
         if self.write is not None:
             x, y, z = self.write.invocation
             head = f"written by invocation ({x}, {y}, {z}) of workgroup {self.write.group} here:"
@@ -212,25 +220,30 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             parts += ["NaN is taken for a number here:", *map(_place, self.origin.nan_losses)]
         if self.origin.nonfinite_origins:
             parts += ["what is finite becomes infinite or NaN here:", *map(_place, self.origin.nonfinite_origins)]
-        return parts + mended
+        return parts + repair
 
 
 def _place(loc: Loc) -> str:
+    """Return a source location as text, with the source line and a caret below it."""
     return f"{loc}\n{render_caret(loc)}".rstrip()
 
 
 def _lines(finding: Finding, origin: Provenance) -> tuple[Loc, ...]:
-    """Return the source locations of the finding, the most likely first."""
-    mended = [] if origin.repair is None else [origin.repair.loc]
+    """Return the source locations of the likely cause, the most likely first.
+
+    For the sanitizer's reports, these are both accesses of each race; for an error, the line that raised it.
+    """
+    repaired = [] if origin.repair is None else [origin.repair.loc]
     if finding.reports:
         sides = [r.loc for r in finding.reports] + [r.other.loc for r in finding.reports if r.other is not None]
-        return tuple(dict.fromkeys(loc for loc in sides + mended if loc.line))
+        return tuple(dict.fromkeys(loc for loc in sides + repaired if loc.line))
     if finding.error is not None and finding.error.loc.line:
-        return tuple(dict.fromkeys([finding.error.loc, *mended]))
+        return tuple(dict.fromkeys([finding.error.loc, *repaired]))
     return origin.lines
 
 
 def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
+    """Describe the failing input: a line for sizes and types, and one per argument."""
     case = finding.case
     sizes = [f"{n} = {v}" for n, v in case.dims.items()] + [f"{n} = {t!r}" for n, t in case.dtypes.items()]
     lines = [f"    {', '.join(sizes)}"] if sizes else []
@@ -246,6 +259,7 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
 
 
 def _array_summary(values: Any) -> str:
+    """Describe an array: in full if it is short, else by the elements that differ from the first, or its ends."""
     if values.size <= _MAX_SHOWN:
         return " ".join(np.array2string(values, separator=", ", floatmode="unique").split())
     flat = values.reshape(-1)
@@ -265,7 +279,10 @@ def _index_text(flat: Any, shape: Sequence[int]) -> str:
 
 
 def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
-    """Return candidate block sizes, the most likely first."""
+    """Return sizes of blocks that the kernel may use, the most likely first.
+
+    They are the workgroup size of the launch, the candidates of `tiles_of`, and the case's Const arguments.
+    """
     local = finding.schedule.local or ()
     constants = [
         v
@@ -281,9 +298,9 @@ def _pattern(kernel: Kernel, finding: Finding) -> str:
 
 
 def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
-    """Describe the wrong elements of one larger failing case; "" if there is none.
+    """Describe the wrong elements of one of the larger failing cases; "" if there is none.
 
-    Prefers cases with a recognized pattern in which some elements are right, then the smallest.
+    Prefers cases in which a pattern is recognized and some elements are right, and among them the smallest.
     """
     flags = finding.flags
     best: tuple[bool, int, str] | None = None

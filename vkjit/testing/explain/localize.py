@@ -1,4 +1,7 @@
-"""Fault localization: small repairs that make a kernel pass, and the conditions that guard a store."""
+"""Fault localization in a kernel's source: a small edit that makes the kernel pass, and the conditions around a store.
+
+`Explainer` calls `find_repair` with functions that run an edited kernel on test cases.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _SECONDS = 3.0
 """Time limit of a search for a repair, in seconds of thread time."""
 
 _SECONDS_PER_REPAIR = 1.0
-"""Time limit of one repair, whose loops may not terminate."""
+"""Time limit for running the test cases on one edited kernel, whose loops may not terminate."""
 
 _SECONDS_TO_CONFIRM = 3.0
 """Time limit of the search that confirms a repair."""
@@ -60,36 +63,36 @@ class Repair:
 def find_repair(kernel: Kernel, passes: Judge, confirmed: Confirmed, *, preserving: bool = False) -> Repair | None:
     """Search for a small edit that repairs the kernel; None if there is none or time runs out.
 
-    `passes` returns ALL or FINITE if a kernel passes all cases or those without NaN and infinities; `confirmed` is a
-    slower, more thorough check. Returns the first edit that passes all cases and is confirmed, otherwise the first that
-    passes the finite cases, if it is confirmed. Edits that preserve correct results (`_PRESERVING`) need no confirmation;
-    with `preserving`, only these are tried.
+    `passes` runs a kernel on the test cases, `confirmed` is a slower, more thorough check (see `Judge` and
+    `Confirmed`). Returns the first edit that passes all cases and is confirmed. If there is none, returns the first
+    that passes the cases without NaN and infinities, if it is confirmed for such cases. Edits that preserve correct
+    results (`_PRESERVING`) need no confirmation; with `preserving`, only these are tried.
     """
     deadline = time.thread_time() + _SECONDS
-    nearly: tuple[Edit, Kernel, str] | None = None
+    first_finite: tuple[Edit, Kernel, str] | None = None
     for edit, change, file in _changes(kernel, preserving):
         if time.thread_time() > deadline:
             break
         with contextlib.suppress(*_MUTANT_ERRORS):
             changed = change()
             with time_limited(_SECONDS_PER_REPAIR):
-                said = passes(changed)
-            if said == FINITE and nearly is None:
-                nearly = edit, changed, file
-            if said == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
+                passed = passes(changed)
+            if passed == FINITE and first_finite is None:
+                first_finite = edit, changed, file
+            if passed == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
                 return Repair(edit, edit.loc(file))
     with contextlib.suppress(*_MUTANT_ERRORS):
-        if nearly is not None and _is_confirmed(nearly[1], confirmed, FINITE):
-            return Repair(nearly[0], nearly[0].loc(nearly[2]), finite=True)
+        if first_finite is not None and _is_confirmed(first_finite[1], confirmed, FINITE):
+            return Repair(first_finite[0], first_finite[0].loc(first_finite[2]), finite=True)
     return None
 
 
 _MUTANT_ERRORS = (VkjitError, ArithmeticError, ValueError, MemoryError)
-"""Errors of modified kernels, which rule out a repair."""
+"""Errors that an edited kernel may raise; the edit is then not a repair."""
 
 
 def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel], str]]:
-    """Yield the edits to try, each with a function that makes the modified kernel and the file that it edits."""
+    """Yield the edits to try, each with a function that makes the edited kernel, and the file of the edit."""
     own = source_of(kernel.spec.fn).file
     if not preserving:
         for edit, changed in grids(kernel):
@@ -100,13 +103,18 @@ def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[
             yield edit, lambda edit=edit, inside=inside: mutant(kernel, edit, inside), file  # type: ignore[misc]
 
 
-def _is_confirmed(changed: Kernel, confirmed: Confirmed, said: str) -> bool:
+def _is_confirmed(changed: Kernel, confirmed: Confirmed, cases: str) -> bool:
+    """Run the thorough check of an edited kernel, on ALL or FINITE cases, within its time limit."""
     with time_limited(_SECONDS_TO_CONFIRM):
-        return confirmed(changed, said)
+        return confirmed(changed, cases)
 
 
 def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
-    """Return the conditions and loops around the stores, innermost first, and conditions with a return before them."""
+    """Return the source locations of conditions that decide if the stores run.
+
+    These are the headers of the `if`s and loops around each store, and of earlier ones that contain a return; the
+    closest first.
+    """
     try:
         source = source_of(kernel.spec.fn)
     except CompileError:
@@ -135,6 +143,7 @@ def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
 
 
 def _bodies(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the bodies of a branch or loop; [] for other statements."""
     if isinstance(statement, (ast.If, ast.For, ast.While)):
         return [statement.body, *([statement.orelse] if statement.orelse else [])]
     return []

@@ -1,4 +1,8 @@
-"""Describe the pattern of wrong elements: the tail of a tile, one lane, every k-th, a row, one block, or all."""
+"""Describe the pattern of the wrong elements of an array, which often shows the bug.
+
+Recognized patterns are, along each axis: a range, the elements after the last full block, one block, every k-th
+element, and the same elements of every block. Blocks are tiles or the elements of a workgroup.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
     """Return a description of the pattern of wrong elements; "" if none is recognized.
 
-    `tiles`: candidate block sizes (workgroup sizes, tile sizes), the most likely first.
+    `wrong`: the mask of wrong elements. `tiles`: possible block sizes of the kernel, the most likely first.
     """
     count = int(wrong.sum())
     if count == 0 or wrong.ndim == 0:
@@ -27,24 +31,27 @@ def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
     if count == 1 and not (wrong.ndim == 1 and wrong[-1] and any(1 < t < wrong.size for t in tiles)):
         return _single(wrong)
     coordinates = [np.unique(axis) for axis in np.nonzero(wrong)]
+    # if the wrong elements are all combinations of some indices along each axis, describe each axis on its own
     if math.prod(len(c) for c in coordinates) == count:
         parts = [_along(axis, c, n, tiles) for axis, (c, n) in enumerate(zip(coordinates, wrong.shape, strict=True))]
-        words = [p for p in parts if p]
-        if all(p is not None for p in parts) and words:
-            return _combined(words, wrong.ndim)
+        descriptions = [p for p in parts if p]
+        if all(p is not None for p in parts) and descriptions:
+            return _combined(descriptions, wrong.ndim)
     flat = np.flatnonzero(wrong)
-    words_flat = _along(0, flat, wrong.size, tiles) if wrong.ndim > 1 else None
-    return f"in C order, {words_flat[1]}" if words_flat else ""
+    flat_description = _along(0, flat, wrong.size, tiles) if wrong.ndim > 1 else None
+    return f"in C order, {flat_description[1]}" if flat_description else ""
 
 
-def _combined(words: Sequence[tuple[int, str]], rank: int) -> str:
+def _combined(descriptions: Sequence[tuple[int, str]], rank: int) -> str:
+    """Combine the descriptions of several axes, given as (axis, text)."""
     if rank == 1:
-        return words[0][1]
+        return descriptions[0][1]
     names = {0: "rows", 1: "columns"} if rank == 2 else {}
-    return ", ".join(f"{names.get(axis, f'axis {axis}')}: {text}" for axis, text in words)
+    return ", ".join(f"{names.get(axis, f'axis {axis}')}: {text}" for axis, text in descriptions)
 
 
 def _single(wrong: Mask) -> str:
+    """Describe a single wrong element."""
     index = np.unravel_index(int(np.flatnonzero(wrong)[0]), wrong.shape)
     flat = int(np.flatnonzero(wrong)[0])
     if flat == wrong.size - 1:
@@ -55,17 +62,20 @@ def _single(wrong: Mask) -> str:
     return f"only the one at {shown}"
 
 
-def _along(axis: int, found: Any, extent: int, tiles: Sequence[int]) -> Any:
-    """Describe the wrong indices along one axis as (axis, words); () for all indices, None without a pattern."""
-    if len(found) == extent:
+def _along(axis: int, indices: Any, extent: int, tiles: Sequence[int]) -> Any:
+    """Describe the wrong `indices` along an axis of length `extent`, as (axis, text).
+
+    Returns () if all indices are wrong, None if no pattern is recognized.
+    """
+    if len(indices) == extent:
         return ()
-    text = _runs(found, extent, tiles) or _steps(found, extent, tiles)
+    text = _runs(indices, extent, tiles) or _steps(indices, extent, tiles)
     return (axis, text) if text else None
 
 
-def _runs(found: Any, extent: int, tiles: Sequence[int]) -> str:
-    """Describe a contiguous range of indices."""
-    first, last, count = int(found[0]), int(found[-1]), len(found)
+def _runs(indices: Any, extent: int, tiles: Sequence[int]) -> str:
+    """Describe the indices if they are a contiguous range; "" otherwise."""
+    first, last, count = int(indices[0]), int(indices[-1]), len(indices)
     if last - first + 1 != count:
         return ""
     for tile in tiles:
@@ -85,11 +95,11 @@ def _runs(found: Any, extent: int, tiles: Sequence[int]) -> str:
     return f"{first} to {last}" if count > 1 else f"only {first}"
 
 
-def _steps(found: Any, extent: int, tiles: Sequence[int]) -> str:
-    """Describe evenly spaced indices, or the same lanes of every block."""
-    gaps = np.diff(found)
-    step, first = int(gaps[0]), int(found[0])
-    if (gaps == step).all() and first < step and int(found[-1]) + step >= extent:
+def _steps(indices: Any, extent: int, tiles: Sequence[int]) -> str:
+    """Describe the indices if they are evenly spaced, or at the same places in every block; "" otherwise."""
+    gaps = np.diff(indices)
+    step, first = int(gaps[0]), int(indices[0])
+    if (gaps == step).all() and first < step and int(indices[-1]) + step >= extent:
         if step in tiles:
             lane = f"lane {first}" if first != step - 1 else f"the last lane ({first})"
             return f"{lane} of every block of {step}"
@@ -97,9 +107,9 @@ def _steps(found: Any, extent: int, tiles: Sequence[int]) -> str:
     for tile in tiles:
         if tile <= 1 or extent < 2 * tile:
             continue
-        lanes = np.unique(found % tile)
+        lanes = np.unique(indices % tile)
         expected = np.flatnonzero(np.isin(np.arange(extent) % tile, lanes))
-        if len(lanes) < tile and len(expected) == len(found) and lanes[-1] - lanes[0] + 1 == len(lanes):
+        if len(lanes) < tile and len(expected) == len(indices) and lanes[-1] - lanes[0] + 1 == len(lanes):
             return f"lanes {int(lanes[0])} to {int(lanes[-1])} of every block of {tile}"
     return ""
 

@@ -1,7 +1,8 @@
-"""Hints about missing preconditions: constraints on the inputs that the user may have forgotten to state.
+"""Hints about missing preconditions: constraints on a kernel's inputs that the user may have forgotten to state.
 
-A hint about values (an index, a divisor, NaN) is given only with evidence: the failing case passes when those values
-are changed, and a search under the additional constraint doesn't find such a failure again.
+Examples are an argument that must be a valid index, a divisor that must not be 0, and inputs without NaN. A hint about
+values is given only with evidence: the failing case passes if these values are replaced, and a search under the
+additional constraint doesn't find the failure again. `Explainer` adds the hint to the failure.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ _SECONDS = 5.0
 
 @dataclass(slots=True)
 class PreconditionHints:
-    """A search for missing preconditions of one kernel.
+    """The search for missing preconditions of one kernel.
 
-    `examine` returns the finding of a case; `search` that of a search with some of the user's settings replaced.
+    `elements` is the user's setting of this name. `examine` runs a case and returns its finding, or None. `search` runs
+    a short search with some of the user's settings replaced and returns its finding, or None. `deadline` is in thread
+    time.
     """
 
     drawing: Drawing
@@ -54,7 +57,7 @@ class PreconditionHints:
         return "" if finding.reports else self._not_finite(finding)
 
     def _index(self, finding: Finding) -> str:
-        """Return a hint about an unconstrained integer that may be meant as an index."""
+        """Return a hint about an integer argument without a constraint that may be meant as an index; "" if none."""
         for name in self._free(finding.case):
             for size in self._sizes(finding):
                 high = finding.case.dims[size] - 1
@@ -69,24 +72,24 @@ class PreconditionHints:
         return ""
 
     def _divisor(self, finding: Finding) -> str:
-        """Return a hint about an unconstrained integer that may be meant as a divisor."""
+        """Return a hint about an integer argument without a constraint that may be meant as a divisor; "" if none."""
         for name in self._free(finding.case):
-            one = self._causes_failure(
+            causes = self._causes_failure(
                 finding, name, lambda v: np.where(v == 0, 1, v), {"elements": {**self.elements, name: (1, 100)}}
             )
-            if one:
+            if causes:
                 return f"{name} may be zero; if that is not meant, say so: elements={{{name!r}: (1, 100)}}"
         return ""
 
     def _not_finite(self, finding: Finding) -> str:
-        """Return a hint about inputs with NaN or infinities, if finite values pass."""
-        odd = [n for n, v in finding.case.arguments.items() if _has_nonfinite(v)]
-        names = [n for n in odd if self._is_right(_changed(finding.case, n, _finite))]
-        if not names:
-            everywhere = finding.case
-            for name in odd:
-                everywhere = _changed(everywhere, name, _finite)
-            names = odd if odd and self._is_right(everywhere) else []
+        """Return a hint about inputs with NaN or infinities, if the case passes with finite values; "" if none."""
+        nonfinite = [n for n, v in finding.case.arguments.items() if _has_nonfinite(v)]
+        names = [n for n in nonfinite if self._is_right(_changed(finding.case, n, _finite))]
+        if not names:  # no single argument is the cause: replace the values of all
+            all_finite = finding.case
+            for name in nonfinite:
+                all_finite = _changed(all_finite, name, _finite)
+            names = nonfinite if nonfinite and self._is_right(all_finite) else []
         if not names or self._fails_again(finding, {"special": False}):
             return ""
         holds = f"{names[0]} holds" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} hold"
@@ -95,7 +98,7 @@ class PreconditionHints:
     # -- evidence
 
     def _free(self, case: Case) -> Iterator[str]:
-        """Yield the integer inputs that the user didn't constrain."""
+        """Yield the names of the integer inputs for which the user gave no `elements`."""
         for param in self.drawing.spec.params:
             if param.kind == "const" or param.mode == "out" or not self.drawing.domains[param.name].free:
                 continue
@@ -103,23 +106,24 @@ class PreconditionHints:
                 yield param.name
 
     def _sizes(self, finding: Finding) -> list[str]:
-        """Return dimension names that an index may refer to, those of the array accessed out of bounds first."""
+        """Return the dimension names that an index may refer to, those of the array accessed out of bounds first."""
         text = finding.reports[0].message if finding.reports else str(finding.error)
-        missed = re.search(r"outside (?:of )?([\w.]+)", text)
-        dims = self.drawing.dimensions.of_array.get(missed.group(1)) if missed else None
-        own = [] if dims is None else list(dims.names)
+        array = re.search(r"outside (?:of )?([\w.]+)", text)
+        dims = self.drawing.dimensions.of_array.get(array.group(1)) if array else None
+        array_names = [] if dims is None else list(dims.names)
         plain = [n for n in self.drawing.dimensions.names if n not in self.drawing.dimensions.variadic]
-        return [n for n in dict.fromkeys([*own, *plain]) if n in plain]
+        return [n for n in dict.fromkeys([*array_names, *plain]) if n in plain]
 
     def _causes_failure(
-        self, finding: Finding, name: str, mended: Callable[[Any], Any] | None, settings: Mapping[str, Any]
+        self, finding: Finding, name: str, replacement: Callable[[Any], Any] | None, settings: Mapping[str, Any]
     ) -> bool:
-        """True if the values of one argument cause the failure.
+        """True if the values of the argument `name` cause the failure.
 
-        The failing case must pass with them replaced (`mended`; None if there is no valid replacement, as for an index
-        into an empty array), and a search with the constraint must not fail again.
+        They do if the failing case passes with the values changed by `replacement`, and a search with `settings`, which
+        constrain the argument, doesn't fail again. `replacement` is None if no value is valid, as for an index into an
+        empty array; then the search alone decides.
         """
-        if mended is not None and not self._is_right(_changed(finding.case, name, mended)):
+        if replacement is not None and not self._is_right(_changed(finding.case, name, replacement)):
             return False
         return not self._fails_again(finding, settings)
 
@@ -134,9 +138,10 @@ class PreconditionHints:
             return False
 
     def _fails_again(self, finding: Finding, settings: Mapping[str, Any]) -> bool:
-        """True if a search with the constraint fails, or if the time limit is exceeded.
+        """True if a search with these settings fails, or if the time limit is exceeded.
 
-        Out-of-bounds accesses and divisions by zero at another place don't count.
+        Out-of-bounds accesses and divisions by zero at other source locations don't count, since they may have causes
+        of their own in the inputs.
         """
         if time.thread_time() > self.deadline:
             return True
@@ -150,14 +155,14 @@ class PreconditionHints:
 
 
 def _is_of_input(finding: Finding) -> bool:
-    """True for an index or a divisor out of range, which the inputs may cause."""
+    """True for failures that are likely caused by values of the inputs: accesses out of bounds, divisions by zero."""
     if finding.reports:
         return finding.reports[0].kind in ("out_of_bounds", "division_by_zero")
     return isinstance(finding.error, (BoundsError, KernelZeroDivisionError))
 
 
 def _changed(case: Case, name: str, change: Callable[[Any], Any]) -> Case:
-    """Return the case with the values of one argument changed."""
+    """Return the case with the function `change` applied to the values of the argument `name`."""
     value = case.arguments[name]
     if not isinstance(value, ArrayInput):
         return case.with_argument(name, type(value)(change(np.asarray(value)).item()))
@@ -178,7 +183,7 @@ def _finite(values: Any) -> Any:
 
 
 def _holds_the_same_rows(finding: Finding) -> bool:
-    """True if an output equals the expected one except for the order of its rows."""
+    """True if an output equals the expected one except for the order of its rows (slices along the first axis)."""
     difference = finding.difference
     if difference is None or finding.rows is not None or not difference.found.ndim or len(difference.found) < 2:
         return False

@@ -1,7 +1,8 @@
-"""Provenance of a wrong value, as source locations.
+"""Provenance of a wrong value, as source locations of the kernel.
 
-Finds the store that wrote it, all stores to its array, comparisons of NaN, and operations that create NaN or
-infinities.
+Finds the store that wrote the value, all stores to its array, comparisons with NaN operands, and operations that create
+NaN or infinities. Most of this comes from a shadow run (see `vkjit.testing.execution.shadow`): the interpreter repeats
+the failing launch and records the last writer of each element and numeric events.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["nan_losses", "nonfinite_origins", "stores_of", "stores_to", "writer"
 
 
 def writer(shadow: Shadow, finding: Finding) -> Write | None:
-    """Return the store that wrote the first wrong element; None if nothing wrote it or the interpreter fails before."""
+    """Return the store that wrote the first wrong element; None if nothing wrote it or the shadow run fails."""
     flags = finding.flags
     if flags is None or not flags.any():
         return None
@@ -40,9 +41,9 @@ def writer(shadow: Shadow, finding: Finding) -> Write | None:
 
 
 def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Return the locations of comparisons and min/max operations that got a NaN operand.
+    """Return the locations of comparisons and min/max operations that had a NaN operand.
 
-    Returns [] unless an input contains NaN and a wrong element is NaN where a number was expected, or the reverse.
+    Returns [] unless an input contains NaN, and a wrong element is NaN instead of a number or a number instead of NaN.
     """
     difference = finding.difference
     if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
@@ -60,7 +61,10 @@ def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def nonfinite_origins(shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Return where NaN or infinities arise from finite operands, if a wrong result should be finite."""
+    """Return the locations of operations that create NaN or infinities from finite operands.
+
+    Returns [] unless a wrong element is NaN or infinite where a finite value was expected.
+    """
     difference = finding.difference
     if difference is None or difference.found.dtype.kind != "f" or difference.expected.dtype.kind not in "fiu":
         return []
@@ -73,7 +77,7 @@ def nonfinite_origins(shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def stores_to(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Return the locations of the stores to the array."""
+    """Return the locations of all stores to the array with the wrong element; [] if the finding names no array."""
     if not finding.array:
         return []
     case = finding.case
@@ -85,12 +89,15 @@ def stores_to(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def stores_of(module: Module, array: str) -> list[Loc]:
-    """Return the locations of stores and atomics on a kernel parameter, device functions included, in source order."""
+    """Return the locations of stores and atomics on the kernel parameter `array`, in source order.
+
+    Follows the parameter into device functions to which it is passed.
+    """
     locations: set[Loc] = set()
     pending = [(module.kernel, frozenset(i for i, p in enumerate(module.kernel.params) if p.name == array))]
     seen: set[Any] = set()
     while pending:
-        function, numbers = pending.pop()
+        function, numbers = pending.pop()  # the numbers of the function's parameters that are the array
         if (function.name, numbers) in seen:
             continue
         seen.add((function.name, numbers))

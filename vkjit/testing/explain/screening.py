@@ -1,4 +1,7 @@
-"""Quick rejection of candidate repairs by a single launch, before a full examination."""
+"""Quick rejection of candidate repairs: run an edited kernel once before it is examined in full.
+
+Most edits don't repair a kernel, and a full examination of each would take too long.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from ..search.finding import Finding
 __all__ = ["still_fails"]
 
 _TOLERANCE_FACTOR = 4.0
-"""Factor on the allowed difference; candidates that pass are examined in full."""
+"""Factor on the allowed difference, so that no correct repair is rejected; the full examination is exact."""
 
 
 def still_fails(executor: Executor, finding: Finding) -> bool:
-    """True if some of the originally wrong elements are still wrong; False if a single launch can't tell.
+    """Launch the edited kernel on the failing case. True if an element that was wrong in the finding is still wrong.
 
-    Raises what the launch raises.
+    `executor` runs the edited kernel. False if a single launch can't tell, as for outputs with rows in any order.
+    Raises the errors of the launch.
     """
     difference = finding.difference
     if finding.rows is not None or (difference is None and finding.kind != "unwritten"):

@@ -1,7 +1,8 @@
-"""Write a failure as a standalone script: inputs as literals, the call and the comparison.
+"""The text of a standalone script that reproduces a failure.
 
-The script raises if the failure still occurs, and prints a message otherwise. The kernel is imported from its file;
-the source of a kernel defined inside a function is copied.
+The script imports the kernel, contains the failing arguments as literals, runs the kernel under the failing schedule,
+and compares the result. It raises if the failure still occurs, and prints a message otherwise. The kernel is imported
+from its module or file; the source of a kernel that is defined inside a function is copied into the script.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ..search.finding import Finding
 __all__ = ["script_of"]
 
 _MAX_LITERAL = 256
-"""Number of elements up to which arrays are written as literals; larger ones are compressed bytes."""
+"""Maximum number of elements of an array that is written as a literal; larger ones are written as compressed bytes."""
 
 
 _CHECKS = {"division_by_zero": "division", "loop_limit": "loops", "integer_overflow": "overflow", "nan_birth": "nan"}
@@ -44,7 +45,7 @@ _CHECKS = {"division_by_zero": "division", "loop_limit": "loops", "integer_overf
 
 
 def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
-    """Return the script."""
+    """Return the script for a finding. `groups` is the user's number of workgroups, or function that computes it."""
     title = f'"""{kernel.name}: a failing case, found by a property test."""'
     if callable(groups):
         groups = call_by_name(groups, for_launch(kernel.expanded_spec, finding.case.arguments), "groups=")
@@ -53,6 +54,10 @@ def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
 
 
 def _imports(kernel: Kernel) -> str:
+    """Return the part of the script that binds `kernel`.
+
+    Imports it from its module if that is in a package, loads its file if it has one, and else copies its source.
+    """
     lines = ["import numpy as np", "", "import vkjit as vk"]
     function = kernel.spec.fn
     file = inspect.getsourcefile(function)
@@ -77,26 +82,28 @@ def _imports(kernel: Kernel) -> str:
 
 
 def _place_of(kernel: Kernel) -> str:
-    """Return the expression that reaches the kernel in its module; "" if there is none.
+    """Return the expression, such as "Class.kernel", that refers to the kernel in its module; "" if there is none.
 
-    It may be the function's name, nested in a class, behind `__wrapped__` of other decorators, or another name.
+    Tries the function's qualified name, that name with `__wrapped__` of further decorators, and other global names.
     """
     function = kernel.spec.fn
-    around = function.__globals__
+    module_names = function.__globals__
     wrapped = (function.__name__ + ".__wrapped__" * depth for depth in range(1, 4))
-    other = (n for n, v in around.items() if isinstance(v, Kernel) and v.spec.fn is function and n.isidentifier())
-    for place in (function.__qualname__, *wrapped, *other):
-        names = place.split(".")
-        value = around.get(names[0])
+    other = (n for n, v in module_names.items() if isinstance(v, Kernel) and v.spec.fn is function and n.isidentifier())
+    for expression in (function.__qualname__, *wrapped, *other):
+        names = expression.split(".")
+        value = module_names.get(names[0])
         for name in names[1:]:
             value = getattr(value, name, None)
         if isinstance(value, Kernel) and value.spec.fn is function:
-            return place
+            return expression
     return ""
 
 
 def _source_with_definitions(kernel: Kernel) -> list[str]:
-    """Return the kernel's source with the numbers, type variables, structs and device functions that it uses."""
+    """Return the kernel's source, after definitions of the numbers, type variables, structs and device functions that
+    it uses, as lines.
+    """
     function = kernel.spec.fn
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -110,16 +117,17 @@ def _source_with_definitions(kernel: Kernel) -> list[str]:
 
 
 def _definitions_used(function: Any, seen: set[str]) -> list[str]:
-    """Return definitions of a function's globals and closure variables, in dependency order.
+    """Return definitions of the globals and closure variables that a function uses, in dependency order, as lines.
 
-    Modules become imports, numbers and types literals, device functions are copied.
+    Modules become imports, numbers and types become literals, and device functions are copied. `seen` are the names
+    that are defined already.
     """
-    around: dict[str, Any] = {}
+    captured: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        around[name] = cell.cell_contents
-    around.update({n: function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__})
+        captured[name] = cell.cell_contents
+    captured.update({n: function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__})
     lines: list[str] = []
-    for name, value in around.items():
+    for name, value in captured.items():
         if name in seen or name in ("vk", "np"):
             continue
         seen.add(name)
@@ -133,6 +141,7 @@ def _definitions_used(function: Any, seen: set[str]) -> list[str]:
 
 
 def _device_function(name: str, value: DeviceFunction, seen: set[str]) -> list[str]:
+    """Return the source of a device function, after the definitions that it uses, bound to `name`."""
     function = value.fn
     lines = _definitions_used(function, seen)
     with contextlib.suppress(OSError, TypeError):
@@ -141,13 +150,14 @@ def _device_function(name: str, value: DeviceFunction, seen: set[str]) -> list[s
 
 
 def _is_plain(value: Any) -> bool:
+    """True for values that the script contains as literals: numbers, strings, types and tuples of them."""
     if isinstance(value, tuple):
         return type(value) is tuple and all(map(_is_plain, value))
     return isinstance(value, (bool, int, float, str, DType, np.generic))
 
 
 def _types_in(kernel: Kernel, source: str) -> list[str]:
-    """Return definitions of the structs and vectors that the source or the parameters use."""
+    """Return definitions of the struct and vector types that the kernel's source or parameters use."""
     names = dict.fromkeys(re.findall(r"\w+", source))
     in_module = {n: kernel.spec.fn.__globals__[n] for n in names if n in kernel.spec.fn.__globals__}
     structs: dict[str, StructType] = {}
@@ -160,9 +170,11 @@ def _types_in(kernel: Kernel, source: str) -> list[str]:
     for kind in structs.values():
         with contextlib.suppress(OSError, TypeError):
             texts.append("\n" + textwrap.dedent(inspect.getsource(kind.cls)).rstrip())
-            around = sys.modules[kind.cls.__module__].__dict__
+            module_names = sys.modules[kind.cls.__module__].__dict__
             vectors += [
-                f"{n} = {around[n]!r}" for n in re.findall(r"\w+", texts[-1]) if isinstance(around.get(n), VectorType)
+                f"{n} = {module_names[n]!r}"
+                for n in re.findall(r"\w+", texts[-1])
+                if isinstance(module_names.get(n), VectorType)
             ]
     return [*dict.fromkeys(vectors), *texts]
 
@@ -176,6 +188,7 @@ def _add_structs(element: Any, found: dict[str, StructType]) -> None:
 
 
 def _arguments(kernel: Kernel, finding: Finding) -> str:
+    """Return the part of the script that defines the dictionary `arguments`."""
     lines = ["arguments = {"]
     for param in kernel.expanded_spec.params:
         value = finding.case.arguments[param.name]
@@ -184,6 +197,7 @@ def _arguments(kernel: Kernel, finding: Finding) -> str:
 
 
 def _argument(value: Any) -> str:
+    """Return an argument as an expression; arrays by `vk.testing.array` or `out`, with their memory layout."""
     if not isinstance(value, ArrayInput):
         return constant_text(value)
     layout = "".join(f", {k}={v!r}" for k, v in _layout_fields(value).items())
@@ -196,6 +210,7 @@ def _argument(value: Any) -> str:
 
 
 def _layout_fields(value: ArrayInput) -> dict[str, Any]:
+    """Return the fields of an array's layout that differ from their defaults."""
     layout = value.layout
     fields = {
         "order": layout.order, "step": layout.step, "backwards": layout.backwards, "repeated": layout.repeated,
@@ -206,7 +221,7 @@ def _layout_fields(value: ArrayInput) -> dict[str, Any]:
 
 
 def constant_text(value: Any) -> str:
-    """Return an argument other than an array as an expression; device functions are named by their import path."""
+    """Return an argument other than an array as an expression; a device function is imported from its module."""
     if isinstance(value, DeviceFunction):
         function = value.fn
         return f'__import__("importlib").import_module({function.__module__!r}).{function.__qualname__}'
@@ -223,7 +238,7 @@ def number_text(value: Any) -> str:
 
 
 def array_text(values: Any) -> str:
-    """Return an expression that constructs the array."""
+    """Return an expression that constructs a NumPy array: a literal, `np.full`, or decompression of its bytes."""
     kind = f"np.{values.dtype.name if values.dtype != np.bool_ else 'bool_'}"
     flat = values.reshape(-1)
     if values.size == 0:
@@ -238,12 +253,14 @@ def array_text(values: Any) -> str:
 
 
 def _nested(values: Any) -> str:
+    """Return an array as nested lists."""
     if values.ndim == 0:
         return number_text(values[()])
     return "[" + ", ".join(_nested(v) for v in values) + "]"
 
 
 def _call(finding: Finding, groups: Any, poison: int | None = None) -> str:
+    """Return the call that runs the kernel as it failed. `poison` is the byte that fills the Outs before the launch."""
     parts = ["kernel", "arguments", f"device={finding.executor!r}"]
     if finding.schedule != PLAIN:
         given = ", ".join(f"{k}={v!r}" for k, v in finding.schedule.given().items())
@@ -257,6 +274,7 @@ def _call(finding: Finding, groups: Any, poison: int | None = None) -> str:
 
 
 def _check(finding: Finding, groups: Any) -> str:
+    """Return the last part of the script: the call and a check that depends on the kind of failure."""
     call = _call(finding, groups)
     if finding.kind == "sanitizer":
         groups_text = "" if groups is None else f", groups={groups!r}"
@@ -289,6 +307,10 @@ def _check(finding: Finding, groups: Any) -> str:
 
 
 def _comparison(difference: Difference, rows: int | None) -> list[str]:
+    """Return the lines that compare `found` with the expected values.
+
+    `rows` is the number of rows to compare in any order (None: compare all elements in order).
+    """
     expected = f"expected = {array_text(difference.expected if rows is None else difference.expected[:rows])}"
     allowed = np.broadcast_to(difference.allowed, difference.found.shape)
     if rows is not None:  # the order of rows isn't specified

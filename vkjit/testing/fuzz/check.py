@@ -1,10 +1,18 @@
 """The differential check of one program: the core of the fuzzer.
 
-The oracle is the interpreter on the high form. `Checker` compares it with: other orders and batches of workgroups; for
-each device and level, the pipeline (verified, on some programs after each pass), the interpreter on the lowered module,
-spirv-val on each SPIR-V module, and the device itself; chains of single passes on the interpreter; a variant of the
-program (see `variants`); and for some programs the module optimized by spirv-opt. The program's seed decides which of
-the optional runs are made. The result is the first `Finding`, or None.
+The oracle is the result of the interpreter on the program as generated, before any pass. `Checker` compares it with
+these runs, and stops at the first difference or error (`Finding`):
+
+- the interpreter with another order of workgroups, batch size and subgroup size;
+- the interpreter after a chain of one or a few passes, and for programs on tiles after the tile lowering;
+- for each device and optimization level: the interpreter on the module that the pipeline produced for the device, and
+  the device itself. The IR is verified after the pipeline, on some programs after each pass, and spirv-val checks each
+  SPIR-V module;
+- the device with the address of every memory access checked (see `vkjit.testing.fuzz.watch`), for some programs;
+- the device with the module optimized by spirv-opt, for some programs;
+- a variant of the program that must give the same results (see `variants`).
+
+The program's seed decides which of the optional runs are made.
 """
 
 from __future__ import annotations
@@ -32,7 +40,7 @@ from vkjit.runtime.device import Device, DeviceCaps
 from vkjit.spirv import tools
 
 from . import validate, variants
-from .assumptions import broken_promises
+from .assumptions import violated_attributes
 from .compare import difference
 from .execute import Outcome, interpret, launch, launch_module, watched_launch
 from .flushing import is_excused
@@ -46,23 +54,24 @@ CHAINS = (
     "fold,simplify_branches,cse,fold,dce", "lower_exits,inline,lower_access,licm,cse,dce",
     "lower_exits,inline,lower_access,narrow_index,fold,dce",
 )  # fmt: skip
-"""Single passes and short chains; one per program."""
+"""Pass names, separated by commas; each program runs through one of these chains."""
 TILE_CHAINS = (
     "lower_exits,inline",
     "lower_exits,inline,lower_tiles",
     "lower_exits,inline,lower_tiles,fold,cse,licm,dce",
 )
-"""Chains for programs on tiles; tiles are lowered before anything simplifies them."""
+"""Chains for programs on tiles: the simplifying passes come after `lower_tiles`, since they don't handle tiles."""
 LEVELS = (0, 1, 2)
+"""The optimization levels of the pipeline."""
 SPIRV_OPT_EVERY = 6
-"""Spirv-opt's version of a module runs for one program in this many."""
+"""One program in this many also runs with its SPIR-V optimized by spirv-opt."""
 MAX_HARDWARE_WORDS = 60_000
 """Maximum module size on hardware devices, in words; a longer module (such as unrolled tiles of thousands of elements
 on four lanes) is skipped. NVIDIA's compiler takes seconds for 15,000 words and more than 20 for 94,000.
 """
 WATCHED_EVERY = 4
-"""One program in this many also runs with checked accesses at level 2, lowered as for GPUs, on software devices, which
-tolerate accesses that other devices don't.
+"""One program in this many also runs at level 2 on software Vulkan devices, lowered as for GPUs and with the address of
+every access checked. Without the check, these devices tolerate accesses that make other devices fail.
 """
 
 
@@ -73,8 +82,8 @@ def tile_options(random: Random) -> TileOptions:
         shuffles=random.random() < 0.6,
         shared_bytes=random.choice([48 << 10, 48 << 10, 4096]),
         vector=random.choice([1, 4]),
-        direct=random.random() < 0.4,
-        lanes=random.choice([0, 2, 4]),
+        reads_global_memory=random.random() < 0.4,
+        lane_bits=random.choice([0, 2, 4]),
         unroll=64,
         max_held=4096,
     )
@@ -82,13 +91,17 @@ def tile_options(random: Random) -> TileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A failure. `stage` names the run: "oracle", "order", "level 2 on ...", "chain ...", "variant ..."."""
+    """A failure. `stage` names the run: "oracle", "order", "level 2 on ...", "chain ...", "variant ...". `text` is the
+    difference or the error message.
+    """
 
     stage: str
     text: str
 
 
 class _FindingRaised(Exception):  # noqa: N818  control flow, not an error
+    """Ends the check of a program at its first finding."""
+
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.text)
         self.finding = finding
@@ -98,9 +111,11 @@ class _FindingRaised(Exception):  # noqa: N818  control flow, not an error
 class Options:
     """The runs to make besides the oracle.
 
-    `thorough` runs each program at every level and verifies all passes; otherwise a program runs at level 2 and one
-    other level, and the passes are verified on some runs. `watch` first runs every program with checked accesses (see
-    `vkjit.testing.fuzz.watch`) at every level on every Vulkan device, on software devices also lowered as for GPUs.
+    - `thorough`: run each program at every optimization level, and verify the IR after every pass. Otherwise a program
+      runs at level 2 and one other level, and only some runs verify the IR after every pass.
+    - `variants`: run a variant of the program. `chains`: run a chain of passes. `validated`: run spirv-val.
+    - `watch`: also run each program with the address of every access checked (see `vkjit.testing.fuzz.watch`), on all
+      Vulkan devices; on software devices once more, lowered as for GPUs.
     """
 
     thorough: bool = False
@@ -112,15 +127,18 @@ class Options:
 
 @dataclass(slots=True)
 class Checker:
-    """Checks programs on the given devices and counts its runs. The interpreter always runs and isn't listed."""
+    """Checks programs on the given devices. The interpreter always runs and isn't one of them.
+
+    `counts` counts the runs, the differences that were excused, and the modules that were skipped, by description.
+    """
 
     devices: Sequence[Device]
     options: Options = field(default_factory=Options)
     counts: Counter[str] = field(default_factory=Counter)
 
     def check(self, program: Program, only: str = "") -> Finding | None:
-        """Return the first finding, or None. `only` restricts the check to the stage of that name and the runs it
-        depends on.
+        """Return the first finding, or None. With `only`, the stage name of an earlier finding, make only the runs of
+        that stage and those that always precede it.
         """
         try:
             _Run(self, program, only).all()
@@ -130,7 +148,7 @@ class Checker:
 
 
 def is_too_long(device: Device, artifact: KernelArtifact) -> bool:
-    """True if a hardware driver would take too long to compile the module; False for software devices."""
+    """True if the driver of a hardware device would take too long to compile the module."""
     software = device.caps.kind in ("cpu", "llvm-cpu", "interpreter")
     return not software and isinstance(artifact.code, bytes) and len(artifact.code) > 4 * MAX_HARDWARE_WORDS
 
@@ -143,7 +161,11 @@ def _verified(name: str, module: Module, form: str = "high") -> None:
 
 
 class _Run:
-    """The runs of one program."""
+    """All runs of one program.
+
+    `oracles` caches the outcome of the interpreter by subgroup size. `prints` is True if the program prints; such a
+    program isn't run on Vulkan devices, nor fully lowered on the interpreter.
+    """
 
     def __init__(self, checker: Checker, program: Program, only: str) -> None:
         self.checker = checker
@@ -156,9 +178,9 @@ class _Run:
         self.prints = any(site.kind == "print" for site in program.module.sites)
 
     def all(self) -> None:
-        """Make all runs, cheap ones first."""
+        """Make all runs, cheap ones first. Raises `_FindingRaised` at the first finding."""
         broken = violations(self.program.module)
-        broken += broken_promises(self.program.module.kernel, self.program.layouts)
+        broken += violated_attributes(self.program.module.kernel, self.program.layouts)
         if broken:
             raise _FindingRaised(Finding("generator", "\n".join(broken)))
         self.orders()
@@ -199,11 +221,14 @@ class _Run:
         return LEVELS if every else (self.program.seed // 2 % 2, 2)
 
     def wanted(self, *stages: str) -> bool:
-        """True if a stage is to be run."""
+        """True if runs with these stage names are to be made: always, unless the check is restricted to another stage.
+
+        A name may be the start or another part of the stage's full name.
+        """
         return not self.only or any(stage and stage in self.only for stage in stages)
 
     def oracle(self, subgroup_size: int = 32) -> Outcome:
-        """Return the outcome of the interpreter on the high form."""
+        """Return the outcome of the interpreter on the program as generated."""
         size = 32 if self.program.lane_free else subgroup_size
         if size not in self.oracles:
             with self.stage("oracle"):
@@ -212,7 +237,7 @@ class _Run:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Context manager that turns exceptions into findings."""
+        """Context manager that turns exceptions into findings of the stage of this name."""
         try:
             yield
         except _FindingRaised:
@@ -223,8 +248,10 @@ class _Run:
             raise _FindingRaised(Finding(name, text)) from None
 
     def compare(self, stage: str, found: Outcome, expected: Outcome, ran: tuple[Device, Module] | None = None) -> None:
-        """Raise a finding if the outcomes differ, unless subnormals or a known driver bug explain it. `ran` is the
-        device and the module it ran.
+        """Raise a finding if the outcomes differ.
+
+        `ran`: for a run on a device, the device and the module. If subnormal numbers or a known driver bug may explain
+        a difference on a device, it is only counted.
         """
         self.checker.counts["runs"] += 1
         text = difference(self.program, found, expected)
@@ -250,7 +277,7 @@ class _Run:
             self.compare("order", outcome, expected)
 
     def chain(self) -> None:
-        """Run a chain of passes, and the pipeline of a device without features, on the interpreter."""
+        """Run the interpreter after a chain of passes, and after the pipeline for a device without features."""
         chains = TILE_CHAINS if self.has_tiles else CHAINS
         for chain in (self.random.choice(chains), f"pipeline{self.random.choice(LEVELS)}"):
             stage = f"chain {chain}"
@@ -264,18 +291,22 @@ class _Run:
                     self.compare(stage, interpret(self.program, self.memory, module), self.oracle())
 
     def lowered(self, device: Device, level: int, program: Program, caps: DeviceCaps | None = None) -> Module:
-        """Return the module lowered for a device, or for other capabilities; for every other program without the loop
-        guard.
+        """Return the program's module after the pipeline for a device, or for other capabilities `caps`.
+
+        Programs with even seeds are lowered without the guard for drivers that stop long loops (`loop_cap`), so that
+        both forms of loops are tested.
         """
         caps = device.caps if caps is None else caps
         caps = caps if program.seed % 2 else replace(caps, loop_cap=None)
-        closely = self.checker.options.thorough or (program.seed + level) % 3 == 0
-        module = pipeline.run(clone_module(program.module), caps, level, after_pass=_verified if closely else None)
+        verifies_passes = self.checker.options.thorough or (program.seed + level) % 3 == 0
+        module = pipeline.run(
+            clone_module(program.module), caps, level, after_pass=_verified if verifies_passes else None
+        )
         _verified(f"the pipeline at level {level}", module, "normal" if caps.kind == "llvm-cpu" else "primitive")
         return module
 
     def level(self, device: Device, level: int) -> None:
-        """Run one level on one device, and the interpreter on the same module."""
+        """Run the program on one device at one optimization level, and the interpreter on the lowered module."""
         if self.prints and device.caps.kind not in ("llvm-cpu", "interpreter"):
             return
         size = device.caps.subgroup_size
@@ -299,7 +330,7 @@ class _Run:
             outcome = launch(self.program, self.memory, artifact, device)
             self.compare(stage, outcome, self.oracle(size), (device, module))
         if level == 2 and self.program.seed % SPIRV_OPT_EVERY == 0 and isinstance(artifact.code, bytes):
-            self.optimised(device, artifact, module)
+            self.spirv_optimized(device, artifact, module)
 
     def is_watched_for_gpus(self, device: Device, level: int) -> bool:
         """True if the program is also run with checked accesses, lowered as for GPUs, on this device."""
@@ -307,8 +338,8 @@ class _Run:
         return device.caps.kind == "cpu" and (self.checker.options.watch or chosen)
 
     def watched_for_gpus(self, stage: str, device: Device, level: int) -> None:
-        """Run the program, lowered as for GPUs (tiles in shared memory, wide accesses), with checked accesses on a
-        software device.
+        """Run the program with checked accesses on a software device, but lowered as for GPUs: with tiles in shared
+        memory and wide accesses.
         """
         caps = replace(device.caps, kind="discrete", quirks=device.caps.quirks - {"scalar_loads"})
         stage = f"{stage}, lowered for GPUs"
@@ -318,7 +349,7 @@ class _Run:
         self.watched(stage, device, artifact, module)
 
     def watched(self, stage: str, device: Device, artifact: KernelArtifact, module: Module) -> None:
-        """Run with checked accesses. An invalid address is a finding even if the device tolerates it."""
+        """Run the artifact with checked accesses. An invalid address is a finding even if the device tolerates it."""
         stage = f"accesses, {stage}"
         self.checker.counts["runs watched"] += 1
         with self.stage(stage):
@@ -332,11 +363,11 @@ class _Run:
         if not self.checker.options.validated or not isinstance(code, bytes) or code[:4] != b"\x03\x02\x23\x07":
             return
         self.checker.counts["modules validated"] += 1
-        text = validate.complaint(code)
+        text = validate.validation_error(code)
         if text:
             raise _FindingRaised(Finding(f"spirv-val, {stage}", text))
 
-    def optimised(self, device: Device, artifact: KernelArtifact, module: Module) -> None:
+    def spirv_optimized(self, device: Device, artifact: KernelArtifact, module: Module) -> None:
         """Run the kernel's SPIR-V, optimized by spirv-opt, and compare with the oracle.
 
         Skipped if spirv-val rejects the optimized module: spirv-opt makes some valid modules invalid, for example by
@@ -347,7 +378,7 @@ class _Run:
         stage = f"spirv-opt on {device.name}"
         with self.stage(stage):
             code = tools.optimize(artifact.code, "-O", "--target-env=vulkan1.3", "--scalar-block-layout")
-            if validate.complaint(code):
+            if validate.validation_error(code):
                 self.checker.counts["modules spoilt by spirv-opt"] += 1
                 return
             changed = replace(artifact, code=code)
@@ -355,7 +386,9 @@ class _Run:
             self.compare(stage, outcome, self.oracle(device.caps.subgroup_size), (device, module))
 
     def variant(self) -> None:
-        """Run one variant of the program on one executor."""
+        """Run one variant of the program (see `variants`) on a random device, or on the interpreter if there is
+        none.
+        """
         kinds: list[Callable[[Program, Random], Program | None]]
         kinds = [variants.swapped, variants.with_dead_code, variants.other_workgroups]
         kind = self.random.choice(kinds)

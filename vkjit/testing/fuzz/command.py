@@ -54,7 +54,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def coverage_text(seen: Counter[str]) -> str:
-    """Return the coverage of the op table by the generated programs and the operations not covered."""
+    """Describe the coverage of the op table: the number of operations seen, and a line for each one not seen.
+
+    `seen` counts the programs by the name of an operation in them.
+    """
     missing = [name for name in OPS if not seen[name]]
     lines = [f"coverage: {len(OPS) - len(missing)} of {len(OPS)} operations, {1 - len(missing) / len(OPS):.1%}"]
     lines += [f"  without {name}: {NOT_GENERATED.get(name, 'too rare for so few programs')}" for name in missing]
@@ -63,7 +66,10 @@ def coverage_text(seen: Counter[str]) -> str:
 
 @dataclass(slots=True)
 class _Summary:
-    """The results of a run so far."""
+    """The results so far: the number of programs, the operations `seen` in them, the checker's `counts`, the findings.
+
+    Failing programs are saved in the folder `keep`. `start` is the time of the start in seconds.
+    """
 
     keep: Path
     start: float = field(default_factory=time.monotonic)
@@ -73,7 +79,7 @@ class _Summary:
     findings: list[str] = field(default_factory=list)
 
     def take(self, answer: dict[str, Any], statements: int) -> None:
-        """Record the answer for one program."""
+        """Record a worker's answer for one program (see `worker`); print the progress every 100 programs."""
         self.programs += 1
         self.seen.update(answer["ops"])
         self.counts.update(answer["counts"])
@@ -105,6 +111,7 @@ class _Summary:
 
 
 def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
+    """Run the requested programs in worker processes, print the summary and return the exit status."""
     try:
         names = device_names(options.devices)
     except ArgumentError as error:
@@ -112,15 +119,15 @@ def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
         return 2
     say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
     seconds = 0.0 if options.no_shrink else 60.0
-    crew = WorkerPool(
+    pool = WorkerPool(
         Config(names, shrink_seconds=seconds, thorough=options.thorough, watch=options.watch), options.jobs
     )
     summary = _Summary(Path(options.keep))
     try:
-        for answer in crew.run(work):
+        for answer in pool.run(work):
             summary.take(answer, options.statements)
     except KeyboardInterrupt:
-        crew.stop()
+        pool.stop()
         say("interrupted")
     say(summary.text())
     return 1 if summary.findings else 0

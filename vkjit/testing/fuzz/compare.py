@@ -1,8 +1,9 @@
-"""Comparison of two outcomes of a program: bitwise, with all NaNs equal; inexact columns within error bounds.
+"""Comparison of two outcomes of a generated program.
 
-The bound of a column is `n` ULP of a scale: the magnitude of the result for single operations, the sum of the operands'
-magnitudes for sums and products. If the scale isn't finite or is near the type's maximum, any result that overflow can
-give is accepted.
+Arrays are compared bitwise, except that all NaNs are equal. Arrays that `Program.tolerances` lists hold results of
+inexact operations, which are compared within error bounds. The bound of a column is a number of ULP of a scale. The
+scale of a single operation is the magnitude of its result. The scale of a formula of sums and products is the same
+formula on the magnitudes of its operands; if it overflows or nearly does, every result is accepted.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any], type: Array) -> npt.NDArray[
 
 
 def _within(program: Program, number: int, found: Outcome, expected: Outcome) -> npt.NDArray[np.bool_]:
-    """Return a mask of the elements of an array of inexact results that are within their bounds."""
+    """Return a mask over the buffer of parameter `number`: True for inexact results that are within their bounds."""
     bounds, scale_number = program.tolerances[number]
     layout = program.layouts[number]
     assert layout is not None
@@ -73,8 +74,10 @@ def _within(program: Program, number: int, found: Outcome, expected: Outcome) ->
         slack = ulps * float(info.eps) * size + 2 * float(info.tiny)
         good = np.abs(near - exact) <= slack
         good |= (exact == near) | (np.isnan(exact) & np.isnan(near))
-        summed = scale != 0
+        summed = scale != 0  # single operations store no scale
+        # intermediate results may have overflowed on one executor only, in any order of operations
         good |= summed & ~(size < float(info.max) / 4)
+        # a single operation may overflow to infinity or round to the largest finite number
         good |= (
             ~summed
             & (np.abs(exact) > float(info.max) * (1 - 16 * float(info.eps)))

@@ -1,7 +1,7 @@
-"""Execution of programs: on the interpreter in any form of the IR, and on devices.
+"""Execution of generated programs on the interpreter, in any form of the IR, and on devices.
 
-Runs don't modify the program's initial memory. The result is an `Outcome`: the buffers, the error raised and the lines
-printed.
+`check` calls these functions. Runs work on copies of the given `Memory`. The result is an `Outcome`: the final buffers,
+the error raised and the lines printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.device import Device, DeviceArray
 
 from . import watch
-from .assumptions import broken_promises
+from .assumptions import violated_attributes
 from .program import Memory, Program
 
 __all__ = ["Outcome", "interpret", "launch", "launch_module", "watched_launch"]
@@ -32,8 +32,8 @@ __all__ = ["Outcome", "interpret", "launch", "launch_module", "watched_launch"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run: `buffers` by parameter, the name of the KernelError's class ("" for none), and the printed
-    lines, sorted.
+    """The result of a run: the final `buffers` by parameter index, the class name of the KernelError raised ("" for
+    none), and the printed lines, sorted.
     """
 
     buffers: dict[int, npt.NDArray[Any]]
@@ -42,14 +42,17 @@ class Outcome:
 
 
 def interpret(program: Program, memory: Memory, module: Module | None = None, **options: Any) -> Outcome:
-    """Run on the reference interpreter with the options of `run_module`. Errors other than KernelError propagate."""
-    own, lines, error = memory.copy(), [], ""
-    used = program if module is None else program.with_module(module)
+    """Run the program, or `module` in place of its own, on the reference interpreter.
+
+    `options` are those of `run_module`. Errors other than KernelError propagate.
+    """
+    run_memory, lines, error = memory.copy(), [], ""
+    executed = program if module is None else program.with_module(module)
     try:
-        lines = run_module(used.module, used.groups, own.arguments(program), **options)
+        lines = run_module(executed.module, executed.groups, run_memory.arguments(program), **options)
     except KernelError as report:
         error = type(report).__name__
-    return Outcome(own.buffers, error, tuple(sorted(lines)))
+    return Outcome(run_memory.buffers, error, tuple(sorted(lines)))
 
 
 def launch_module(program: Program, memory: Memory, module: Module, device: Device) -> Outcome:
@@ -58,8 +61,10 @@ def launch_module(program: Program, memory: Memory, module: Module, device: Devi
 
 
 def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: Device) -> Outcome:
-    """Run an artifact on a device. Raises ValueError if the arguments violate the kernel's assumptions about them."""
-    broken = broken_promises(program.module.kernel, program.layouts)
+    """Run a compiled kernel on a device. Raises ValueError if the arrays violate what the kernel's attributes state
+    about them (see `assumptions`).
+    """
+    broken = violated_attributes(program.module.kernel, program.layouts)
     if broken:
         raise ValueError("; ".join(broken))
     prepared = LaunchPlan(device, artifact)
@@ -91,8 +96,10 @@ def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: D
 def watched_launch(
     program: Program, memory: Memory, artifact: KernelArtifact, device: Device
 ) -> tuple[Outcome, list[str]]:
-    """Run with every access checked (see `vkjit.testing.fuzz.watch`). Return the outcome and the errors. An array may be
-    accessed from its first to its last byte in memory, including the gaps between elements.
+    """Run a compiled kernel with every access checked (see `vkjit.testing.fuzz.watch`).
+
+    Return the outcome and the invalid accesses as lines of text. An array may be accessed from its lowest to its
+    highest byte in memory, including the gaps between elements.
     """
     outcomes: list[Outcome] = []
     lines = watch.run(
@@ -102,7 +109,10 @@ def watched_launch(
 
 
 def _spans(program: Program) -> dict[tuple[str, int], watch.Span]:
-    """Return the byte range of each array, relative to its first element."""
+    """Return the accessible byte range of each array, relative to its first element.
+
+    The keys are ("address", parameter index), as `watch.run` takes them.
+    """
     kernel = program.module.kernel
     numbers = kernel.attrs.get("arg_index", range(len(kernel.params)))
     spans: dict[tuple[str, int], watch.Span] = {}
@@ -110,6 +120,7 @@ def _spans(program: Program) -> dict[tuple[str, int], watch.Span]:
         if layout is None or not isinstance(param.type, Array):
             continue
         item = _element_bytes(param.type)
+        # the offset of the last element along each axis; negative strides reach below the first element
         ends = [stride * (extent - 1) for stride, extent in zip(layout.strides, layout.shape, strict=True)]
         low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0)
         spans["address", number] = (low * item, (high + 1) * item) if 0 not in layout.shape else (0, 0)

@@ -1,7 +1,9 @@
 """Detection of subnormal numbers, which devices may flush to zero.
 
-A difference on a device is excused if the interpreter, run again with a check of every float result, encounters a
-subnormal number: it says nothing about the compiler.
+If a device gives a result that differs from the interpreter's, `is_excused` runs the program on the interpreter again
+and checks every float result. If one is subnormal, the difference may be due to flushing and isn't reported. For the
+check, the classes here extend the interpreter's compiler: after each operation with a float result, they add a step
+that looks at the result.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ __all__ = ["is_excused"]
 
 
 class _SubnormalDetector:
-    """`found` is True if a subnormal number was encountered."""
+    """Looks for subnormal numbers; `found` is True after the first one."""
 
     def __init__(self) -> None:
         self.found = False
 
     def look(self, value: Any, dtype: DType) -> None:
+        """Check the results of one operation, an array with an element per invocation."""
         if not isinstance(value, np.ndarray):
             return
         tiny = float(np.finfo(np.float32 if dtype is dtypes.bf16 else dtype.numpy).tiny)
@@ -39,9 +42,12 @@ class _SubnormalDetector:
 
 
 class _CheckedFunctionCompiler(FunctionCompiler):
+    """Compiles a function with a check of the results of all float operations."""
+
     met: _SubnormalDetector
 
     def _plain(self, op: Op, steps: list[Step]) -> None:
+        """Compile an operation without regions, followed by the check if its result is a float."""
         super()._plain(op, steps)
         dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
         if not isinstance(dtype, DType) or not dtype.is_float or op.results[0] not in self._slots or op.name == "const":
@@ -56,6 +62,8 @@ class _CheckedFunctionCompiler(FunctionCompiler):
 
 
 class _CheckedProgramCompiler(ProgramCompiler):
+    """Compiles all functions of a module with the check."""
+
     met: _SubnormalDetector
 
     def compiler(self, function: Function) -> FunctionCompiler:
@@ -65,7 +73,7 @@ class _CheckedProgramCompiler(ProgramCompiler):
 
 
 def is_excused(program: Program, memory: Memory) -> bool:
-    """True if an operation of the program yields a subnormal float, which excuses a difference on a device."""
+    """True if an operation of the program yields a subnormal float, so that a device's result may differ."""
     met = _SubnormalDetector()
     threaded = Threaded(program.module)
     compiler = _CheckedProgramCompiler(program.module)

@@ -1,6 +1,12 @@
-"""Program generation from a seed: traits, memory, device functions and the kernel's body.
+"""Generation of a random program from a seed.
 
-`generate(seed, statements)` returns the same program in every process. Fewer statements give smaller kernels.
+`generate` first draws the features of the program (`Traits`), then adds parameters, device functions and the statements
+of the kernel's body. The modules of `statements` register the kinds of statements; a `Maker` holds the state while they
+are emitted. `tiles` generates programs on tiles. The same seed gives the same program in every process.
+
+Programs have no races, because an invocation writes only its own elements. To this end, the linear index of an
+invocation in the grid is called `row`, and each array that is written has an axis with one element per `row`. In
+shared memory, the linear index in the workgroup takes this role; it is called `slot`.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from .tiles import generate_tiles
 
 __all__ = ["TILES", "generate"]
 
+# workgroup sizes: in general, with shared memory, and with subgroup operations (multiples of 32)
 _LOCAL: list[Triple] = [
     (4, 1, 1),
     (8, 1, 1),
@@ -42,14 +49,15 @@ _LOCAL_LANES: list[Triple] = [(32, 1, 1), (16, 2, 1), (8, 4, 1), (64, 1, 1), (4,
 _GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 1, 2)]
 _NUMBERS: list[Scalar] = [Scalar(d) for d in dtypes.ALL if d.kind != "bool"]
 COLUMNS, PROBES = 4, 8
+"""Elements per `row` of an array that statements write, and of an array for results of `algebra` statements."""
 
 
 TILES = 1 << 40
-"""Seeds from here on give programs on tiles."""
+"""Seeds from this number on give programs on tiles."""
 
 
 def generate(seed: int, statements: int = 0) -> Program:
-    """Return the program of a seed. With `statements` 0, the seed also decides the size."""
+    """Return the program of a seed. `statements` is the number of statements; for 0, the seed decides it."""
     if seed >= TILES:
         return generate_tiles(seed, statements)
     random = Random(seed)
@@ -64,7 +72,11 @@ def generate(seed: int, statements: int = 0) -> Program:
 
 
 def _traits(random: Random) -> tuple[Traits, bool]:
-    """Return the traits, and True if the program reduces over workgroups through subgroups of any size."""
+    """Return the program's traits and its `lane_free` flag.
+
+    The flag is True if the program contains workgroup reductions that are built from subgroup operations and whose
+    results don't depend on the subgroup size.
+    """
     palette: list[Type] = [INDEX, *random.sample(_NUMBERS, 3)]
     if random.random() < 0.6:
         palette.append(Scalar(random.choice([dtypes.i32, dtypes.f32, dtypes.u32])))
@@ -72,11 +84,12 @@ def _traits(random: Random) -> tuple[Traits, bool]:
     if random.random() < 0.4:
         elements = [t.dtype for t in palette if isinstance(t, Scalar) and t.dtype is not dtypes.index]
         vectors = tuple(Vector(random.choice(elements), random.randint(2, 4)) for _ in range(random.randint(1, 2)))
-    together = random.random()
+    # below 0.2: subgroup operations; from 0.2 to 0.28: portable reductions; below 0.45: shared memory
+    collectives_draw = random.random()
     traits = Traits(
         strict=random.random() < 0.75,
-        subgroups=together < 0.2,
-        shared=together < 0.45,
+        subgroups=collectives_draw < 0.2,
+        shared=collectives_draw < 0.45,
         atomics=random.random() < 0.3,
         reports=random.random() < 0.08,
         prints=random.random() < 0.02,
@@ -84,11 +97,19 @@ def _traits(random: Random) -> tuple[Traits, bool]:
         palette=tuple(palette),
         vectors=vectors,
     )
-    return traits, 0.2 <= together < 0.28
+    return traits, 0.2 <= collectives_draw < 0.28
 
 
 class _Kernel:
-    """Builds one program."""
+    """Builds one program.
+
+    `local` is the workgroup size, `groups` the number of workgroups, `rows` the number of invocations of the grid, and
+    `statements` the number of statements. `lane_free` is the flag returned by `_traits`.
+
+    `types`, `names`, `layouts` and `roles` have one entry per parameter. A role is a pair of strings. The first is the
+    kind of `Place` that statements see ("read", "own" or "counter"), or "" for scalars and arrays for results. The
+    second is the atomic operation of a "counter", or for "own" the number of the axis with one element per `row`.
+    """
 
     def __init__(
         self, random: Random, traits: Traits, local: Triple, groups: Triple, lane_free: bool, statements: int
@@ -106,7 +127,11 @@ class _Kernel:
     # -- parameters
 
     def param(self, name: str, type: Type, layout: Layout | None, role: str = "", combine: str = "") -> int:
-        """Add a parameter and return its index."""
+        """Add a parameter and return its index. `role` and `combine` make up its entry in `roles`.
+
+        `name` is a letter: s for scalars, x for read-only arrays, y for arrays that are written, n for counters, m for
+        results of inexact operations, q for results of statements in `algebra`.
+        """
         self.types.append(type)
         self.names.append(f"{name}{len(self.names)}")
         self.layouts.append(layout)
@@ -114,7 +139,7 @@ class _Kernel:
         return len(self.types) - 1
 
     def parameters(self) -> None:
-        """Add scalars, read-only arrays, arrays with a row per invocation, and counters."""
+        """Add scalars, read-only arrays, arrays with elements of their own for each invocation, and atomic counters."""
         random, palette = self.random, self.traits.palette
         for type in random.sample(palette, min(3, len(palette))):
             self.param("s", type, None)
@@ -133,7 +158,7 @@ class _Kernel:
                 self.param("n", Array(element, 1, restrict=random.random() < 0.5), layout, "counter", combine)
 
     def element(self) -> Scalar | Vector:
-        """Return an element type for arrays."""
+        """Return a random element type for an array."""
         random = self.random
         if self.traits.vectors and random.random() < 0.3:
             return random.choice(self.traits.vectors)
@@ -142,7 +167,7 @@ class _Kernel:
         return random.choice([t for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX] or _NUMBERS)
 
     def layout(self, shape: tuple[int, ...], written: bool) -> tuple[Layout, bool]:
-        """Return a layout, and True if it is contiguous."""
+        """Return a random layout, and True if it was made contiguous."""
         if self.random.random() < 0.5:
             return layouts.contiguous(shape, self.random), True
         return layouts.strided(shape, self.random, written=written), False
@@ -156,47 +181,56 @@ class _Kernel:
         self.param("x", type, layout, "read")
 
     def owned(self, element: Scalar | Vector) -> None:
-        """Add an array with a row per invocation; sometimes also a second parameter that shares its memory."""
+        """Add an array with an axis that has one element per `row`, so that each invocation writes only its own part.
+
+        Sometimes add a second parameter that shares its memory.
+        """
         random = self.random
         shape: list[int] = random.choice([[COLUMNS], [COLUMNS], [2, 2], []])
-        place = random.randint(0, len(shape)) if random.random() < 0.5 else 0
-        shape = [*shape[:place], self.rows, *shape[place:]]
+        axis = random.randint(0, len(shape)) if random.random() < 0.5 else 0
+        shape = [*shape[:axis], self.rows, *shape[axis:]]
         layout, flat = self.layout(tuple(shape), written=True)
-        shared = random.random() < 0.15
-        type = Array(element, len(shape), contiguous=flat, restrict=not shared and random.random() < 0.5)
-        number = self.param("y", type, layout, "own", str(place))
-        if shared:
-            self.param("y", type, replace(layout, like=number), "own", str(place))
+        has_alias = random.random() < 0.15
+        type = Array(element, len(shape), contiguous=flat, restrict=not has_alias and random.random() < 0.5)
+        number = self.param("y", type, layout, "own", str(axis))
+        if has_alias:
+            self.param("y", type, replace(layout, like=number), "own", str(axis))
 
     def inexact(self) -> list[tuple[Scalar, int, int]]:
-        """Add parameters for results of inexact operations. Return (type, results, scales) for each."""
+        """Add two arrays for each float type: results of inexact operations, and their scales (see `compare`).
+
+        Returns a tuple for each type: the type, and the parameter indices of the results and of the scales.
+        """
         columns = []
         for type in self.traits.palette:
             if isinstance(type, Scalar) and type.dtype.is_float and type.dtype is not dtypes.bf16:
                 shape = (self.rows, INEXACT_COLUMNS)
-                numbers = [
+                indices = [
                     self.param("m", Array(type, 2, contiguous=True), layouts.contiguous(shape, self.random, "zeros"))
                     for _ in range(2)
                 ]
-                columns.append((type, numbers[0], numbers[1]))
+                columns.append((type, indices[0], indices[1]))
         return columns
 
     def probed(self) -> list[tuple[Type, int]]:
-        """Add parameters whose columns each hold one result of an `algebra` statement."""
+        """Add an array per type for the results of the statements in `algebra`, if the program has them.
+
+        Each column holds the results of one statement. Returns the types with the parameter indices of the arrays.
+        """
         if not self.traits.algebra:
             return []
         types = {BOOL: None, Scalar(dtypes.i64): None, Scalar(dtypes.i32): None}
         types.update({t: None for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX})
-        layout = (self.rows, PROBES)
+        shape = (self.rows, PROBES)
         return [
-            (type, self.param("q", Array(type, 2, contiguous=True), layouts.contiguous(layout, self.random, "zeros")))
+            (type, self.param("q", Array(type, 2, contiguous=True), layouts.contiguous(shape, self.random, "zeros")))
             for type in types
         ]
 
     # -- the program
 
     def program(self, seed: int) -> Program:
-        """Build the program."""
+        """Build the program. `seed` generates its arguments."""
         self.parameters()
         columns = self.inexact()
         probes = self.probed()
@@ -213,29 +247,35 @@ class _Kernel:
         m.functions = functions
         m.probes = {type: Probe(region.args[number], PROBES) for type, number in probes}
         self.prelude(m, columns)
-        end = self.body(m)
-        if end:
+        reachable_end = self.body(m)
+        if reachable_end:
             self.sink(m)
         tolerances = {results: (tuple(m.inexact[type].bounds), scales) for type, results, scales in columns}
-        free = not self.traits.subgroups
+        any_subgroup_size = not self.traits.subgroups
         return Program(
-            self.module, self.groups, tuple(self.layouts), seed, tolerances, self.is_movable(), lane_free=free
+            self.module,
+            self.groups,
+            tuple(self.layouts),
+            seed,
+            tolerances,
+            self.is_movable(),
+            lane_free=any_subgroup_size,
         )
 
     def maker(self, region: Region, fuel: int) -> Maker:
-        """Return a `Maker` that builds a function's body in a region."""
+        """Return a `Maker` that builds the kernel's body in a region; `fuel` is its number of statements."""
         return Maker(
             self.random, Builder(region), self.traits, self.module, fuel=fuel, invocations=_product(self.local)
         )
 
     def function(self, number: int) -> Function:
-        """Build a device function; it may call the previous ones."""
+        """Build device function number `number` with random types and statements; it may call the previous ones."""
         random = self.random
         types = [random.choice([BOOL, *self.traits.palette, *self.traits.vectors]) for _ in range(random.randint(1, 3))]
         results = [random.choice([BOOL, *self.traits.palette]) for _ in range(random.randint(1, 2))]
         region = Region(types, [f"p{place}" for place in range(len(types))])
-        plain = replace(self.traits, reports=False, prints=False, atomics=False)
-        m = Maker(random, Builder(region), plain, self.module, results, fuel=8, depth=3)
+        function_traits = replace(self.traits, reports=False, prints=False, atomics=False)
+        m = Maker(random, Builder(region), function_traits, self.module, results, fuel=8, depth=3)
         m.functions = list(self.module.functions.values())
         m.inexact = {}
         if random.random() < 0.3:
@@ -250,17 +290,21 @@ class _Kernel:
         return result
 
     def prelude(self, m: Maker, columns: list[tuple[Scalar, int, int]]) -> None:
-        """Emit ids, create a `Place` for each array that statements may use, and load first values."""
+        """Emit the start of the kernel's body.
+
+        Computes `row`, creates a `Place` for each array that statements may use, and adds initial values to the scope.
+        `columns` are the arrays added by `inexact`.
+        """
         b, params = m.builder, self.module.kernel.params
         ids = [b.emit("global_id", dim=d) for d in range(3)]
         sizes = [s * g for s, g in zip(self.local, self.groups, strict=True)]
         row = ids[0]
         for axis in (1, 2):
             if sizes[axis] > 1:
-                below = sizes[0] * (sizes[1] if axis == 2 else 1)
-                row = b.emit("add", b.emit("mul", ids[axis], b.index(below)), row)
+                stride = sizes[0] * (sizes[1] if axis == 2 else 1)
+                row = b.emit("add", b.emit("mul", ids[axis], b.index(stride)), row)
         row.name = "row"
-        m.slot = row
+        m.row = row
         for param, layout, (role, combine) in zip(params, self.layouts, self.roles, strict=True):
             if layout is None:
                 m.keep(param)
@@ -277,7 +321,7 @@ class _Kernel:
         self.first_values(m, row)
 
     def first_values(self, m: Maker, row: Value) -> None:
-        """Add initial values to the scope."""
+        """Add `row`, perhaps another id, and elements of the arrays to the scope."""
         m.keep(row)
         if self.random.random() < 0.5:
             name: OpName = self.random.choice(["global_id", "local_id", "group_id", "num_groups", "local_size"])
@@ -289,7 +333,7 @@ class _Kernel:
                 m.emit("load", place.array, *place.index(m))
 
     def local_array(self, m: Maker) -> None:
-        """Add an array in function memory and initialize it."""
+        """Add an array in function memory and initialize it. Its indices are all constant or all dynamic."""
         b, random = m.builder, self.random
         element = self.element()
         shape = random.choice([(4,), (3,), (2, 2), (2, 3)])
@@ -300,15 +344,18 @@ class _Kernel:
         m.places.append(Place(array, index, "own"))
 
     def shared_memory(self, m: Maker) -> None:
-        """Add shared arrays: slots for exchange, counters, and partial sums of subgroups."""
+        """Compute `slot` and add shared arrays: for exchange, atomic counters, and partial results of subgroups.
+
+        Arrays for exchange have an element or a row of two per invocation, which it writes at `slot`.
+        """
         b, random, count = m.builder, self.random, _product(self.local)
         local = [b.emit("local_id", dim=d) for d in range(3)]
         slot = local[0]
         for axis in (1, 2):
             if self.local[axis] > 1:
-                below = self.local[0] * (self.local[1] if axis == 2 else 1)
-                slot = b.emit("add", b.emit("mul", local[axis], b.index(below)), slot)
-        if slot is m.slot or slot.op is None:
+                stride = self.local[0] * (self.local[1] if axis == 2 else 1)
+                slot = b.emit("add", b.emit("mul", local[axis], b.index(stride)), slot)
+        if slot is m.row or slot.op is None:  # a value has one name: `slot` must differ from `row`
             slot = b.emit("local_id", dim=0)
         slot.name = "slot"
         m.keep(slot)
@@ -326,12 +373,16 @@ class _Kernel:
             m.places.append(Place(array, _below((16,)), "total", random.choice(["add", "min", "max", "xor"])))
 
     def body(self, m: Maker) -> bool:
-        """Emit statements in uniform, then in divergent control flow. Returns False if their end is unreachable."""
-        together = self.traits.shared or self.traits.subgroups or self.lane_free
-        if together or self.random.random() < 0.3:
+        """Emit all statements. Returns False if the end is unreachable.
+
+        The first two thirds of the statements may use collectives; there no invocation may return early. The others may
+        return, but not use collectives. A program without collectives mostly has only the second part.
+        """
+        has_collectives = self.traits.shared or self.traits.subgroups or self.lane_free
+        if has_collectives or self.random.random() < 0.3:
             m.uniform, m.returnable = True, False
-            share = 2 * m.fuel // 3
-            while m.fuel > self.statements - share:
+            collective_statements = 2 * m.fuel // 3
+            while m.fuel > self.statements - collective_statements:
                 if not m.statement():
                     m.builder.op("unreachable")
                     return False
@@ -343,7 +394,7 @@ class _Kernel:
         return True
 
     def sink(self, m: Maker) -> None:
-        """Store values, so that what was computed is observable."""
+        """Emit the end of the body: stores of computed values, so that they are compared, and the return."""
         for place in (p for p in m.places if p.type.space == "local"):
             for _ in range(2):
                 m.emit("load", place.array, *place.index(m))
@@ -354,7 +405,7 @@ class _Kernel:
         m.builder.op("return")
 
     def is_movable(self) -> bool:
-        """True if workgroups of another size give the same results."""
+        """True if other workgroup sizes give the same results: no operation depends on workgroups or subgroups."""
         fixed: set[OpName] = {
             "local_id", "group_id", "num_groups", "local_size", "shared", "barrier", "lane_id", "subgroup_id",
             "subgroup_size", "num_subgroups",
@@ -368,17 +419,20 @@ def _product(triple: Triple) -> int:
 
 
 def _below(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
+    """Return a function that makes dynamic indices into this shape, in range."""
     return lambda m: [m.below(extent) for extent in shape]
 
 
 def _constant(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
+    """Return a function that makes random constant indices into this shape."""
     return lambda m: [m.builder.index(m.draw(0, extent - 1)) for extent in shape]
 
 
 def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Place:
     """Return the `Place` of an array parameter.
 
-    For the role "own", `combine` is the number of the axis with one row per invocation; else it is stored in the place.
+    `role` and `combine` are its entry in `_Kernel.roles`. For the role "own", `combine` is the number of the axis with
+    one element per `row`, which statements index with `row`.
     """
     assert layout is not None
     shape = layout.shape
@@ -387,7 +441,7 @@ def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Plac
     axis = int(combine)
 
     def index(m: Maker) -> list[Value]:
-        assert m.slot is not None
-        return [m.slot if a == axis else m.below(extent) for a, extent in enumerate(shape)]
+        assert m.row is not None
+        return [m.row if a == axis else m.below(extent) for a, extent in enumerate(shape)]
 
     return Place(param, index, role)

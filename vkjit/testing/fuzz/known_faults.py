@@ -1,9 +1,10 @@
-"""Known driver bugs that make correct modules give wrong results and that the compiler doesn't work around yet.
+"""Known driver bugs that give wrong results for correct modules and for which the compiler has no workaround.
 
-Each row names a driver and a pattern of operations, as narrow as the bug allows; the runs excused by it are counted.
+The fuzzer counts a difference that such a bug may explain instead of reporting it. A bug is recognized by the driver
+and by operations in the module.
 
-`llvmpipe` (Mesa 22.3 with LLVM 15): after a barrier and a store, a sign cleared by `and` with a mask, in a value
-selected by a comparison of the same magnitude, becomes 0 (see docs/fuzzing.md for the smallest kernel).
+`llvmpipe` (Mesa 22.3 with LLVM 15): if a sign bit is cleared by `and` with a mask, after a barrier and a store, and the
+value is selected by a comparison of the same magnitude, then the value becomes 0. See docs/fuzzing.md.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from vkjit.runtime.device import Device
 __all__ = ["known_fault"]
 
 _MAGNITUDES = frozenset((1 << (bits - 1)) - 1 for bits in (16, 32, 64))
+"""The masks of all bits of a float except its sign."""
 
 
 def known_fault(device: Device, module: Module) -> str:

@@ -1,5 +1,6 @@
-"""Array layouts of generated programs: arbitrary strides without overlapping elements; read-only arrays may have stride
-0.
+"""Random memory layouts for the arrays of generated programs.
+
+The elements of an array don't overlap, except that read-only arrays may have a stride of 0.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ __all__ = ["contiguous", "strided"]
 
 
 def contiguous(shape: Sequence[int], random: Random, fill: str = "data") -> Layout:
-    """Return a C-order layout with a random offset in the buffer."""
+    """Return a C-order layout with a random offset in the buffer. `fill` is that of `Layout`."""
     first = random.choice([0, 0, 1, 3, 8])
     total = first + _count(shape) + random.choice([0, 2])
     return Layout(tuple(shape), contiguous_strides(shape), first, max(total, 1), fill=fill)
 
 
 def strided(shape: Sequence[int], random: Random, *, written: bool, fill: str = "data") -> Layout:
-    """Return a layout with axes in any order, padded or negative strides, and for arrays that aren't written some
-    strides of 0.
+    """Return a layout with axes in random order and with padded and negative strides.
+
+    `written` is False for read-only arrays, which sometimes have a stride of 0. `fill` is that of `Layout`.
     """
     order = list(range(len(shape)))
     random.shuffle(order)
@@ -34,11 +36,12 @@ def strided(shape: Sequence[int], random: Random, *, written: bool, fill: str = 
         step += random.choice([0, 0, 1, 4])
     if not written and shape and random.random() < 0.3:
         strides[random.randrange(len(shape))] = 0
-    signed = [-s if random.random() < 0.3 else s for s in strides]
-    low = sum(s * (extent - 1) for s, extent in zip(signed, shape, strict=True) if s < 0)
-    high = sum(s * (extent - 1) for s, extent in zip(signed, shape, strict=True) if s > 0)
-    first = random.choice([0, 0, 1, 5]) - low
-    return Layout(tuple(shape), tuple(signed), first, first + high + 1 + random.choice([0, 3]), fill=fill)
+    signed_strides = [-s if random.random() < 0.3 else s for s in strides]
+    # offsets of the elements with the lowest and the highest address from the first element
+    lowest = sum(s * (extent - 1) for s, extent in zip(signed_strides, shape, strict=True) if s < 0)
+    highest = sum(s * (extent - 1) for s, extent in zip(signed_strides, shape, strict=True) if s > 0)
+    first = random.choice([0, 0, 1, 5]) - lowest
+    return Layout(tuple(shape), tuple(signed_strides), first, first + highest + 1 + random.choice([0, 3]), fill=fill)
 
 
 def _count(shape: Sequence[int]) -> int:

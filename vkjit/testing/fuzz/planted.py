@@ -1,7 +1,7 @@
 """Mutation testing of the fuzzer: plants compiler bugs one at a time and counts the programs until each is found.
 
-The bugs come from a Python file with a list `BUGS` of objects with `name`, `text` and `plant()`, which modifies the
-compiler of the current process. Prints a line per bug and the number found.
+The bugs come from a Python file with a list `BUGS` of objects with a `name`, a `text` that describes the bug, and a
+method `plant()` that modifies the compiler in the current process. `command` runs this for the option `--planted`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,31 @@ __all__ = ["find_bug", "run_planted"]
 def find_bug(
     path: str, name: str, *, seed: int, programs: int, devices: tuple[str, ...], jobs: int = 1, statements: int = 0
 ) -> tuple[int, dict[str, Any] | None]:
-    """Return the number of programs run until the bug was found, and the answer that shows it (None: not found).
+    """Return the number of programs run until the bug was found, and the worker's answer with the finding.
 
-    Raises ArgumentError for an unknown bug: workers would die of it, which would look like a finding.
+    The answer is None if none of the `programs` programs found the bug. `path` is the file with the bugs, `name` the
+    bug to plant. Raises ArgumentError for an unknown bug; otherwise the workers would fail at their start, which would
+    look like a finding.
     """
     names = [bug.name for bug in load_planted(path).BUGS]
     if name not in names:
         raise ArgumentError(f"{path} plants no {name!r}: choose one of {', '.join(names)}")
-    crew = WorkerPool(Config(devices, path, name, shrink_seconds=0.0), jobs)
+    pool = WorkerPool(Config(devices, path, name, shrink_seconds=0.0), jobs)
     count = 0
     failure: dict[str, Any] | None = None
-    for answer in crew.run(requests(seed, programs, statements)):
+    for answer in pool.run(requests(seed, programs, statements)):
         count += failure is None
         if "stage" in answer and failure is None:
             failure = answer
-            crew.stop()
+            pool.stop()
     return count, failure
 
 
 def run_planted(path: str, part: str, options: argparse.Namespace) -> int:
-    """Run all bugs of a list. Returns 0 if every one was found."""
+    """Try to find each bug of the file at `path` whose name contains `part`. Print a line per bug and the number found.
+
+    Returns the exit status: 0 if every bug was found, else 1.
+    """
     bugs = [bug for bug in load_planted(path).BUGS if part in bug.name]
     devices = device_names(options.devices)
     missed = []

@@ -1,8 +1,9 @@
-"""Generated programs: a module in high form, its grid and its memory; with a text format.
+"""The programs of the fuzzer, their arguments, and their text format.
 
-`Program` has a `Layout` for each array parameter; its arguments (`Memory`) are determined by the program alone, so the
-text is sufficient to rerun it. The text that `parse_program` reads consists of comments with the parts that aren't IR,
-then the IR.
+A `Program` is an IR module in high form (as the frontend emits it, see `vkjit.ir.verify`), a grid, and a `Layout` for
+each array parameter. Its arguments (`Memory`) are generated from its seed and layouts, so the text of a program is
+sufficient to rerun it. The text begins with comments; one of them holds all parts that aren't IR, as JSON. The IR
+follows.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ Triple = tuple[int, int, int]
 class Layout:
     """The memory layout of an array.
 
-    `shape` and `strides` (signed) are in elements; the first element is at offset `first` in a buffer of `total`
-    elements. `like` is the index of the parameter whose buffer this one shares (-1: none). `fill` is "data", "zeros",
-    "ones" (all bits), or "small" (integers from -4 to 4, from 0 for unsigned types).
+    `shape` and `strides` (signed) are in elements. The first element is at offset `first` in a buffer of `total`
+    elements. `like` is the index of the parameter whose buffer this array shares (-1: it has its own). `fill` selects
+    the initial contents of the buffer: "data" (random values, see `numbers`), "zeros", "ones" (all bits are 1), or
+    "small" (random integers from -4 to 4; from 0 to 4 for unsigned types).
     """
 
     shape: tuple[int, ...]
@@ -49,10 +51,13 @@ class Layout:
 class Program:
     """A kernel with everything needed to run it.
 
-    `layouts` has one entry per parameter, None for scalars. `tolerances` is for arrays whose last axis holds results of
-    inexact operations: it maps the parameter index to the error bound of each column in ULP and the index of the
-    parameter with the scale of each result (-1: the result itself). `movable` is True if other workgroup sizes give the
-    same results, `lane_free` if other subgroup sizes do.
+    `groups` is the number of workgroups per dimension. `layouts` has one entry per parameter, None for scalars. `seed`
+    generates the arguments. `movable` is True if other workgroup sizes give the same results, `lane_free` if other
+    subgroup sizes do.
+
+    `tolerances` describes the arrays whose columns hold results of inexact operations. It maps the parameter index of
+    such an array to a pair: the error bound of each column in ULP, and the index of the parameter that holds the scale
+    of each result. The bound is relative to the scale or to the result, whichever is larger (see `compare`).
     """
 
     module: Module
@@ -76,14 +81,16 @@ class Program:
 
 @dataclass(slots=True)
 class Memory:
-    """The arguments of one run: flat buffers by parameter (one object if shared), scalars by parameter."""
+    """The arguments of one run, by parameter index: flat buffers for arrays (the same object for arrays that share
+    memory) and values for scalars.
+    """
 
     buffers: dict[int, npt.NDArray[Any]]
     scalars: dict[int, Any]
 
     @staticmethod
     def of(program: Program) -> Memory:
-        """Return fresh arguments, the same for every call."""
+        """Generate the arguments of a program; every call returns a new copy of the same values."""
         memory = Memory({}, {})
         random = np.random.default_rng(program.seed & 0x7FFFFFFF)
         for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
@@ -104,7 +111,7 @@ class Memory:
         return Memory(copies, dict(self.scalars))
 
     def arguments(self, program: Program) -> list[Any]:
-        """Return the arguments for the interpreter: views of the buffers, and scalars."""
+        """Return the argument list for the interpreter: strided views of the buffers, and scalars."""
         values: list[Any] = []
         for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
             if layout is None:
@@ -128,11 +135,12 @@ _TIES = np.array(
 )
 """Values halfway between two numbers of a narrower type, or so close to it that double rounding goes wrong."""
 _RARE = np.array([np.inf, -np.inf, np.nan, 65504.0, 1e5, -1e5])
+"""Values without which most results stay finite; 65504 is the largest f16."""
 _INTS = np.array([0, 1, -1, 2, 3, 5, 7, 8, 100, 127, -128, 128, 255, -3, 31, 32, 1000, -1000])
 
 
 def contents(random: np.random.Generator, element: Scalar | Vector, layout: Layout) -> npt.NDArray[Any]:
-    """Return a flat buffer for an array, with vector components adjacent."""
+    """Return a flat buffer with the initial contents of an array; the components of a vector are adjacent."""
     count = layout.total * (element.size if isinstance(element, Vector) else 1)
     dtype = element.dtype
     if layout.fill == "zeros":
@@ -177,11 +185,12 @@ def scalar_of(random: np.random.Generator, dtype: DType) -> Any:
 # -- text
 
 _HEAD = "// program: "
+"""Start of the comment that holds the parts of a program that aren't IR."""
 
 
 def program_text(program: Program, notes: Sequence[str] = ()) -> str:
     """Return the program as text; `notes` become comments at the top."""
-    parts = {
+    header = {
         "groups": program.groups,
         "layouts": [asdict(layout) if layout is not None else None for layout in program.layouts],
         "seed": program.seed,
@@ -190,19 +199,19 @@ def program_text(program: Program, notes: Sequence[str] = ()) -> str:
         "lane_free": program.lane_free,
     }
     lines = [f"// {line}" for note in notes for line in note.splitlines()]
-    return "\n".join([*lines, _HEAD + json.dumps(parts), print_module(program.module)])
+    return "\n".join([*lines, _HEAD + json.dumps(header), print_module(program.module)])
 
 
 def parse_program(text: str) -> Program:
     """Parse the output of `program_text`. Raises VkjitError for invalid IR, ValueError without a header."""
-    heads = [line[len(_HEAD) :] for line in text.splitlines() if line.startswith(_HEAD)]
-    if len(heads) != 1:
-        raise ValueError(f"expected one line that starts with {_HEAD!r}, found {len(heads)}")
-    parts = json.loads(heads[0])
-    x, y, z = parts["groups"]
+    headers = [line[len(_HEAD) :] for line in text.splitlines() if line.startswith(_HEAD)]
+    if len(headers) != 1:
+        raise ValueError(f"expected one line that starts with {_HEAD!r}, found {len(headers)}")
+    header = json.loads(headers[0])
+    x, y, z = header["groups"]
     return Program(
-        parse_module(text), (x, y, z), tuple(_layout(item) for item in parts["layouts"]), parts["seed"],
-        {int(k): (tuple(v[0]), v[1]) for k, v in parts["tolerances"].items()}, parts["movable"], parts["lane_free"],
+        parse_module(text), (x, y, z), tuple(_layout(item) for item in header["layouts"]), header["seed"],
+        {int(k): (tuple(v[0]), v[1]) for k, v in header["tolerances"].items()}, header["movable"], header["lane_free"],
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Choose the devices and the sequence of programs of a fuzzing run."""
+"""The devices of a fuzzing run, from its command line, and the requests for its workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["device_names", "requests"]
 
 
 def device_names(wanted: str) -> tuple[str, ...]:
-    """Return the names of the matching devices; "all" means all except the interpreter."""
+    """Return the names of the devices that match an option: comma-separated parts of names, "all" or "none".
+
+    The interpreter is never included. Raises ArgumentError for a part that matches no device.
+    """
     from vkjit.backends.selection import devices
 
     if wanted == "none":
@@ -33,7 +36,11 @@ def device_names(wanted: str) -> tuple[str, ...]:
 def requests(
     seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the requests of a run. One program in eight is on tiles, or all with `tiles`."""
+    """Yield the requests for `count` generated programs (see `worker`), until `minutes` have passed (0: no limit).
+
+    The program seeds are consecutive and follow from `seed`. `statements` is the size of each program (0: random). One
+    program in eight uses tiles, with `tiles` all of them.
+    """
     start = time.monotonic()
     for number in itertools.count():
         if number >= count or (minutes and time.monotonic() - start > 60 * minutes):

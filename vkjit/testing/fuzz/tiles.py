@@ -1,9 +1,12 @@
-"""Generation of programs on tiles: masked loads, elementwise regions, reductions, scans, matrix products, shape
-changes, loops and branches that carry tiles, stores, scatters.
+"""Generation of random programs on tiles, the part of `generate` for operations of `vkjit.ir.tiles`.
 
-Every value is exact, independently of the order of sums: floats are small integers, clamped after each operation that
-enlarges them; integers wrap. Each workgroup (or subgroup) writes only its own elements, and counters only by atomic
-integer additions.
+Covers masked loads, elementwise regions, reductions, scans, matrix products, transposes, reshapes, loops and branches
+that carry tiles, stores and scatters.
+
+In a program, all tiles belong either to workgroups or to subgroups, by its `scope`; below, a unit is one of them.
+Results must not depend on the order of operations. So floats are small integers, clamped after each operation that
+enlarges them, and all sums are exact; integers wrap. Each unit writes only its own part of an array; arrays that
+several units write are only changed by atomic integer additions.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from vkjit.ir.tiles import broadcast_shape, reduced_shape
 from vkjit.ir.types import BOOL, INDEX, Array, Scalar, Tile
 
 from . import layouts
-from .assumptions import promised
+from .assumptions import with_random_attributes
 from .program import Layout, Program, Triple
 
 __all__ = ["generate_tiles"]
@@ -39,12 +42,13 @@ _GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1)]
 _SIZES = (1, 2, 3, 4, 5, 8, 8, 11, 16, 16, 32)
 _DTYPES = (dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.i8, dtypes.u32, dtypes.i64, dtypes.u16, dtypes.bf16)
 _BOUND, _FACTOR_BOUND = 16, 4
+"""Maximum magnitude of the elements of tiles in general, and of the operands of matrix products."""
 _MAX_ELEMENTS = 1024
 """Maximum number of elements of a tile."""
 
 
 def generate_tiles(seed: int, statements: int = 0) -> Program:
-    """Return the program of a seed."""
+    """Return the program of a seed. `statements` is the number of statements; for 0, the seed decides it."""
     random = Random(seed)
     scope = "subgroup" if random.random() < 0.2 else "workgroup"
     local = random.choice(_LOCAL_LANES if scope == "subgroup" else _LOCAL)
@@ -53,7 +57,15 @@ def generate_tiles(seed: int, statements: int = 0) -> Program:
 
 
 class _Build:
-    """Builds one program. `tiles` are the tiles in scope, `stored` those already stored."""
+    """Builds one program.
+
+    `scope` is "workgroup" or "subgroup", `local` the workgroup size, `groups` the number of workgroups. `b` is the IR
+    builder. `tiles` are the tiles that later statements may use, `stored` those already stored. `unit_index` is the
+    linear index of the unit in the grid. `max_elements` is the maximum number of elements of a tile, `palette` the
+    dtypes of loaded tiles and constants.
+
+    Methods without a result are kinds of statements: they choose operands from `tiles`, and do nothing if none fits.
+    """
 
     def __init__(self, random: Random, scope: str, local: Triple, groups: Triple, statements: int) -> None:
         self.random, self.scope = random, scope
@@ -64,13 +76,13 @@ class _Build:
         self.layouts: list[Layout] = []
         self.tiles: list[Value] = []
         self.stored: set[Value] = set()
-        self.number: Value | None = None
-        self.most = 64 if scope == "subgroup" else min(_MAX_ELEMENTS, 128 * local[0] * local[1])
+        self.unit_index: Value | None = None
+        self.max_elements = 64 if scope == "subgroup" else min(_MAX_ELEMENTS, 128 * local[0] * local[1])
         self.palette = random.sample(_DTYPES, 3) + [random.choice([dtypes.f32, dtypes.i32])]
 
     def program(self, seed: int) -> Program:
-        """Build the program."""
-        self.number = self.unit()
+        """Build the program. `seed` generates its arguments."""
+        self.unit_index = self.unit()
         for _ in range(2):
             self.load()
         for _ in range(self.statements):
@@ -81,11 +93,13 @@ class _Build:
         self.b.op("return")
         kernel = Function("tiles", self.region, attrs={"local_size": self.local})
         lane_free = self.scope == "workgroup"
-        return promised(Program(Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=lane_free))
+        return with_random_attributes(
+            Program(Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=lane_free)
+        )
 
     # -- values in scope
     def unit(self) -> Value:
-        """Return the linear index of the workgroup, or of the subgroup, in the grid."""
+        """Emit the linear index of the workgroup, or of the subgroup, in the grid."""
         b = self.b
         x, y, _ = self.groups
         number = b.emit("group_id", dim=0)
@@ -97,39 +111,45 @@ class _Build:
 
     @property
     def units(self) -> int:
-        """The maximum number of units (workgroups or subgroups)."""
+        """The number of workgroups, or the maximum number of subgroups, which have at least 4 lanes."""
         count = self.groups[0] * self.groups[1]
         return count if self.scope == "workgroup" else count * self.local[0] // 4
 
     def param(self, kind: Array, layout: Layout) -> Value:
+        """Add an array parameter."""
         value = Value(kind, self.region, len(self.region.args), f"x{len(self.region.args)}")
         self.region.args.append(value)
         self.layouts.append(layout)
         return value
 
     def shape(self, rank: int = 0) -> tuple[int, ...]:
+        """Return a random tile shape of this rank (0: a random rank)."""
         rank = rank or self.random.choice([1, 2, 2, 2, 3])
         while True:
             shape = tuple(self.random.choice(_SIZES) for _ in range(rank))
             size = 1
             for extent in shape:
                 size *= extent
-            if size <= self.most:
+            if size <= self.max_elements:
                 return shape
 
     def kind(self, value: Value) -> Tile:
+        """Return the type of a tile."""
         assert isinstance(value.type, Tile)
         return value.type
 
     def pick(self, test: Callable[[Tile], bool] = lambda _: True) -> Value | None:
+        """Return a random tile whose type passes the test; None if there is none."""
         candidates = [t for t in self.tiles if test(self.kind(t))]
         return self.random.choice(candidates) if candidates else None
 
     def keep(self, value: Value) -> Value:
+        """Make a tile available to later statements."""
         self.tiles.append(value)
         return value
 
     def constant(self, dtype: DType, low: int = -3, high: int = 3) -> Value:
+        """Return a random integral scalar from `low` (at least 0 for unsigned types) to `high`, both inclusive."""
         if dtype.kind == "bool":
             return self.b.const(self.random.random() < 0.5, dtype)
         low = max(low, 0) if not dtype.is_signed and not dtype.is_float else low
@@ -138,6 +158,7 @@ class _Build:
 
     # -- statements
     def statement(self, depth: int) -> None:
+        """Emit a random statement. `depth` is the number of enclosing loops and branches."""
         choices = [
             self.load, self.mapped, self.mapped, self.mapped, self.full, self.reduced, self.reduced, self.argument,
             self.scanned, self.transposed, self.reshaped, self.product, self.product, self.element, self.gathered,
@@ -148,20 +169,26 @@ class _Build:
         self.random.choice(choices)()
 
     def load(self) -> None:
-        """Load a slice at the boundary of an array or beyond it."""
+        """Load a tile from a new array that is a little larger or smaller than the tile."""
         dtype, shape = self.random.choice(self.palette), self.shape()
         self.keep(self.loaded(dtype, shape))
 
     def loaded(self, dtype: DType, shape: tuple[int, ...]) -> Value:
+        """Emit a masked load of a tile from a new array; elements beyond the array's end get a constant.
+
+        The array may have its axes in another order than the tile, and one more axis, at which an index is fixed.
+        """
         random, b = self.random, self.b
         order = list(range(len(shape)))
         if random.random() < 0.3:
             random.shuffle(order)
         axes: list[int | None] = [*order]
-        if random.random() < 0.3:
+        if random.random() < 0.3:  # an axis that the tile doesn't have
             axes.insert(random.randint(0, len(axes)), None)
-        off = [0, 0, 1, 3, -1, -2]
-        extents = [random.randint(1, 4) if a is None else max(0, shape[a] + random.choice(off)) for a in axes]
+        size_differences = [0, 0, 1, 3, -1, -2]
+        extents = [
+            random.randint(1, 4) if a is None else max(0, shape[a] + random.choice(size_differences)) for a in axes
+        ]
         layout = layouts.strided([max(e, 1) for e in extents], random, written=False, fill="small")
         if random.random() < 0.5 or 0 in extents:
             layout = layouts.contiguous(extents, random, fill="small")
@@ -171,7 +198,7 @@ class _Build:
             if axis is None:
                 starts.append(b.index(random.randrange(extents[place])))
                 continue
-            start = b.index(0) if random.random() < 0.6 or self.number is None else self.number
+            start = b.index(0) if random.random() < 0.6 or self.unit_index is None else self.unit_index
             size = b.emit("extent", array, axis=place) if random.random() < 0.8 else b.index(extents[place])
             starts.append(start)
             stop = b.emit("min", b.emit("add", start, b.index(shape[axis])), size)
@@ -190,7 +217,7 @@ class _Build:
             if other is not None:
                 operands.append(other)
         shape = broadcast_shape([self.kind(o).shape for o in operands]) or ()
-        if self.kind(first).size and self._size(shape) > self.most:
+        if self.kind(first).size and self._size(shape) > self.max_elements:
             return
         self.keep(self.map(operands, shape, self.expression))
 
@@ -204,7 +231,11 @@ class _Build:
     def map(
         self, operands: list[Value], shape: tuple[int, ...], body: Callable[[list[Value], list[Value]], Value]
     ) -> Value:
-        """Emit a `tile_map` whose region is built by `body(positions, elements)`."""
+        """Emit a `tile_map` of a shape over operands that are broadcast to it.
+
+        `body(positions, elements)` emits its region, from an element's indices and the operands' elements there, and
+        returns the element of the result.
+        """
         kinds = [self.kind(o) for o in operands]
         region = Region([*[INDEX] * len(shape), *[Scalar(k.dtype) for k in kinds]])
         with self.b.at(region):
@@ -215,7 +246,7 @@ class _Build:
         return self.b.op("tile_map", *operands, types=[kind], regions=[region], type=kind).result
 
     def expression(self, positions: list[Value], elements: list[Value]) -> Value:
-        """Emit arithmetic on elements and positions; the result is clamped."""
+        """Emit random arithmetic on elements and their indices, as the body of `map`; the result is clamped."""
         b, random = self.b, self.random
         value = elements[0] if elements else b.cast(random.choice(positions), dtypes.i32)
         for _ in range(random.randint(1, 3)):
@@ -223,6 +254,7 @@ class _Build:
         return self.small(value)
 
     def step(self, value: Value, positions: list[Value], elements: list[Value]) -> Value:
+        """Emit one operation of `expression`: a conversion, a branch, a select, or arithmetic with another operand."""
         b, random = self.b, self.random
         assert isinstance(value.type, Scalar)
         dtype = value.type.dtype
@@ -248,7 +280,7 @@ class _Build:
         )
 
     def like(self, value: Value, dtype: DType) -> Value:
-        """Convert a clamped value to another type."""
+        """Clamp a value and convert it to a type."""
         assert isinstance(value.type, Scalar)
         if value.type.dtype is dtype:
             return value
@@ -266,11 +298,11 @@ class _Build:
         return self.b.emit("max", self.b.emit("min", value, high), low)
 
     def bounded(self, tile: Value, bound: int = _BOUND) -> Value:
-        """Clamp the elements of a tile."""
+        """Clamp the elements of a tile between -bound and bound (see `small`)."""
         return self.map([tile], self.kind(tile).shape, lambda _at, elements: self.small(elements[0], bound))
 
     def full(self) -> None:
-        """A tile of a constant, or computed from positions."""
+        """A tile filled with a constant, or computed from the indices of its elements."""
         shape = self.shape()
         if self.random.random() < 0.5:
             value = self.constant(self.random.choice(self.palette))
@@ -279,6 +311,7 @@ class _Build:
             self.keep(self.map([], shape, self.expression))
 
     def reduced(self) -> None:
+        """A reduction along an axis."""
         tile = self.pick(lambda k: k.dtype is not dtypes.bf16)
         if tile is None:
             return
@@ -296,6 +329,7 @@ class _Build:
         self.keep(self.bounded(result))
 
     def argument(self) -> None:
+        """The indices of the minima or maxima along an axis (argmin, argmax)."""
         tile = self.pick(lambda k: k.dtype.kind != "bool")
         if tile is None:
             return
@@ -306,6 +340,7 @@ class _Build:
         self.keep(self.map([indices], target.shape, lambda _at, elements: self.b.cast(elements[0], dtypes.i32)))
 
     def scanned(self) -> None:
+        """A cumulative operation along an axis."""
         tile = self.pick(lambda k: k.dtype.kind != "bool" and k.dtype.bits >= 32)
         if tile is None:
             return
@@ -315,6 +350,7 @@ class _Build:
         self.keep(self.bounded(self.b.emit("tile_scan", tile, op=op, axis=axis, type=kind)))
 
     def transposed(self) -> None:
+        """A tile with its axes in a random order."""
         tile = self.pick(lambda k: len(k.shape) > 1)
         if tile is None:
             return
@@ -324,6 +360,7 @@ class _Build:
         self.keep(self.b.emit("tile_transpose", tile, axes=axes, type=target))
 
     def reshaped(self) -> None:
+        """A tile with an axis of length 1 inserted, flattened, or split into a 2D tile."""
         tile = self.pick()
         if tile is None:
             return
@@ -339,29 +376,34 @@ class _Build:
         self.keep(self.b.emit("tile_reshape", tile, type=Tile(kind.dtype, tuple(shape), self.scope)))
 
     def product(self) -> None:
-        """A matrix product of tiles in scope or of loaded slices."""
+        """A matrix product `a @ b + acc`; operands of the right type and shape are reused or loaded."""
         random = self.random
-        total = random.choice([dtypes.f32, dtypes.f32, dtypes.i32, dtypes.f64])
-        factors = {"f32": (dtypes.f16, dtypes.bf16, dtypes.f32), "i32": (dtypes.i8, dtypes.i32), "f64": (dtypes.f64,)}
-        dtype = random.choice(factors[total.name])
+        result_dtype = random.choice([dtypes.f32, dtypes.f32, dtypes.i32, dtypes.f64])
+        operand_dtypes = {
+            "f32": (dtypes.f16, dtypes.bf16, dtypes.f32),
+            "i32": (dtypes.i8, dtypes.i32),
+            "f64": (dtypes.f64,),
+        }
+        dtype = random.choice(operand_dtypes[result_dtype.name])
         sizes = (1, 2, 3, 4, 5, 8) if self.scope == "subgroup" else (1, 3, 4, 8, 8, 13, 16, 32)
         m, k, n = (random.choice(sizes) for _ in range(3))
-        sides = [self.factor(dtype, shape) for shape in ((m, k), (k, n))]
-        kind = Tile(total, (m, n), self.scope)
-        acc = self.pick(lambda found: found == kind) if random.random() < 0.7 else None
+        operands = [self.factor(dtype, shape) for shape in ((m, k), (k, n))]
+        kind = Tile(result_dtype, (m, n), self.scope)
+        acc = self.pick(lambda type_: type_ == kind) if random.random() < 0.7 else None
         if acc is None:
-            start = self.constant(total)
+            start = self.constant(result_dtype)
             acc = self.map([], (m, n), lambda _at, _elements: start)
-        self.keep(self.bounded(self.b.emit("tile_mma", *sides, acc, type=kind)))
+        self.keep(self.bounded(self.b.emit("tile_mma", *operands, acc, type=kind)))
 
     def factor(self, dtype: DType, shape: tuple[int, ...]) -> Value:
+        """Return an operand of a matrix product: an existing tile, clamped, or a loaded one."""
         existing = self.pick(lambda k: k.shape == shape and k.dtype is dtype)
         if existing is not None and self.random.random() < 0.6:
             return self.bounded(existing, _FACTOR_BOUND)
         return self.loaded(dtype, shape)
 
     def element(self) -> None:
-        """Read one element and combine it with a tile."""
+        """Read one element of a tile as a scalar, and subtract it from a tile."""
         tile = self.pick(lambda k: k.dtype.kind != "bool")
         if tile is None:
             return
@@ -374,7 +416,7 @@ class _Build:
         self.keep(self.map([other], shape, lambda _at, elements: self.small(self.b.emit("sub", elements[0], scalar))))
 
     def gathered(self) -> None:
-        """Gather elements of an array at the indices in a tile."""
+        """Gather elements of a new array at the indices in a tile; a constant for indices out of range."""
         tile = self.pick(lambda k: k.dtype is dtypes.i32)
         if tile is None:
             return
@@ -398,7 +440,7 @@ class _Build:
         self.keep(self.map([tile], self.kind(tile).shape, body))
 
     def scattered(self) -> None:
-        """Add each element of a tile atomically to an array, at an index derived from its value."""
+        """Add each element of a tile atomically to an element of a new array, at an index derived from its value."""
         tile = self.pick(lambda k: k.dtype is dtypes.i32)
         if tile is None:
             return
@@ -414,12 +456,16 @@ class _Build:
         b.op("tile_each", tile, types=[], regions=[region])
 
     def stores(self) -> None:
+        """Store a tile, unless it has been stored before."""
         tile = self.pick()
         if tile is not None and tile not in self.stored:
             self.store(tile)
 
     def store(self, tile: Value) -> None:
-        """Store a tile to this unit's part of an array; the store of the last unit may be partial."""
+        """Store a tile to this unit's part of a new array, and sometimes load it again.
+
+        The array may end within the part of the last unit, whose store is masked then.
+        """
         self.stored.add(tile)
         b, kind = self.b, self.kind(tile)
         if kind.dtype is dtypes.index:
@@ -430,8 +476,8 @@ class _Build:
             extents[-1] = max(1, extents[-1] + self.random.choice([0, 0, 2, -1]))
         layout = layouts.strided(extents, self.random, written=True, fill="small")
         array = self.param(Array(Scalar(kind.dtype), len(extents), restrict=self.random.random() < 0.7), layout)
-        assert self.number is not None
-        first = b.emit("mul", self.number, b.index(kind.shape[0]))
+        assert self.unit_index is not None
+        first = b.emit("mul", self.unit_index, b.index(kind.shape[0]))
         starts = [first, *[b.index(0)] * (len(extents) - 1)]
         lengths = []
         for axis, (start, size) in enumerate(zip(starts, kind.shape, strict=True)):
@@ -439,14 +485,14 @@ class _Build:
             lengths.append(b.emit("max", b.emit("sub", stop, start), b.index(0)))
         b.op("tile_store", array, *starts, *lengths, tile, axes=tuple(range(len(extents))))
         if self.random.random() < 0.3:  # read back what other invocations of the scope wrote
-            again = [b.emit("mul", self.number, b.index(kind.shape[0])), *starts[1:]]
+            again = [b.emit("mul", self.unit_index, b.index(kind.shape[0])), *starts[1:]]
             padding = self.constant(kind.dtype)
             self.keep(b.emit("tile_load", array, *again, *lengths, padding, axes=tuple(range(len(extents))), type=kind))
             self.stored.add(self.tiles[-1])
 
     # -- control flow
     def inner(self, region: Region, depth: int, count: int) -> list[Value]:
-        """Build statements in a region and return the tiles that they add."""
+        """Emit `count` statements into a region of a statement at nesting level `depth`. Return the tiles they add."""
         saved, before = self.tiles, set(self.tiles)
         self.tiles = list(saved)
         with self.b.at(region):
@@ -457,7 +503,7 @@ class _Build:
         return added
 
     def loop(self, depth: int) -> None:
-        """A few iterations that carry tiles."""
+        """A `for` with up to three iterations and one or two tiles as loop-carried values."""
         first = self.pick()
         if first is None:
             return
@@ -466,11 +512,11 @@ class _Build:
         body = Region([INDEX, *(c.type for c in carried)])
         saved = self.tiles
         self.tiles = [*saved, *body.args[1:]]
-        made_inside = self.inner(body, depth, self.random.randint(1, 3))
+        added = self.inner(body, depth, self.random.randint(1, 3))
         with b.at(body):
             following = []
             for argument in body.args[1:]:
-                fits = [t for t in (*made_inside, argument) if t.type == argument.type]
+                fits = [t for t in (*added, argument) if t.type == argument.type]
                 following.append(self.changed(self.random.choice(fits), body.args[0]))
             b.op("continue", *following)
         self.tiles = saved
@@ -480,7 +526,7 @@ class _Build:
             self.keep(result)
 
     def changed(self, tile: Value, number: Value) -> Value:
-        """Return a tile that depends on the iteration index."""
+        """Add the induction variable `number` to a tile, so that the iterations differ; booleans are unchanged."""
         kind = self.kind(tile)
         if kind.dtype.kind == "bool":
             return tile
@@ -491,14 +537,14 @@ class _Build:
         return self.map([tile], kind.shape, body)
 
     def branch(self, depth: int) -> None:
-        """A branch with a condition that is uniform over the unit."""
+        """An `if` that yields a tile, with a condition that is uniform over the unit."""
         tile = self.pick()
         if tile is None:
             return
         b = self.b
-        assert self.number is not None
+        assert self.unit_index is not None
         other = self.pick(lambda k: k.dtype is dtypes.i32)
-        test = b.emit("lt", self.number, b.index(1))
+        test = b.emit("lt", self.unit_index, b.index(1))
         if other is not None:
             first_element = b.emit(
                 "tile_get", other, *[b.index(0)] * len(self.kind(other).shape), type=Scalar(dtypes.i32)

@@ -1,6 +1,8 @@
-"""spirv-val as a library call if the SPIRV-Tools library is available, else as a command.
+"""Validation of SPIR-V modules with spirv-val: by a library call if SPIRV-Tools' shared library is installed, else by
+running the command.
 
-A library call takes 0.1 to 0.2 ms, a command 10 to 20 ms; this decides if every module can be checked.
+A library call takes 0.1 to 0.2 ms, the command 10 to 20 ms. Only the library is fast enough to check every module of a
+fuzzing run.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from vkjit.errors import InternalError
 from vkjit.spirv import tools
 
-__all__ = ["complaint", "is_available"]
+__all__ = ["is_available", "validation_error"]
 
 _VULKAN_1_3 = 23
 """SPV_ENV_VULKAN_1_3 of libspirv.h."""
@@ -52,14 +54,17 @@ def _library() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> int | None:
-    """Return the library's enum value for Vulkan 1.3, or None."""
+    """Return the library's enum value of the target environment Vulkan 1.3; None without the library.
+
+    The value differs between versions of the library, so values near the expected one are tried too.
+    """
     library = _library()
     if library is None:
         return None
-    for number in range(_VULKAN_1_3 - 3, _VULKAN_1_3 + 8):
-        text = library.spvTargetEnvDescription(number) or b""
+    for value in range(_VULKAN_1_3 - 3, _VULKAN_1_3 + 8):
+        text = library.spvTargetEnvDescription(value) or b""
         if b"Vulkan 1.3" in text:
-            return number
+            return value
     return None
 
 
@@ -68,7 +73,7 @@ def is_available() -> bool:
     return tools.available("spirv-val")
 
 
-def complaint(code: bytes) -> str:
+def validation_error(code: bytes) -> str:
     """Return spirv-val's error message, or "" for a valid module."""
     environment = _environment()
     if environment is None:

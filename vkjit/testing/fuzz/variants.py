@@ -1,6 +1,7 @@
-"""Metamorphic transformations: dead code, swapped operands, other workgroup sizes.
+"""Changes to generated programs that preserve their results: swapped operands, dead code, other workgroup sizes.
 
-Each takes a program and a random generator and returns a changed copy with the same results.
+`check` compares a changed program with the original one (metamorphic testing). Each function takes a program and a
+random generator and returns a changed copy.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ __all__ = ["other_workgroups", "swapped", "with_dead_code"]
 
 
 def swapped(program: Program, random: Random) -> Program:
-    """Swap the operands of commutative operations and of comparisons."""
+    """Swap the operands of random commutative operations and comparisons; a comparison is mirrored (`lt` to `gt`)."""
     module = clone_module(program.module)
     transposed: dict[OpName, OpName] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
     for function in module.all_functions():
         for op in function.body.walk():
             if len(op.operands) != 2 or random.random() < 0.3:
                 continue
-            if OPS[op.name].commutative and not _picks(op):
+            if OPS[op.name].commutative and not _depends_on_zero_signs(op):
                 op.operands.reverse()
             elif op.name in transposed:
                 op.name = transposed[op.name]
@@ -35,8 +36,8 @@ def swapped(program: Program, random: Random) -> Program:
     return program.with_module(module)
 
 
-def _picks(op: Op) -> bool:
-    """True for operations that are commutative except for the sign of a zero result."""
+def _depends_on_zero_signs(op: Op) -> bool:
+    """True for `fmin` and `fmax`: with zeros of both signs, the result may depend on the order of the operands."""
     return op.name in ("fmin", "fmax")
 
 
@@ -49,6 +50,7 @@ def with_dead_code(program: Program, random: Random) -> Program:
 
 
 def _insert(region: Region, outside: list[Value], random: Random) -> None:
+    """Insert dead code before random operations of a region. `outside` are the values visible at its start."""
     visible = [*outside, *(a for a in region.args if isinstance(a.type, Scalar))]
     source, region.ops = region.ops, []
     for op in source:
@@ -61,14 +63,14 @@ def _insert(region: Region, outside: list[Value], random: Random) -> None:
         visible += [r for r in op.results if isinstance(r.type, Scalar)]
 
 
-def _dead(builder: Builder, known: list[Value], random: Random) -> None:
-    """Emit a piece of dead code."""
-    numbers = [v for v in known if v.type != BOOL]
+def _dead(builder: Builder, visible: list[Value], random: Random) -> None:
+    """Emit an operation on visible values whose result is unused, or a branch that is never taken."""
+    numbers = [v for v in visible if v.type != BOOL]
     if not numbers:
         return
     value = random.choice(numbers)
-    same = random.choice([v for v in numbers if v.type == value.type])
-    result = builder.emit(random.choice(["add", "sub", "mul", "min", "max"]), value, same)
+    other = random.choice([v for v in numbers if v.type == value.type])
+    result = builder.emit(random.choice(["add", "sub", "mul", "min", "max"]), value, other)
     if random.random() < 0.5:
         builder.emit("eq", result, value)
         return
@@ -81,9 +83,7 @@ def _dead(builder: Builder, known: list[Value], random: Random) -> None:
 
 
 def other_workgroups(program: Program, random: Random) -> Program | None:
-    """Return the program with the same invocations in workgroups of another size; None if results depend on the
-    workgroups.
-    """
+    """Divide the same invocations into workgroups of another size. Return None if results depend on the workgroups."""
     if not program.movable:
         return None
     local, groups = [], []

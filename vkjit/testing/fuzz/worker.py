@@ -1,8 +1,13 @@
-"""A worker process that runs programs, so that a driver crash is isolated.
+"""The worker process of a fuzzing run, which checks programs, so that a driver crash ends only the worker.
 
-Reads one JSON object per line from standard input: {"seed": n, "statements": m} requests a generated program, {"text":
-t} a program from text. Writes one per line to standard output: {"start": ...} before a program, then {"done": ...} with
-the finding, if any. Started as `python -m vkjit.testing.fuzz.worker CONFIG` with a `Config` as JSON.
+`worker_pool` starts it as `python -m vkjit.testing.fuzz.worker CONFIG`, where CONFIG is a `Config` as JSON. It reads
+requests from standard input, one JSON object per line: {"seed": n, "statements": m} for a generated program, {"text":
+t} for a program from text. It writes answers to standard output, also one JSON object per line:
+
+- {"ready": true} after its start;
+- {"start": seed} before each check, also while it shrinks a program, so that the parent knows that it is alive;
+- {"done": seed, "ops": ..., "counts": ...} after a program, with the names of its operations and the counts of the
+  `Checker`. After a failure also "stage" and "text" of the `Finding`, and "program", the reduced program as text.
 """
 
 from __future__ import annotations
@@ -26,7 +31,12 @@ __all__ = ["Config", "load_planted", "main"]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configuration of a worker. `bug` names an entry of the list in the file `planted`."""
+    """The configuration of a worker.
+
+    `devices` are device names. `planted` is the path of a file with a list of compiler bugs (see `planted`), and `bug`
+    the name of the bug that the worker plants; "" plants none. `shrink_seconds` limits the time for reducing a failing
+    program; 0 doesn't reduce it. `thorough` and `watch` are options of the `Checker`.
+    """
 
     devices: tuple[str, ...] = ()
     planted: str = ""
@@ -47,7 +57,7 @@ class Config:
 
 
 def load_planted(path: str) -> Any:
-    """Import the module at a path, which lists planted bugs as `BUGS`."""
+    """Import the Python file at a path, which lists compiler bugs as `BUGS`."""
     spec = importlib.util.spec_from_file_location("planted_bugs", Path(path))
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is no Python file")
@@ -58,13 +68,15 @@ def load_planted(path: str) -> Any:
 
 
 def _own_output() -> TextIO:
-    """Return the pipe to the parent; other output is redirected to standard error."""
+    """Return the pipe to the parent; redirect all other output of the process to standard error."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return pipe
 
 
 class _Worker:
+    """Answers requests with one `Checker`. `out` is the pipe to the parent."""
+
     def __init__(self, config: Config, out: TextIO) -> None:
         from vkjit.backends.selection import device
 
@@ -75,10 +87,11 @@ class _Worker:
         )
 
     def say(self, **parts: Any) -> None:
+        """Send a message to the parent."""
         print(json.dumps(parts), file=self.out, flush=True)
 
     def run(self, request: dict[str, Any]) -> None:
-        """Run one program."""
+        """Check the program that is requested and send the answer."""
         self.say(start=request.get("seed", -1))
         if "text" in request:
             program = parse_program(request["text"])
@@ -93,7 +106,7 @@ class _Worker:
         self.say(**answer)
 
     def small(self, program: Program, finding: Finding) -> str:
-        """Return the failing program, reduced, as text."""
+        """Reduce the failing program and return it as text, with the finding as a comment."""
 
         def fails(candidate: Program) -> bool:
             self.say(start=program.seed)  # tells the parent that the worker is alive
@@ -111,12 +124,16 @@ class _Worker:
 
 
 def _failure_class(text: str) -> str:
-    """Return the class of a finding: the first word of its text (an exception's class, or the kind of difference)."""
+    """Return the class of a failure, by which a reduced program is recognized as failing in the same way.
+
+    It is the first word of the finding's text (an exception's class, or "raised" or "printed"); "%" for a difference
+    in an array, which starts with the array's name.
+    """
     return "%" if text.startswith("%") else text.split(maxsplit=1)[0]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve requests until standard input ends."""
+    """Plant the configured bug, if any, and answer requests until standard input ends."""
     out = _own_output()
     config = Config.parse(arguments[0])
     if config.bug:

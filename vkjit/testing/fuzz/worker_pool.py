@@ -1,7 +1,7 @@
-"""A pool of worker processes: distributes programs, collects answers and restarts workers that die or hang.
+"""A pool of worker processes: distributes requests, collects answers and replaces workers that die or hang.
 
-Takes requests (see `worker`) and yields answers in completion order. A worker that dies, or doesn't answer for
-`patience` seconds, is a finding for the program it was running.
+The format of requests and answers is described in `worker`. If a worker dies, or sends nothing for `patience` seconds,
+the pool itself answers with a finding of the stage "crash" for the program that the worker was running.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from .worker import Config
 __all__ = ["WorkerPool"]
 
 START_SECONDS = 120.0
+"""The time limit for the start of a worker."""
 
 
 class _Process:
-    """One worker process."""
+    """One worker process, and a thread that reads its standard error.
+
+    `partial_line` is output that isn't a complete line yet; `errors` are the last lines of standard error.
+    """
 
     def __init__(self, config: Config) -> None:
         command = [sys.executable, "-m", "vkjit.testing.fuzz.worker", config.text()]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
-        self.held = b""
+        self.partial_line = b""
         self.errors: list[bytes] = []
         self.listener = threading.Thread(target=self._drain, daemon=True)
         self.listener.start()
@@ -52,10 +56,12 @@ class _Process:
         self.process.stdin.flush()
 
     def answer(self, patience: float) -> dict[str, Any] | None:
-        """Return the next answer; None at end of file. Raises TimeoutError."""
+        """Return the worker's next message; None if it has closed its output. Raises TimeoutError after `patience`
+        seconds without one.
+        """
         assert self.process.stdout is not None
         deadline = time.monotonic() + patience
-        while b"\n" not in self.held:
+        while b"\n" not in self.partial_line:
             remaining = deadline - time.monotonic()
             ready, _, _ = select.select([self.process.stdout], [], [], max(remaining, 0.0))
             if not ready:
@@ -63,13 +69,13 @@ class _Process:
             part = os.read(self.process.stdout.fileno(), 1 << 16)
             if not part:
                 return None
-            self.held += part
-        line, _, self.held = self.held.partition(b"\n")
+            self.partial_line += part
+        line, _, self.partial_line = self.partial_line.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
         return message
 
     def end(self) -> str:
-        """End the process. Return its exit status and last error lines."""
+        """End the process, by force after 2 seconds. Return its exit status and last error lines as text."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -88,7 +94,10 @@ class _Process:
 
 
 class WorkerPool:
-    """`jobs` workers that take requests from a shared iterator."""
+    """`jobs` workers that take requests from a shared iterator, each served by a thread.
+
+    `patience` is the time in seconds after which a worker that sends nothing is ended.
+    """
 
     def __init__(self, config: Config, jobs: int, patience: float = 300.0) -> None:
         self.config = config
@@ -99,7 +108,7 @@ class WorkerPool:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def run(self, requests: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield the answers. Call `stop()` to end early."""
+        """Yield the answers in the order of completion. After `stop()`, no more requests are taken."""
         threads = [threading.Thread(target=self._serve, args=(requests,), daemon=True) for _ in range(self.jobs)]
         for thread in threads:
             thread.start()
@@ -120,6 +129,7 @@ class WorkerPool:
             return None if self.stopped else next(requests, None)
 
     def _serve(self, requests: Iterator[dict[str, Any]]) -> None:
+        """Run requests in a process until none are left; start a new process after a crash. The last answer is None."""
         process: _Process | None = None
         try:
             while (request := self._next(requests)) is not None:
@@ -135,6 +145,7 @@ class WorkerPool:
             self._answers.put(None)
 
     def _started(self) -> _Process | None:
+        """Start a process and wait until it is ready. If it fails to start, put a finding and return None."""
         process = _Process(self.config)
         with contextlib.suppress(TimeoutError):
             if process.answer(START_SECONDS) is not None:
@@ -144,7 +155,7 @@ class WorkerPool:
         return None
 
     def _one(self, process: _Process, request: dict[str, Any]) -> tuple[dict[str, Any], _Process | None]:
-        """Return the answer to a request, and the process if it is still alive."""
+        """Send a request to a process. Return the answer, and the process, or None if it had to be ended."""
         text = "the worker's process died: "
         try:
             process.ask(request)

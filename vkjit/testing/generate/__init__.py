@@ -1,1 +1,1 @@
-"""Generation of test cases: strategies for types, sizes and values, and directed cases."""
+"""Generation of test cases (arguments for a kernel): random ones by hypothesis strategies, and fixed, directed ones."""

@@ -1,8 +1,9 @@
-"""Sizes just past what a kernel's grid or blocks cover, where boundary bugs show.
+"""Array sizes just past what a kernel's grid or blocks cover, at which boundary bugs show.
 
-The candidates are the number of invocations of a grid that doesn't grow with the arrays, and the largest numbers that
-the kernel may use as a block size: Const parameters, constants of its code and its module, and these constants times
-the workgroup size (elements per invocation). Sizes next to each candidate are tried too.
+A kernel whose grid doesn't grow with the arrays, and that lacks a loop, misses the elements beyond the grid. A kernel
+that processes arrays in blocks may fail after the last full block. So `sizes_past` returns sizes around the number of
+invocations of a fixed grid, and around the largest numbers that may be block sizes: Const parameters, constants in the
+kernel's code and its module, and such constants times the workgroup size (elements per invocation).
 """
 
 from __future__ import annotations
@@ -27,16 +28,20 @@ MAX_SIZE = (1 << 18) + 1
 """Longest dimension tried, so that arrays take a few megabytes at most."""
 
 MAX_CASES = 12
-"""Maximum number of cases of these sizes."""
+"""Maximum number of cases of these sizes per kernel."""
 
 _MIN_BLOCK = 128
 _MAX_BLOCK = 1 << 16
+"""Fixed grids have at least `_MIN_BLOCK` invocations, blocks from 2 * `_MIN_BLOCK` to `_MAX_BLOCK` elements."""
 _MAX_PER_INVOCATION = 64
-"""Maximum number of elements per invocation."""
+"""Maximum constant that is taken for a number of elements per invocation."""
 
 
 def sizes_past(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[int]:
-    """Return sizes for the long dimension, the most likely to fail first. `case_of` builds a case of a given size."""
+    """Return sizes to try for one dimension, the most likely to fail first.
+
+    `case_of` returns a case in which the dimension has a given size, None if it can't have it.
+    """
     grids = _fixed_grids(drawing, case_of)
     blocks = _blocks(drawing.kernel, drawing.groups)
     sizes = [g + 1 for g in grids] + [b + 1 for b in blocks] + [2 * b + 1 for b in blocks]
@@ -45,7 +50,7 @@ def sizes_past(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[
 
 
 def _fixed_grids(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[int]:
-    """Return the invocations of a size-independent grid, in total and per axis; empty if the grid depends on sizes."""
+    """Return the numbers of invocations of a fixed grid, in total and per axis; [] if the grid depends on the size."""
     kernel = drawing.kernel
     if kernel.spec.over is not None:
         return []
@@ -64,6 +69,7 @@ def _fixed_grids(drawing: Drawing, case_of: Callable[[int], Case | None]) -> lis
 
 
 def _grid(drawing: Drawing, case: Case | None) -> tuple[int, int, int] | None:
+    """Return the number of workgroups along each axis for a case; None if it is unknown."""
     if case is None:
         return None
     try:
@@ -73,18 +79,21 @@ def _grid(drawing: Drawing, case: Case | None) -> tuple[int, int, int] | None:
 
 
 def _blocks(kernel: Kernel, groups: Any) -> list[int]:
-    """Return the two largest block sizes that the kernel may use."""
-    own = {tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"}
+    """Return the two largest numbers that may be block sizes of the kernel, in elements.
+
+    These are values of Const parameters, multiples of 32, and smaller numbers times the workgroup size.
+    """
+    const_values = {tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"}
     functions = [f for f in (kernel.spec.fn, groups, kernel._groups, kernel._local) if isinstance(f, FunctionType)]
-    numbers = {n for f in functions for n in _numbers_of(f)} | {n for n in own if type(n) is int}
-    whole = {n for n in numbers if n in own or n % 32 == 0}
+    numbers = {n for f in functions for n in _numbers_of(f)} | {n for n in const_values if type(n) is int}
+    per_workgroup = {n for n in numbers if n in const_values or n % 32 == 0}
     local = math.prod(kernel.declared_local() or (1,))
-    shares = {local * n for n in numbers if 1 < n <= _MAX_PER_INVOCATION}
-    return sorted({n for n in whole | shares if 2 * _MIN_BLOCK <= n <= _MAX_BLOCK})[-2:]
+    per_invocation = {local * n for n in numbers if 1 < n <= _MAX_PER_INVOCATION}
+    return sorted({n for n in per_workgroup | per_invocation if 2 * _MIN_BLOCK <= n <= _MAX_BLOCK})[-2:]
 
 
 def _numbers_of(function: FunctionType) -> Iterator[int]:
-    """Yield the integers among a function's constants, module globals and closure variables."""
+    """Yield the integers above 1 among the constants, module globals and closure variables that a function uses."""
     values = [function.__globals__.get(name) for name in function.__code__.co_names]
     for cell in function.__closure__ or ():
         try:

@@ -1,7 +1,8 @@
-"""Sources of random choices: individual hypothesis draws, or a generator seeded by a single draw.
+"""Sources of the random choices that make up a test case: one hypothesis draw per choice, or a seeded generator.
 
-With individual draws, hypothesis can shrink and mutate the choices, and it prefers small and repeated ones. With a
-seed, cases are spread evenly, and `shrink` shrinks them. User strategies are drawn from hypothesis in both cases.
+With one draw per choice (`Drawn`), hypothesis can shrink and mutate the choices, and it prefers small and repeated
+ones. With a seed, drawn once (`Seeded`), choices are spread evenly, and failing cases are shrunk by
+`vkjit.testing.shrink`. Strategies that the user gives are drawn by hypothesis in both cases.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ Item = TypeVar("Item")
 
 
 class Chooser(ABC):
-    """A source of choices. Earlier options and smaller numbers are simpler."""
+    """A source of choices. Callers order options from simple to complex, for hypothesis' shrinking.
+
+    `draw` draws a value from a hypothesis strategy.
+    """
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self.draw = draw
@@ -28,11 +32,11 @@ class Chooser(ABC):
 
     @abstractmethod
     def integer(self, low: int | None, high: int | None) -> int:
-        """Return an integer in [low, high]."""
+        """Return an integer in [low, high]; None stands for no bound."""
 
     @abstractmethod
     def real(self, low: float | None, high: float | None) -> float:
-        """Return a finite number in [low, high]."""
+        """Return a finite float in [low, high]; None stands for no bound."""
 
     def seed(self) -> int:
         """Return a seed for data too large to be chosen element by element."""
@@ -60,7 +64,7 @@ class Drawn(Chooser):
 
 
 class Seeded(Chooser):
-    """A chooser that makes all choices by a generator with a fixed seed."""
+    """A chooser that makes all choices by a random generator with this seed."""
 
     def __init__(self, draw: Callable[[Any], Any], seed: int) -> None:
         super().__init__(draw)
@@ -76,6 +80,7 @@ class Seeded(Chooser):
 
     def real(self, low: float | None, high: float | None) -> float:
         low, high = _closed(low, high)
+        # 30% of the draws are a bound, or the allowed number closest to 0 or 1
         ends = [low, high, min(max(0.0, low), high), min(max(1.0, low), high)]
         return float(self.random.choice(ends) if self.random.random() < 0.3 else self.random.uniform(low, high))
 
@@ -84,7 +89,7 @@ class Seeded(Chooser):
 
 
 def _closed(low: Any, high: Any) -> tuple[Any, Any]:
-    """Replace missing bounds by finite ones."""
+    """Replace a missing bound by a finite number, at least 100 away from the other bound and from 0."""
     if low is None:
         low = -100 if high is None else min(high, 0) - 100
     return low, max(low, 0) + 100 if high is None else high

@@ -1,7 +1,9 @@
-"""Sizes for the dimension names of a kernel's signature.
+"""The dimension names of a kernel's signature, such as "M" and "N" of `vk.In[vk.f32, "M N"]`, and sizes for them.
 
-`Dimensions` holds the names, the sizes that each may take, and computes the resulting shapes. Names that arrays share
-have one size, and expressions such as `2*N` are evaluated from the names in them.
+`Dimensions` holds the names and the sizes that each may take, and computes the shapes of the arrays from chosen sizes.
+A name has the same size in all arrays, and an expression such as `2*N` is evaluated from the names in it. A variadic
+name such as `*B` stands for any number of batch dimensions; its size is a tuple. Dimensions without a name (`_`, `*_`,
+`...`) are called loose.
 """
 
 from __future__ import annotations
@@ -20,17 +22,20 @@ from ..cases.composites import leaf_shapes, parts_of_arrays
 __all__ = ["Dimensions", "Sizes", "interesting_sizes", "size_table", "tiles_of"]
 
 _LONG, _SHORT = (700, 320, 200, 120), (0, 40, 16, 8)
-"""Largest size of a case's one long dimension, and of the others, by the number of names (1, 2, 3, 4 or more)."""
+"""Default maximum sizes, by the number of names (1, 2, 3, 4 or more). Each case has one long dimension; for this one
+`_LONG` holds, for the others `_SHORT`.
+"""
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 97, 101, 127, 251, 257, 509)
 _MAX_TILE = 1024
+"""Largest number that is taken for a block size."""
 _MAX_SIZE = 1 << 14
 """Largest size drawn; arrays of stride 0 get larger ones, see `directed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes that one name may take: inclusive bounds, or `choices` if given."""
+    """The sizes that one name may take: from `low` to `high`, both inclusive (None: no limit), or one of `choices`."""
 
     low: int = 0
     high: int | None = None
@@ -38,9 +43,11 @@ class Sizes:
 
 
 def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
-    """Return all sizes from `low` to `high` in ascending order, with interesting ones repeated.
+    """Return a table from which a uniform choice draws a size, with likely sizes repeated.
 
-    Drawing an index draws a size, and a smaller index means a smaller size.
+    It contains all sizes from `low` to `high` in ascending order, so that a smaller index means a smaller size, which
+    hypothesis relies on for shrinking. Small sizes and those in `special` occur several times; the latter make up about
+    half of the table.
     """
     weights: dict[int, int] = dict.fromkeys(range(low, high + 1), 1)
     total = max(high - low + 1, 8)
@@ -54,7 +61,7 @@ def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
 
 
 def interesting_sizes(kernel: Kernel) -> list[int]:
-    """Return sizes at which kernels tend to fail: primes, and sizes around tiles and powers of two."""
+    """Return sizes at which kernels tend to fail: primes, and sizes around powers of two and possible block sizes."""
     tiles = {4, 8, 16, 32, 64, 128, 256, 512, *tiles_of(kernel)}
     near = {t + d for t in tiles if 1 < t <= _MAX_TILE for d in (-1, 0, 1)}
     near |= {2 * t + d for t in tiles - {512} if 1 < t <= _MAX_TILE // 2 for d in (0, 1)}
@@ -62,7 +69,7 @@ def interesting_sizes(kernel: Kernel) -> list[int]:
 
 
 def tiles_of(kernel: Kernel) -> list[int]:
-    """Return candidate block sizes of the kernel: the workgroup size, Const parameters, captured integers."""
+    """Return possible block sizes of the kernel: its workgroup size, values of Const parameters, captured integers."""
     tiles = [n for n in kernel.declared_local() or (128,) if n > 1]
     constants = [tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"]
     tiles += [value for value in constants if isinstance(value, int)]
@@ -70,7 +77,7 @@ def tiles_of(kernel: Kernel) -> list[int]:
 
 
 def _numbers_of(function: types.FunctionType) -> set[int]:
-    """Return the integers that the function takes from its module or closure; most are tile sizes."""
+    """Return the integers that a function uses from its module or closure, up to `_MAX_TILE`; most are block sizes."""
     values = {function.__globals__.get(name) for name in function.__code__.co_names}
     for cell in function.__closure__ or ():
         try:
@@ -83,8 +90,12 @@ def _numbers_of(function: types.FunctionType) -> set[int]:
 class Dimensions:
     """The dimension names of a kernel, with the user's constraints.
 
-    `given` maps a name to a size, a (low, high) pair, a list of choices (of tuples for a `*name`) or a hypothesis
-    strategy; or the name of an array parameter without dimensions to their text ("M N").
+    `given` is the user's `dims=`. It maps a dimension name to a size, a (low, high) pair, a list of choices (of tuples
+    for a `*name`) or a hypothesis strategy. It also maps the name of an array parameter that is annotated without
+    dimensions to their text, such as "M N".
+
+    `of_array` maps each array parameter to its dimensions. `variadic` are the names that stand for batch dimensions,
+    `special` the sizes at which the kernel may fail. `sizes` and `strategies` hold the constraints by name.
     """
 
     def __init__(self, kernel: Kernel, given: Mapping[str, Any]) -> None:
@@ -104,7 +115,7 @@ class Dimensions:
         self.strategies = {n: v for n, v in given.items() if n in self.names and hasattr(v, "example")}
 
     def table(self, name: str, long: bool) -> list[int]:
-        """Return the sizes of a name in order, with repetitions; see `size_table`."""
+        """Return a table of sizes for a name (see `size_table`). `long`: it is the case's long dimension."""
         bounds = self.sizes[name]
         if bounds.choices is not None:
             return list(bounds.choices)
@@ -120,7 +131,8 @@ class Dimensions:
     def shapes(self, env: Mapping[str, Any], loose: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:
         """Return the shape of each array; None if a size is negative or an expression divides by zero.
 
-        `loose` holds the sizes of unnamed dimensions by array, in order.
+        `env` maps names to sizes. `loose` holds the sizes of the loose dimensions of each array, in order; missing ones
+        are 1.
         """
         by_array = {}
         for name, dims in self.of_array.items():
@@ -143,7 +155,7 @@ class Dimensions:
         return by_array
 
     def loose_counts(self) -> dict[str, int]:
-        """Return the number of unnamed dimensions of each array that has any."""
+        """Return the number of loose dimensions of each array that has any."""
         counts = {n: sum(_has_no_name(d) for d in dims.dims) for n, dims in self.of_array.items()}
         return {n: c for n, c in counts.items() if c}
 
@@ -153,11 +165,15 @@ def _has_no_name(dim: Any) -> bool:
 
 
 def _is_batch(dims: Dims, name: str) -> bool:
+    """True if the name is variadic in these dimensions."""
     return any(d.variadic and d.text.lstrip("*") == name for d in dims.dims)
 
 
 def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dims]:
-    """Return the dimensions of each array; arrays declared without any get a single one, `size`, which they share."""
+    """Return the dimensions of each array: declared ones, or those given by the user.
+
+    Arrays without either have one dimension, all of the name `size`, so that their lengths are equal.
+    """
     by_array = {}
     owners = {part: name for name, parts in parts_of_arrays(spec).items() for part in parts}
     inner = leaf_shapes(spec)
@@ -174,6 +190,7 @@ def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dim
 
 
 def _sizes(name: str, given: Any) -> Sizes:
+    """Convert an entry of the user's `dims=`. Raises ArgumentError for unsupported values."""
     if given is None or hasattr(given, "example"):
         return Sizes()
     if isinstance(given, bool):

@@ -1,8 +1,8 @@
-"""Directed cases: inputs that expose most bugs, tried in a fixed order before any random ones.
+"""Directed cases: a fixed list of inputs that expose most bugs, which a search tries before random ones.
 
 They cover small and long sizes, sizes past a fixed grid or a block, values of both signs, each special value as the
 first and the last element of each array, empty dimensions, other layouts, aliased arrays, and shapes with more than
-2^31 elements in arrays of stride 0. Cases that `where`, `elements` or `dims` forbid are left out.
+2^31 elements in arrays of stride 0. Cases that the user's `where`, `elements` or `dims` forbid are left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from .work_estimate import is_short
 __all__ = ["directed_cases"]
 
 PAIRS = (50_021, 28_001)
-"""Sizes of two axes whose product, or four times that, lies between 2^31 and 2^32, so that an i32 wraps."""
+"""Sizes that several axes get at once. The number of elements of a square array (of the first size), or its number of
+bytes with 4-byte elements (of the second size), is between 2^31 and 2^32, so that it wraps in an i32.
+"""
 
 HUGE = 2_147_483_659
 """A single size past 2^31; only arrays of stride 0 can have it."""
 
 Fill = Callable[[int, DType, Any, Any], Any]
-"""A fill function: (count, type, low, high) -> values within the bounds."""
+"""A function fill(count, dtype, low, high) that returns `count` values within the bounds (None: no bound)."""
 
 
 def directed_cases(drawing: Drawing) -> Iterator[Case]:
@@ -52,7 +54,11 @@ def directed_cases(drawing: Drawing) -> Iterator[Case]:
 
 
 def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
-    """Replace the integer arguments of a rejected case by one of its sizes; None if `where` rejects that too."""
+    """Return the case with its scalar integer arguments set to one of its sizes, so that `where` accepts it.
+
+    Such arguments are often lengths, which `where` compares with sizes. Only arguments without constraints in
+    `elements` are changed. None if `where` accepts no size.
+    """
     names = [
         p.name for p in drawing.spec.params
         if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].free
@@ -67,7 +73,11 @@ def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
 
 
 class _Builder:
-    """A builder of cases of one kernel from sizes and a fill function."""
+    """Builds the directed cases of one kernel, from sizes and functions that fill arrays.
+
+    `plain_names` are the dimension names without variadic ones, `types` the first type to try of each type variable,
+    `tile` the kernel's most likely block size. The methods that yield cases yield None for cases that can't be built.
+    """
 
     def __init__(self, drawing: Drawing) -> None:
         self.drawing = drawing
@@ -79,10 +89,10 @@ class _Builder:
     # -- kinds of cases
 
     def plain(self) -> Iterator[Case | None]:
-        """Yield cases of small sizes and of sizes just past two tiles.
+        """Yield cases of small sizes, and for each dimension one of a size just past two blocks.
 
-        Their values are small ones of both signs, negative, fractional and large ones, and the limits of wide
-        integers.
+        The values of the small cases are in turn small, negative, large, very negative, fractional, and close to the
+        limits of integer types of 32 bits or more.
         """
         yield self.case(self.sizes(3), counting)
         yield self.case(self.sizes(1), counting)
@@ -91,11 +101,11 @@ class _Builder:
             yield self.case(long, alternating)
         yield self.case(self.sizes(3), negative)
         yield self.case(self.sizes(3), large)
-        yield self.case(self.sizes(3), deep)
+        yield self.case(self.sizes(3), very_negative)
         yield self.case(self.sizes(3), small_fractions)
         if self._has_wide_integers():
-            yield self.case(self.sizes(3), topmost)
-            yield self.case(self.sizes(3), bottommost)
+            yield self.case(self.sizes(3), near_maximum)
+            yield self.case(self.sizes(3), near_minimum)
 
     def _has_wide_integers(self) -> bool:
         """True if an input array has integers of 32 bits or more, whose limits exceed those of narrower types."""
@@ -105,7 +115,10 @@ class _Builder:
         return any(kind.is_integer and kind.itemsize >= 4 for kind in kinds)
 
     def past(self) -> Iterator[Case | None]:
-        """Yield cases with each dimension just past what a fixed grid or a block covers, if the launch is short."""
+        """Yield cases in which one dimension is just past what a fixed grid or a block covers (see `block_sizes`).
+
+        Cases whose launch would take long are left out.
+        """
         count = 0
         for name in self.plain_names:
             for size in sizes_past(self.drawing, lambda n, name=name: self._long(name, n)):  # type: ignore[misc]
@@ -117,13 +130,16 @@ class _Builder:
                     yield case
 
     def _long(self, name: str, size: int) -> Case | None:
-        """Return a case in which one dimension has exactly this size; None if it can't have it."""
+        """Return a case in which the dimension `name` has exactly this size; None if it can't have it."""
         if self.size(name, size) != size:
             return None
         return self.case({**self.sizes(2), name: size}, alternating, most=2 * MAX_SIZE)
 
     def special(self) -> Iterator[Case | None]:
-        """Yield cases with each special value as the last and the first element of each input array."""
+        """Yield cases in which the last or the first element of an input array is a special value.
+
+        Special values are those of `special_values`, of the kinds that the user selected.
+        """
         for kind in self.drawing.special:
             for param in self.drawing.spec.params:
                 if param.kind != "array" or param.mode == "out":
@@ -132,6 +148,7 @@ class _Builder:
                     yield from self._with_special(param, value)
 
     def _with_special(self, param: ParamSpec, value: Any) -> Iterator[Case | None]:
+        """Yield the cases for one array and one special value."""
         base = self.case(self.sizes(3), alternating)
         if base is None:
             return
@@ -173,14 +190,17 @@ class _Builder:
             yield self.case({**self.sizes(2), name: self.size(name, min(largest, 700))}, alternating)
 
     def aliased(self) -> Iterator[Case | None]:
-        """Yield cases with one array for both parameters of each pair in `aliases=`."""
+        """Yield cases in which both parameters of a pair of the user's `aliases=` get the same array."""
         for pair in self.drawing.aliases:
             for size in (3, 2 * self.tile + 1):
                 base = self.case(self.sizes(size), counting)
                 yield None if base is None else with_aliased(base, pair)
 
     def huge(self) -> Iterator[Case | None]:
-        """Yield cases with sizes past 32 bits in arrays of stride 0, if the launch stays small."""
+        """Yield cases with sizes, or products of sizes, of 2^31 and more, in arrays of stride 0.
+
+        Cases whose launch would take long are left out.
+        """
         names = self._huge_names()
         if not names:
             return
@@ -196,7 +216,10 @@ class _Builder:
                 yield case
 
     def _huge_names(self) -> list[str]:
-        """Return the dimensions that only occur in Ins, as axes of their own."""
+        """Return the names of the dimensions that can be huge.
+
+        They must occur only in Ins, and not in expressions such as `2*N`, so that their axes can have stride 0.
+        """
         names = []
         for name in self.plain_names:
             arrays = [p for p in self.drawing.spec.params if p.kind == "array" and self._has(p.name, name)]
@@ -206,12 +229,14 @@ class _Builder:
         return names
 
     def _has(self, array: str, name: str) -> bool:
+        """True if the dimension name occurs in the array's dimensions."""
         return name in self.dimensions.of_array[array].names
 
     def _axes(self, array: str, name: str) -> list[int] | None:
-        """Return the axes of an array that are exactly this dimension.
+        """Return the axes of an array whose size is the dimension `name`.
 
-        None if the dimension is part of an expression, or the array has a batch dimension.
+        None if `name` also occurs in an expression, or if the array has batch dimensions, since axes have no fixed
+        number then.
         """
         dims = self.dimensions.of_array[array].dims
         if any(d.variadic for d in dims) or any(name in d.text and d.text != name for d in dims):
@@ -221,7 +246,10 @@ class _Builder:
     # -- building
 
     def size(self, name: str, wanted: int) -> int:
-        """Return the allowed size closest to the wanted one; from a list of choices, preferably the next larger."""
+        """Return the size that the dimension may have and that is closest to `wanted`.
+
+        If the user gave a list of choices, this is the smallest one that isn't less, or the largest.
+        """
         bounds = self.dimensions.sizes[name]
         if bounds.choices is not None:
             fitting = [c for c in bounds.choices if c >= wanted]
@@ -230,7 +258,10 @@ class _Builder:
         return max(bounds.low, min(wanted, high))
 
     def sizes(self, wanted: int) -> dict[str, Any]:
-        """Return sizes for all names; batches get one axis of size 2. Empty if some names are drawn by a strategy."""
+        """Return sizes for all names, close to `wanted`. A variadic name gets one axis of size 2, or the first choice.
+
+        Returns {} if the user gave a strategy for a name, since directed cases can't draw.
+        """
         if self.dimensions.strategies:
             return {}
         env: dict[str, Any] = {}
@@ -245,9 +276,10 @@ class _Builder:
     def case(
         self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MAX_ELEMENTS
     ) -> Case | None:
-        """Build a case with these sizes; None if it isn't possible.
+        """Build a case with the sizes `env`, whose arrays and scalars are filled by `fill`. None if it isn't possible.
 
-        `huge`: dimensions that become axes of stride 0. `most`: maximum number of stored elements of an array.
+        `huge`: dimensions that become axes of stride 0. `most`: maximum number of stored elements of an array; axes of
+        stride 0 don't count.
         """
         if any(n not in env for n in self.dimensions.names):
             return None
@@ -278,6 +310,10 @@ class _Builder:
         repeated: tuple[int, ...],
         most: int,
     ) -> ArrayInput | None:
+        """Build an array argument; None if it can't be filled or is too large.
+
+        `repeated`: axes of stride 0. The other parameters are those of `case`.
+        """
         dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
         layout = Layout(repeated=repeated) if repeated else self.drawing.layout(param)
         distinct = tuple(1 if axis in repeated else n for axis, n in enumerate(shape))
@@ -301,6 +337,10 @@ class _Builder:
         return ArrayInput(dtype, shape, np.broadcast_to(rounded, shape) if repeated else rounded, layout)
 
     def _scalar(self, param: ParamSpec, env: Mapping[str, Any], fill: Fill) -> Any:
+        """Return a scalar argument: the user's first choice, else the second value of `fill`.
+
+        None if the user gave a strategy, or an empty range.
+        """
         dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
         if domain.strategy is not None:
             return None
@@ -316,6 +356,10 @@ class _Builder:
 
 
 def _clipped(values: Any, dtype: DType, low: Any, high: Any) -> Any:
+    """Bring values into [low, high] and the range of an integer type.
+
+    If both bounds are given, integers are wrapped into the range instead of clipped, so that they don't become equal.
+    """
     ends = (0, 1) if dtype.name == "bool" else (None, None)
     if dtype.is_integer and dtype.name != "bool":
         info = np.iinfo(dtype.numpy)
@@ -351,13 +395,13 @@ def large(count: int, dtype: DType, low: Any, high: Any) -> Any:
     return _clipped(5000 + (np.arange(count) * 37) % 1009, dtype, low, high)
 
 
-def deep(count: int, dtype: DType, low: Any, high: Any) -> Any:
+def very_negative(count: int, dtype: DType, low: Any, high: Any) -> Any:
     """Return numbers in the negative thousands, where functions such as exp underflow to 0."""
     return _clipped(-5000 - (np.arange(count) * 37) % 1009, dtype, low, high)
 
 
-def topmost(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Return the largest integers; thousands for floats."""
+def near_maximum(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return integers at and just below the type's maximum; for floats and bools those of `large`."""
     if not dtype.is_integer or dtype.name == "bool":
         return large(count, dtype, low, high)
     greatest = int(np.iinfo(dtype.numpy).max)
@@ -365,28 +409,32 @@ def topmost(count: int, dtype: DType, low: Any, high: Any) -> Any:
     return np.array([max(end - 7 * k % 11, _lowest(dtype, low)) for k in range(count)], dtype.numpy)
 
 
-def bottommost(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Return the smallest integers; negative thousands for floats."""
+def near_minimum(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return integers at and just above the type's minimum; for floats and bools those of `very_negative`."""
     if not dtype.is_integer or dtype.name == "bool":
-        return deep(count, dtype, low, high)
+        return very_negative(count, dtype, low, high)
     greatest = int(np.iinfo(dtype.numpy).max)
     end = greatest if high is None else min(high, greatest)
     return np.array([min(_lowest(dtype, low) + 7 * k % 11, end) for k in range(count)], dtype.numpy)
 
 
 def _lowest(dtype: DType, low: Any) -> int:
+    """Return the smallest integer of the type that isn't below `low`."""
     least = int(np.iinfo(dtype.numpy).min)
     return least if low is None else max(math.ceil(low), least)
 
 
 def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Return fractions below 1/2; zeros and ones for integers."""
+    """Return fractions from 0 to below 1/2; for integers zeros and ones."""
     values = ((np.arange(count) * 13 + 5) % 32) / 64.0
     return _clipped(np.rint(values * 2) if dtype.is_integer else values, dtype, low, high)
 
 
 def ends(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Return the largest and the smallest allowed values, alternating."""
+    """Return `high` and `low`, alternating; without both bounds, the values of `counting`.
+
+    For the cases of `huge`, in which integers that are valid indices should be as large as possible.
+    """
     if high is None or low is None:
         return counting(count, dtype, low, high)
     top = int(np.iinfo(dtype.numpy).max) if dtype.is_integer and dtype.name != "bool" else high

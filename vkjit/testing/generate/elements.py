@@ -1,7 +1,8 @@
-"""Element values of arrays and scalars: constraints, fill patterns and special values.
+"""Element values of arrays and scalars: the user's constraints, fill patterns and special values.
 
-Arrays are filled from a pattern and a seed, so that a large array is a single draw. Special values to mix in are NaN,
-infinities, -0, subnormals and the extremes of the type.
+An array is filled from a pattern and a seed instead of being drawn element by element, so that the size of a test case
+doesn't affect the number of hypothesis draws. Special values are NaN, infinities, -0, subnormals and the limits of the
+type; the caller mixes them in.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ from vkjit.frontend import parse_dims
 __all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_kinds_of", "special_values"]
 
 PATTERNS = ("ones", "zeros", "counting", "small", "random", "wide")
-"""Fill patterns, simplest first. "wide" covers the full range of integer types, and many magnitudes of floats."""
+"""Fill patterns, simplest first: all elements 1, all 0, 1 2 3 ... with a period of 61, small integers, random numbers.
+
+"wide" gives floats of many magnitudes. For integers it is the same as "random", which covers all allowed values.
+"""
 
 SPECIAL_KINDS = ("nan", "inf", "negative_zero", "subnormal", "extreme")
 """Names that `special=` accepts."""
 
-_PERIOD = 61  # prime, so that counting values don't repeat in step with tiles
+_PERIOD = 61  # of "counting"; a prime, so that equal values aren't at the same place in different blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The values that an argument may have: an inclusive range, `choices`, or a hypothesis `strategy` of elements.
+    """The values that an argument may have, from the user's `elements=`.
 
-    If all fields are None, any value is allowed. Bounds may be expressions over dimension names, such as "N-1" and
+    They are a range from `low` to `high`, both inclusive (None: no bound), or `choices`, or they are drawn from a
+    hypothesis `strategy` of elements. Bounds and choices may be expressions over dimension names, such as "N-1" and
     "-N".
     """
 
@@ -49,11 +54,11 @@ class Domain:
         return self.low is None and self.high is None and self.choices is None and self.strategy is None
 
     def bounds(self, env: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the range, evaluated for the given sizes."""
+        """Return the bounds of the range, evaluated for sizes by dimension name."""
         return _evaluate(self.low, env), _evaluate(self.high, env)
 
     def allows(self, values: npt.NDArray[Any], env: Mapping[str, Any]) -> bool:
-        """True if all values lie in the range or among the choices; always False for a strategy."""
+        """True if all values are in the range or among the choices for these sizes; always False for a strategy."""
         if self.strategy is not None:
             return False
         if self.choices is not None:
@@ -81,7 +86,10 @@ def domain_of(name: str, given: Any) -> Domain:
 
 
 def _evaluate(value: Any, env: Mapping[str, Any]) -> Any:
-    """Evaluate a number or an expression over dimension names."""
+    """Return a number unchanged, or the value of an expression over dimension names. `env` maps names to sizes.
+
+    Raises ArgumentError for an expression that can't be evaluated.
+    """
     if not isinstance(value, str):
         return value
     text = "".join(value.split())  # a single expression; spaces would separate dimensions: "N - 1"
@@ -105,7 +113,10 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 def fill(
     pattern: str, seed: int, shape: tuple[int, ...], dtype: DType, low: Any = None, high: Any = None
 ) -> npt.NDArray[Any]:
-    """Return an array filled with a pattern, within [low, high] where bounds are given."""
+    """Return an array filled with a pattern (see `PATTERNS`), within [low, high] (None: the limits of the type).
+
+    `seed` determines the values of the patterns "small", "random" and "wide".
+    """
     count = math.prod(shape)
     if dtype is dtypes.boolean:
         return _booleans(pattern, seed, count).reshape(shape)
@@ -119,6 +130,7 @@ def fill(
 
 
 def _booleans(pattern: str, seed: int, count: int) -> npt.NDArray[np.bool_]:
+    """Return booleans filled with a pattern; "small" and "wide" are random."""
     if pattern in ("ones", "zeros"):
         return np.full(count, pattern == "ones")
     if pattern == "counting":
@@ -154,7 +166,7 @@ def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt
         return np.asarray(np.clip(1.0 + np.arange(count) % _PERIOD, low, high))
     if pattern == "small":
         return np.asarray(np.clip(rng.integers(-4, 4, count, endpoint=True).astype(np.float64), low, high))
-    if high - low < 16:
+    if high - low < 16:  # clipped normal values would mostly be equal to the bounds
         return rng.uniform(low, high, count)
     values = rng.standard_normal(count) * 2
     if pattern == "wide":
@@ -163,7 +175,11 @@ def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt
 
 
 def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
-    """Return the values of the given kinds (see `SPECIAL_KINDS`); integers have only "extreme" ones."""
+    """Return the special values of a type, of the given kinds (see `SPECIAL_KINDS`).
+
+    "extreme" ones are the limits of the type, and numbers next to them or close to 0. Integers have only these, bools
+    none.
+    """
     if dtype is dtypes.boolean:
         return []
     low, high = limits(dtype)
@@ -179,11 +195,14 @@ def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
 
 
 DEFAULT_KINDS = ("nan", "inf")
-"""The kinds that `special=None` stands for in a check."""
+"""The kinds of special values that a check mixes in by default (`special=None`)."""
 
 
 def special_kinds_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the special kinds that `special=` selects. Raises ArgumentError for an unknown one."""
+    """Return the kinds of special values that the user's `special=` selects.
+
+    None selects `DEFAULT_KINDS`, True all, False none. Raises ArgumentError for an unknown kind.
+    """
     if special is None:
         return DEFAULT_KINDS
     if isinstance(special, bool):

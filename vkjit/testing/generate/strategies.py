@@ -1,8 +1,9 @@
 """Hypothesis strategies for a kernel's arguments, derived from its signature.
 
-`Drawing.cases` is a strategy of `Case`s, `strategies` one of argument dictionaries. The number of draws doesn't depend
-on the sizes: a size is an index into a table; an array is a pattern, a seed and a few special values. Smaller draws
-are simpler cases.
+`strategies`, for users, returns a strategy of argument dictionaries. `Drawing`, for the other modules of
+`vkjit.testing`, draws `Case`s. The number of hypothesis draws per case doesn't depend on the sizes, which keeps drawing
+and shrinking fast: a size is an index into a table; an array is a pattern, a seed and a few special values. Smaller
+draws give simpler cases.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ __all__ = ["MAX_ELEMENTS", "Drawing", "dtype_of_param", "layouts_for", "number_o
 MAX_ELEMENTS = 1 << 15
 """Maximum number of elements of a drawn array."""
 _PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
+"""The fill patterns; a repeated one is drawn more often."""
 _LOOSE = (1, 2, 3, 0, 5, 8, 17)
-"""Sizes of unnamed dimensions."""
+"""Sizes of loose dimensions, which have no name."""
 
 _SCALARS = (0, 1, 2, -1, 3, 5, -7, 10)
 _FLOAT_SCALARS = (0.0, 1.0, 2.0, -1.0, 0.5, -1.5, 3.25, 0.1, -0.3)
@@ -60,15 +62,15 @@ def strategies(
 ) -> Any:
     """Return a hypothesis strategy of argument dictionaries for the kernel: `kernel(**arguments)` runs it.
 
-    dims: maps a dimension name to a size, a (low, high) pair (high may be None), a list of choices or a strategy. Default: 0,
-        1, small sizes, primes, powers of two, workgroup sizes, and sizes next to these. An array annotated without dimensions
-        gets them by its own name: dims={"x": "M N"}.
+    dims: maps a dimension name to a size, a (low, high) pair (high may be None), a list of choices or a strategy.
+        Default: 0, 1, small sizes, primes, powers of two, workgroup sizes, and sizes next to these. An array annotated
+        without dimensions gets them by its own name: dims={"x": "M N"}.
     elements: maps an argument name to a (low, high) pair, a list of values, a single value or a hypothesis strategy of
         elements. Numbers may be expressions over dimension names: elements={"indices": (0, "N-1"), "count": "N"}.
         Fields of structs are named separately: elements={"p.mass": (0, 1)}.
     where: a predicate over arguments by name; arguments that it rejects aren't drawn.
-    dtypes: maps a type variable name to a list of dtypes, or one list for all. Default: every type that the devices support
-        and the kernel compiles for.
+    dtypes: maps a type variable name to a list of dtypes, or one list for all. Default: every type that the devices
+        support and the kernel compiles for.
     devices: the devices whose types are drawn (default: the default device).
     special: mixes in "nan", "inf", "negative_zero", "subnormal", "extreme" (True: all of them).
     aliases: pairs of array parameters for which a caller may pass one array; some of the arguments drawn are aliased.
@@ -84,7 +86,15 @@ def strategies(
 
 
 class Drawing:
-    """The input space of one kernel on some devices."""
+    """The inputs of one kernel that the user's constraints allow, and the means to draw from them.
+
+    The parameters are those of `strategies`; `groups` is the user's number of workgroups, or function that computes it.
+
+    `dimensions` and `domains` hold the constraints on sizes and values. `plain_layouts` are the default layouts of
+    arrays that are fields of structs, `special` the kinds of special values, and `aliases` the pairs of arrays that may
+    share memory. `types` are the usable types of each type variable, `left_out` the reasons why other types aren't
+    used.
+    """
 
     def __init__(
         self,
@@ -118,7 +128,11 @@ class Drawing:
         return {p.name: self.choices_of_const(p)[0] for p in self.spec.params if p.kind == "const"}
 
     def choices_of_const(self, param: ParamSpec) -> tuple[Any, ...]:
-        """Return the values to try for a Const parameter."""
+        """Return the values to try for a Const parameter: those given by the user, the choices of `Tune`, or the
+        default.
+
+        Raises ArgumentError if there are none.
+        """
         domain = self.domains[param.name]
         if domain.choices is not None:
             return domain.choices
@@ -142,7 +156,7 @@ class Drawing:
         return st.composite(lambda draw: self.case(Drawn(draw)))()
 
     def case(self, chooser: Chooser) -> Case:
-        """Draw one case. Rejects the hypothesis example if its sizes or `where` forbid it."""
+        """Draw one case. If it is too large or `where` rejects it, reject the current hypothesis example."""
         drawn = self._choose(chooser)
         if drawn is None or not self.allowed(drawn):
             load_hypothesis().reject()
@@ -150,7 +164,7 @@ class Drawing:
         return drawn
 
     def allowed(self, case: Case) -> bool:
-        """True if `where` accepts the case."""
+        """True if the user's predicate `where` accepts the case, or there is none."""
         if self.where is None:
             return True
         from ..cases.reference import call_by_name, values_by_name
@@ -160,25 +174,30 @@ class Drawing:
             return bool(call_by_name(self.where, values, "where"))
 
     def is_light(self, case: Case) -> bool:
-        """True if a launch of the case is short."""
+        """True if the interpreter can run the case in a short time (see `work_estimate`)."""
         return is_light(self.kernel, case, self.groups)
 
     def _choose(self, chooser: Chooser) -> Case | None:
+        """Draw types, sizes, layouts and values; None if the sizes aren't possible or an array is too large."""
         bound = {name: chooser.pick(choices) for name, choices in self.types.items()}
         env = self._choose_sizes(chooser)
-        loose = {
+        loose_sizes = {
             name: tuple(chooser.pick(_LOOSE) for _ in range(count))
             for name, count in self.dimensions.loose_counts().items()
         }
-        shapes = self.dimensions.shapes(env, loose)
+        shapes = self.dimensions.shapes(env, loose_sizes)
         if shapes is None or any(math.prod(shape) > MAX_ELEMENTS for shape in shapes.values()):
             return None
         arguments: dict[str, Any] = {}
-        odd = chooser.pick(self._odd_arrays())
+        other_order = chooser.pick(self._sets_of_reordered_arrays())
         for param in self.spec.params:
             if param.kind == "array":
                 shape = shapes[param.name]
-                layouts = layouts_for(len(shape), param.mode or "inout") if param.name in odd else [self.layout(param)]
+                layouts = (
+                    layouts_for(len(shape), param.mode or "inout")
+                    if param.name in other_order
+                    else [self.layout(param)]
+                )
                 arguments[param.name] = self._choose_array(chooser, param, shape, chooser.pick(layouts), bound, env)
             elif param.kind == "scalar":
                 arguments[param.name] = self._choose_scalar(chooser, param, bound, env)
@@ -188,10 +207,10 @@ class Drawing:
         pair = chooser.pick((None, None, *self.aliases)) if self.aliases else None
         return case if pair is None else with_aliased(case, pair) or case
 
-    def _odd_arrays(self) -> list[tuple[str, ...]]:
-        """Return candidate sets of arrays to take out of C order.
+    def _sets_of_reordered_arrays(self) -> list[tuple[str, ...]]:
+        """Return the sets from which to choose the arrays of a case that get a layout other than C order.
 
-        Most contain at most one array, since each combination of layouts needs a compilation.
+        Most sets are empty or have one array, since the kernel is compiled for each combination of layouts.
         """
         names = [p.name for p in self.spec.params if p.kind == "array" and p.name not in self.plain_layouts]
         single = [(n,) for n in names]
@@ -202,6 +221,7 @@ class Drawing:
         return self.plain_layouts.get(param.name, C_ORDER)
 
     def _choose_sizes(self, chooser: Chooser) -> dict[str, Any]:
+        """Draw the sizes of all dimension names."""
         dimensions = self.dimensions
         plain = [n for n in dimensions.names if n not in dimensions.variadic]
         long = chooser.pick(plain) if len(plain) > 1 else None
@@ -218,7 +238,7 @@ class Drawing:
         return env
 
     def _make_equal(self, env: dict[str, Any], names: Sequence[str]) -> None:
-        """Set all sizes to the first where their bounds allow it, since `where` may demand equal sizes."""
+        """Set the sizes of all names to that of the first one, if allowed, since `where` may demand equal sizes."""
         size = env[names[0]]
         for name in names[1:]:
             bounds = self.dimensions.sizes[name]
@@ -232,6 +252,7 @@ class Drawing:
         self, chooser: Chooser, param: ParamSpec, shape: tuple[int, ...], layout: Layout, bound: Mapping[str, DType],
         env: Mapping[str, Any],
     ) -> ArrayInput:  # fmt: skip
+        """Draw an array of this shape and layout. `bound` are the chosen types by type variable, `env` the sizes."""
         dtype = dtype_of_param(param, bound)
         if param.mode == "out":
             return ArrayInput(dtype, shape, None, layout)
@@ -243,6 +264,7 @@ class Drawing:
     def _choose_values(
         self, chooser: Chooser, domain: Domain, shape: tuple[int, ...], dtype: DType, env: Mapping[str, Any]
     ) -> npt.NDArray[Any]:
+        """Draw the elements of an array. Rejects the hypothesis example if the range of values is empty."""
         if domain.strategy is not None:
             from hypothesis.extra import numpy as hypothesis_numpy
 
@@ -267,12 +289,13 @@ class Drawing:
         return values
 
     def _mixed_in(self, domain: Domain, dtype: DType) -> tuple[str, ...]:
-        """Return the special kinds to mix in; unconstrained integers always include extreme values."""
+        """Return the kinds of special values to mix in; for integers without constraints always "extreme" ones."""
         return (*self.special, "extreme") if dtype.is_integer and domain.free else self.special
 
     def _choose_scalar(
         self, chooser: Chooser, param: ParamSpec, bound: Mapping[str, DType], env: Mapping[str, Any]
     ) -> Any:
+        """Draw a scalar argument. Rejects the hypothesis example if the range of values is empty."""
         dtype, domain = dtype_of_param(param, bound), self.domains[param.name]
         if domain.strategy is not None:
             return scalar_of(chooser.draw(domain.strategy), dtype)
@@ -298,14 +321,14 @@ class Drawing:
 
 
 def dtype_of_param(param: ParamSpec, bound: Mapping[str, DType]) -> DType:
-    """Return the element type of a parameter."""
+    """Return the element type of a parameter. `bound` are the chosen types by type variable."""
     if isinstance(param.dtype, TypeVar):
         return bound[param.dtype.__name__]
     return param.dtype if param.dtype is not None else types.f32
 
 
 def scalar_of(value: Any, dtype: DType) -> Any:
-    """Convert to a Python number that the type represents exactly."""
+    """Convert a number to the closest one that the type represents, as a Python number."""
     if dtype is types.boolean:
         return bool(value)
     if dtype.is_integer:
@@ -315,7 +338,10 @@ def scalar_of(value: Any, dtype: DType) -> Any:
 
 
 def layouts_for(rank: int, mode: str) -> list[Layout]:
-    """Return the layouts to try besides C order."""
+    """Return the layouts to try, besides C order, for an array of this rank.
+
+    `mode` is "in", "out" or "inout"; only an In may have axes of stride 0.
+    """
     if rank == 0:
         return [C_ORDER]
     last = rank - 1
@@ -329,6 +355,10 @@ def layouts_for(rank: int, mode: str) -> list[Layout]:
 
 
 def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]:
+    """Return the constraint on the values of each parameter, from the user's `elements=`.
+
+    Raises ArgumentError for names that aren't parameters, and for parameters without an annotation.
+    """
     owners = {part: p.name for p in parameters_of(spec) for part in p.parts}
     names = [p.name for p in spec.params]
     unknown = [n for n in elements if n not in names and n not in owners.values()]
@@ -344,7 +374,7 @@ def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]
 
 
 def number_of(value: Any, env: Mapping[str, Any]) -> Any:
-    """Evaluate a number or an expression over dimension names."""
+    """Return a number unchanged, or evaluate an expression over dimension names for the sizes `env`."""
     return Domain(low=value).bounds(env)[0]
 
 

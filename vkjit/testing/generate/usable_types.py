@@ -1,6 +1,6 @@
-"""Element types that a generic kernel can be tested with: supported by all devices and accepted by the compiler.
+"""The element types with which a generic kernel can be tested: supported by all devices and accepted by the compiler.
 
-Also builds the frontend's module for given types, for analyses of the kernel's operations.
+Also lowers a kernel to IR for given types (`module_of`), for analyses of its operations.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ _DEFAULT = (
     dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.u8, dtypes.bf16, dtypes.i64, dtypes.u32, dtypes.i8,
     dtypes.i16, dtypes.u16, dtypes.u64,
 )  # fmt: skip
-"""Types tried for an unconstrained type variable, in shrinking order."""
+"""Types tried for a type variable without constraints, the simplest first, which shrinking prefers."""
 
 _MAX_COMBINATIONS = 64
-"""Maximum number of type combinations compiled."""
+"""Maximum number of combinations of types that are compiled to find usable ones."""
 
 
 def module_of(
     kernel: Kernel, types: Mapping[str, DType], ranks: Mapping[str, int], constants: Mapping[str, Any]
 ) -> Module:
-    """Lower the kernel for contiguous arrays of these types and ranks. Raises CompileError."""
+    """Lower the kernel to IR in high form, for contiguous arrays. Raises CompileError.
+
+    types: by type variable. ranks: the number of dimensions of each array. constants: the values of Const parameters.
+    """
     args: list[Any] = []
     for param in kernel.expanded_spec.params:
         if param.kind == "const":
@@ -61,9 +64,10 @@ def usable_types(
     given: Mapping[str, Any] | Sequence[Any] | None,
     constants: Mapping[str, Any],
 ) -> tuple[dict[str, list[DType]], dict[str, str]]:
-    """Return the types to try by type variable, and the reasons why others aren't, keyed like "T = vk.f16".
+    """Return the types to try by type variable, and the reasons why other types aren't used, keyed like "T = vk.f16".
 
-    Types given by the user aren't compiled to test them. Raises the kernel's own CompileError if no type works, and
+    `given` is the user's `dtypes=`; these types only have to be supported by the devices. Other types must also
+    compile. `constants` are values of the Const parameters. Raises the compiler's CompileError if no type compiles, and
     DTypeError if the devices support none.
     """
     variables = _variables(kernel)
@@ -91,7 +95,10 @@ def _drop_unusable(
     kernel: Kernel, dimensions: Dimensions, constants: Mapping[str, Any], found: dict[str, list[DType]],
     free: list[str], left_out: dict[str, str],
 ) -> None:  # fmt: skip
-    """Keep the types of each free variable that compile with some choice of the other variables."""
+    """Remove types that don't compile with any choice of the other type variables, from the lists in `found`.
+
+    `free` are the type variables to consider, those without types given by the user. The reasons go to `left_out`.
+    """
     ranks = {n: sum(not d.variadic for d in dims.dims) + any(d.variadic for d in dims.dims) for n, dims in
              dimensions.of_array.items()}  # fmt: skip
     names, working, reason = list(found), {n: set[DType]() for n in found}, {}
@@ -114,11 +121,13 @@ def _drop_unusable(
 
 
 def _variables(kernel: Kernel) -> list[TypeVar]:
+    """Return the type variables of a kernel's parameters."""
     variables = {p.dtype.__name__: p.dtype for p in kernel.expanded_spec.params if isinstance(p.dtype, TypeVar)}
     return list(variables.values())
 
 
 def _candidates(kernel: Kernel, variable: TypeVar) -> list[DType]:
+    """Return the types that a type variable may have: those that it lists, or a default list."""
     constrained = [t for t in map(dtype_of, variable.__constraints__) if t is not None]
     if constrained:
         return constrained

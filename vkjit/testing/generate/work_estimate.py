@@ -1,7 +1,7 @@
-"""Estimate the work of a launch in advance: workgroups times loop iterations.
+"""Estimates of the work of a launch, which decide if the interpreter can run a large case in a short time.
 
-Decides whether the reference interpreter can run a case of huge extents. For `is_light`, a loop whose trip count can't
-be bounded counts as endless.
+The work is the number of loop iterations, from bounds of trip counts that are computed from the arguments, times the
+number of workgroups (`is_light`) or of elements (`is_short`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from .usable_types import module_of
 __all__ = ["grid_of", "is_light", "is_short"]
 
 MAX_STEPS = 1 << 16
-"""Maximum number of iterations, summed over all workgroups."""
+"""`is_light`: maximum number of iterations, summed over all workgroups."""
 
 MAX_LANE_ITERATIONS = 1 << 24
-"""Maximum number of iterations, summed over all invocations, assuming one per element."""
+"""`is_short`: maximum number of iterations, summed over all invocations."""
 
 
 def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
-    """True if a launch of the case is short."""
+    """True if the iterations of all workgroups are few. False if the grid or a trip count is unknown.
+
+    `groups`: the user's number of workgroups, or function that computes it; None for that of the kernel.
+    """
     try:
         grid = grid_of(kernel, case, groups)
         if grid is None or math.prod(grid) > MAX_STEPS:
@@ -46,7 +49,10 @@ def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
 
 
 def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
-    """True if a launch with one invocation per element is short; loops with unknown trip count are ignored."""
+    """True if the iterations of all invocations are few, assuming one invocation per element.
+
+    Unlike `is_light`, also True if the grid or a trip count is unknown. `groups` is that of `is_light`.
+    """
     try:
         grid = grid_of(kernel, case, groups)
         iterations = None if grid is None else _iterations_of(kernel, case, grid)
@@ -56,6 +62,7 @@ def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
 
 
 def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:
+    """Return the number of iterations of one invocation for a case; None if a trip count is unknown."""
     ranks = {n: len(a.shape) for n, a in case.arrays().items()}
     module = module_of(kernel, case.dtypes, ranks, case.arguments)
     values = list(case.arguments.values())
@@ -65,9 +72,11 @@ def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> in
 
 
 def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = None) -> tuple[int, int, int] | None:
-    """Return the grid; for kernels that run over an array, in workgroups of one invocation.
+    """Return the number of workgroups along each axis for a case; None if it is unknown.
 
-    `device` is passed to functions that compute the grid. None if the grid is unknown.
+    For a kernel that runs over the elements of an array (`over=`), it is the number of these elements, as if workgroups
+    had one invocation. `groups` is the user's number of workgroups, or function that computes it; such a function gets
+    `device` as its parameter `dev`.
     """
     if kernel.spec.over is not None:
         return math.prod(for_launch(kernel.expanded_spec, case.arguments)[kernel.spec.over].shape), 1, 1
@@ -84,7 +93,13 @@ def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = Non
 def _iterations(
     module: Module, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
 ) -> int | None:
-    """Return the number of iterations of one invocation; None if a trip count is unknown."""
+    """Return the number of iterations of one invocation; None if a trip count is unknown.
+
+    Each branch and the kernel itself count like an iteration, so that the result is never 0.
+
+    `extents` are the shapes of the arrays and `scalars` the integer arguments, by parameter index. `groups` is the
+    grid.
+    """
     flat = Inline().run(LowerExits().run(clone_module(module)))
     intervals = Intervals(flat.kernel)
 

@@ -1,7 +1,7 @@
-"""Mutation testing of kernels: do property tests detect kernels that are broken on purpose?
+"""Mutation testing of kernels: measures if property tests detect kernels that are broken on purpose.
 
-`mutations` lists the edits of a kernel's source, `mutant` applies one of them, and `mutation_score` runs properties on
-all mutants and reports the survivors.
+`mutations` returns small edits of a kernel's source, and `mutant` the kernel with one of them applied. `mutation_score`
+runs tests on all mutants and reports those that no test detects (the survivors).
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
-"""Remove redundant choices of invocations: conditions such as `local_id == 0` around stores that all could do.
+"""Removal of redundant choices: conditions on ids, such as `local_id == 0`, around stores that any invocation could do.
 
-Transforms a module in high form, for detecting equivalent mutants: "invocation 0", "all but invocation 0" and "all"
-become the same program. Programs that are equal afterwards are equivalent. An `if` is transformed under these rules:
+Kernels often let one invocation of a workgroup store a value that all of them have. A mutant in which another one or
+all of them store it is equivalent. This module removes such conditions from a module in high form (see
+`vkjit.ir.verify`), so that `equivalence` finds the same IR for "invocation 0", "all but invocation 0" and "all". An
+`if` is transformed under these rules:
 
-1. The whole workgroup reaches the `if` together, and not inside a loop.
-2. Its condition is a conjunction. The terms computed only from local ids and constants form the choice, which is
-   evaluated for all invocations and must select at least one. All other terms are workgroup-uniform.
-3. Inside, all values are workgroup-uniform, and there are no side effects but stores. Every selected invocation stores
-   the same values at the same indices.
-4. Nothing else in the kernel accesses the arrays stored to. For shared memory: nothing is accessed between the `if` and
-   the nearest barrier, on either side.
+1. The whole workgroup reaches the `if` together, and it isn't inside a loop.
+2. Its condition is a term or a conjunction of terms. The terms that are computed only from local ids and constants are
+   the choice; it must be true for at least one invocation. All other terms are uniform over the workgroup.
+3. All values inside the `if` are uniform over the workgroup, and the only side effects are stores. So every invocation
+   would store the same values at the same indices.
+4. Nothing else in the kernel accesses the arrays to which the `if` stores. For shared memory it is sufficient that
+   nothing is accessed between the `if` and the nearest barriers before and after it.
 
-Because of rule 4, it doesn't matter to the workgroup which of its invocations stores: no other access is ordered with
-the store merely because the same invocation makes it.
+Rule 4 excludes accesses by the storing invocation itself, which are ordered with its store without a barrier. Without
+such accesses, the workgroup can't tell which of its invocations stored.
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ _OPERATIONS: dict[OpName, Any] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
 }  # fmt: skip
-"""Operations that a choice may consist of, over ids and constants."""
+"""The operations on ids and constants that a choice may consist of, with their implementations."""
 
 
 def without_redundant_choices(module: Module) -> Module:
-    """Remove redundant choices from the module in place, and return it."""
+    """Remove redundant choices from the kernel in place, and return the module."""
     analysis = _Reached(module, module.kernel, others_written=True)
     analysis.settle()
     sizes = module.kernel.attrs["local_size"]
-    ids = np.indices(sizes[::-1]).reshape(3, -1)[::-1]
+    ids = np.indices(sizes[::-1]).reshape(3, -1)[::-1]  # the local ids of all invocations: (axis x, y or z; invocation)
     if ids.shape[1] < 2:
         return module
     for op, entry in list(_outside_loops(module.kernel.body)):
@@ -54,7 +56,10 @@ def without_redundant_choices(module: Module) -> Module:
 
 @dataclass(slots=True)
 class _Reached(Uniformity):
-    """Uniformity analysis that also records the divergence under which each `if` is reached."""
+    """Uniformity analysis that also records if the invocations of a workgroup reach each `if` together.
+
+    `control` maps an `if` to None if they do, else to the reason why they don't.
+    """
 
     control: dict[Op, Divergence | None] = field(default_factory=dict)
 
@@ -74,7 +79,10 @@ def _outside_loops(region: Region) -> Iterator[tuple[Op, Region]]:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One `if` that may be a redundant choice."""
+    """An `if` whose condition may contain a redundant choice.
+
+    `around` is the region that contains it, `ids` the local ids of all invocations, with shape (3, invocations).
+    """
 
     module: Module
     analysis: Uniformity
@@ -83,39 +91,41 @@ class _Choice:
     ids: Any
 
     def take_out(self) -> None:
-        """Drop the terms of the condition that form the choice, if the rules hold."""
+        """Remove the choice from the condition, if all rules hold."""
         if self.op.results or not self._stores_are_uniform():
             return
         terms = list(_terms(self.op.operands[0]))
-        chosen = [(t, v) for t in terms if (v := self._chosen(t)) is not None]
-        kept = [t for t in terms if not any(t is c for c, _ in chosen)]
-        together = np.ones(self.ids.shape[1], bool)
-        for _, which in chosen:
-            together &= which
-        if not chosen or not together.any() or any(self.analysis.scope(t) != "workgroup" for t in kept):
+        choice = [(t, v) for t in terms if (v := self._chosen(t)) is not None]
+        kept = [t for t in terms if not any(t is c for c, _ in choice)]
+        selected = np.ones(self.ids.shape[1], bool)
+        for _, mask in choice:
+            selected &= mask
+        if not choice or not selected.any() or any(self.analysis.scope(t) != "workgroup" for t in kept):
             return
         self._replace(kept)
 
     def _replace(self, kept: list[Value]) -> None:
+        """Make the conjunction of the kept terms the condition of the `if`; true if there are none."""
         place = self.around.ops.index(self.op)
         kind = self.op.operands[0].type
         if not kept:
-            made = [Op("const", [], [kind], {"type": kind, "value": True}, None, self.op.loc)]
-            self.op.operands[0] = made[0].result
+            added = [Op("const", [], [kind], {"type": kind, "value": True}, None, self.op.loc)]
+            self.op.operands[0] = added[0].result
         else:
-            made, last = [], kept[0]
+            added, last = [], kept[0]
             for term in kept[1:]:
-                made.append(Op("and", [last, term], [kind], {}, None, self.op.loc))
-                last = made[-1].result
+                added.append(Op("and", [last, term], [kind], {}, None, self.op.loc))
+                last = added[-1].result
             self.op.operands[0] = last
-        self.around.ops[place:place] = made
+        self.around.ops[place:place] = added
 
     def _chosen(self, term: Value) -> Any:
-        """Return the mask of invocations for which the term holds; None if it depends on more than local ids."""
+        """Return the mask of invocations for which a term is true; None if it depends on more than local ids."""
         value = self._number(term)
         return None if value is None else np.broadcast_to(np.asarray(value, bool), self.ids.shape[1:])
 
     def _number(self, value: Value) -> Any:
+        """Return a value as a number or as an array by invocation; None if it depends on more than local ids."""
         op = value.op
         if op is None:
             return None
@@ -131,7 +141,7 @@ class _Choice:
         return None if any(p is None for p in parts) else _OPERATIONS[op.name](*parts)
 
     def _preserves_ids(self, value: Value) -> bool:
-        """True if a conversion preserves ids, which are below 2048."""
+        """True if a cast from index preserves ids, which are below 2048, as casts to 32 bits or more do."""
         return (
             str(value.type) in ("i32", "u32", "i64", "u64", "index")
             and value.op is not None
@@ -139,7 +149,7 @@ class _Choice:
         )
 
     def _stores_are_uniform(self) -> bool:
-        """True if rules 3 and 4 hold."""
+        """True if rules 3 and 4 of the module's docstring hold."""
         first, second = self.op.regions
         inside = set(first.walk())
         if any(op.name != "yield" for op in second.ops) or not all(map(self._is_uniform, inside)):
@@ -148,6 +158,7 @@ class _Choice:
         return bool(arrays) and all(self._is_unshared(array, inside) for array in arrays)
 
     def _is_uniform(self, op: Op) -> bool:
+        """True if an operation obeys rule 3 of the module's docstring."""
         row = OPS[op.name]
         quiet = row.effect in (Effect.NONE, Effect.READ, Effect.CONTROL) or op.name in ("store", "yield")
         return (
@@ -157,6 +168,7 @@ class _Choice:
         )
 
     def _is_unshared(self, array: AliasClass, inside: set[Op]) -> bool:
+        """True if rule 4 of the module's docstring holds for an array. `inside` are the operations in the `if`."""
         if isinstance(array, Value) and isinstance(array.type, Array) and array.type.space != "global":
             return array.type.space == "shared" and self._between_barriers()
         others = [op for op in self.module.kernel.body.walk() if op not in inside and _touches(op)]
@@ -169,11 +181,12 @@ class _Choice:
 
 
 def _touches(op: Op) -> bool:
-    """True if the operation accesses its array operands; functions have no access to others."""
+    """True if an operation may access its array operands. A called function accesses no other arrays of the kernel."""
     return op.name == "call" or OPS[op.name].effect in (Effect.READ, Effect.WRITE, Effect.READ_WRITE)
 
 
 def _no_access_before_barrier(ops: list[Op]) -> bool:
+    """True if a barrier comes in this sequence before any access to memory, call or control flow."""
     for op in ops:
         if op.name == "barrier":
             return True
@@ -183,7 +196,7 @@ def _no_access_before_barrier(ops: list[Op]) -> bool:
 
 
 def _terms(value: Value) -> Iterator[Value]:
-    """Yield the terms of a conjunction."""
+    """Yield the terms of a condition that is a nested conjunction."""
     if value.op is not None and value.op.name == "and":
         for operand in value.op.operands:
             yield from _terms(operand)

@@ -1,7 +1,8 @@
-"""The mutation score: the share of a kernel's mutants that its properties detect.
+"""The mutation score: the share of a kernel's mutants that its tests detect ("kill").
 
-Properties are functions that take a kernel and raise if it is wrong. Mutants that the optimizer reduces to the
-original program, and those that don't compile, don't count. A property that exceeds its time limit kills the mutant.
+A test is given as a property: a function that takes a kernel and raises if it is wrong. Equivalent mutants, which
+behave like the original kernel, and those that don't compile don't count. If the properties exceed the time limit on a
+mutant, for example because a loop doesn't end, the mutant is killed, too.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ Property = Callable[[Kernel], Any]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on one mutant.
+    """The outcome for one mutant.
 
-    `state`: "killed", "survived", "equivalent" (the same program, or explained by `reason`) or "invalid" (doesn't
-    compile).
+    `state`: "killed" (a property detected it), "survived" (none did), "equivalent" (it behaves like the original
+    kernel, by comparison of the programs or by the `reason` that the user stated) or "invalid" (it doesn't compile).
     """
 
     edit: Edit
@@ -40,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class MutationResult:
-    """All verdicts on one kernel."""
+    """The verdicts on all mutants of one kernel. `file` is the kernel's source file."""
 
     kernel: str
     file: str
@@ -52,17 +53,17 @@ class MutationResult:
 
     @property
     def mutants(self) -> int:
-        """Number of mutants that could be killed."""
+        """The number of mutants that count: those killed and those that survived."""
         return self.count("killed") + self.count("survived")
 
     @property
     def score(self) -> float:
-        """Share of these that were killed; 1 if there are none."""
+        """The share of `mutants` that was killed; 1 if there are none."""
         return self.count("killed") / self.mutants if self.mutants else 1.0
 
     @property
     def survivors(self) -> list[Verdict]:
-        """Verdicts on the surviving mutants."""
+        """The verdicts on the mutants that survived."""
         return [v for v in self.verdicts if v.state == "survived"]
 
     def __str__(self) -> str:
@@ -85,9 +86,11 @@ def mutation_score(
 ) -> MutationResult:
     """Run the properties on every mutant of the kernel.
 
-    properties: functions that take a kernel and raise if it is wrong. same: returns True if a mutant is equivalent.
-    argued: known equivalent mutants with the reason, keyed by "line text | edit" as in `mutation_key`. seconds: time
-    limit, after which a mutant counts as killed.
+    properties: functions that take a kernel and raise if it is wrong.
+    same: a function that returns True if a mutant is equivalent (see `mutate.equivalence`). It is only called for
+    survivors. argued: maps the keys of mutants that are known to be equivalent (see `mutation_key`) to the reasons;
+    these aren't run. seconds: time limit for all properties on one mutant, after which it counts as killed.
+    edits: the mutations to try (default: all).
     """
     lines = source_of(kernel.spec.fn).lines
     reasons = argued or {}
@@ -103,13 +106,14 @@ def mutation_score(
 
 
 def mutation_key(lines: Sequence[str], edit: Edit) -> str:
-    """Return a key that identifies a mutation until its line changes."""
+    """Return a key of a mutation that stays valid while the text of its line is unchanged: "line | edit"."""
     return f"{' '.join(lines[edit.line - 1].split())} | {edit}"
 
 
 def _judge(
     kernel: Kernel, edit: Edit, properties: Sequence[Property], same: Callable[[Kernel], bool] | None, seconds: float
 ) -> str:
+    """Run the properties on one mutant and return its state (see `Verdict`)."""
     try:
         changed = mutant(kernel, edit)
         with time_limited(seconds):

@@ -1,7 +1,8 @@
-"""Mutation scores of the kernels in a file, with the tests in the same file.
+"""Mutation scores of the kernels in a Python file, measured with the tests in the same file.
 
-Tests are those made by `vk.testing.check`, and parameterless functions `test_*`, which run with the mutant bound to
-the kernel's name. A kernel without tests is checked without a reference.
+Tests are those made by `vk.testing.check`, and functions `test_*` without parameters that use the kernel by its name in
+the module; for them, the name is bound to the mutant. A kernel without tests is checked without a reference, for errors
+and for disagreement between schedules.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ __all__ = ["score_of_file"]
 def score_of_file(
     module: ModuleType, kernels: dict[str, Kernel], *, examples: int = 30, **settings: Any
 ) -> Iterator[tuple[MutationResult, str]]:
-    """Yield the result of each kernel, with a description of the tests that were run.
+    """Yield the result for each kernel, with a description of the tests that were run.
 
-    settings: those of `check_kernel`, for kernels without tests. Raises ArgumentError if a test fails on the original
-    kernel, since it would then kill every mutant.
+    kernels: the kernels of the module by name. examples, settings: the number of inputs, and arguments of
+    `check_kernel`, for kernels without tests. Raises ArgumentError if a test fails on the original kernel, since it
+    would then kill every mutant.
     """
     for name, kernel in kernels.items():
         checked, plain = _tests(module, name, kernel)
@@ -37,12 +39,15 @@ def score_of_file(
         count = len(checked) + len(plain)
         description = f"{count} test{'s' if count > 1 else ''}" if count else "no tests: schedules and sanitizer alone"
         yield (
-            mutation_score(kernel, checks, same=_sameness(kernel, checked[0].settings if checked else settings)),
+            mutation_score(
+                kernel, checks, same=_equivalence_test(kernel, checked[0].settings if checked else settings)
+            ),
             description,
         )
 
 
 def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]], tested: bool) -> None:
+    """Run the checks on the original kernel. Raises ArgumentError if one fails. `tested`: the file has tests for it."""
     for check in checks:
         try:
             check(kernel)
@@ -60,7 +65,7 @@ def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]], teste
 
 
 def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Any], list[Callable[[Kernel], Any]]]:
-    """Return the tests made by `check`, and those that are plain functions."""
+    """Return a kernel's tests: those made by `check`, and for each plain test a function that runs it on a kernel."""
     checked, plain = [], []
     for key, value in vars(module).items():
         if getattr(value, "kernel", None) is kernel and hasattr(value, "with_kernel"):
@@ -73,6 +78,8 @@ def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Any], li
 
 
 def _replaced(module: ModuleType, name: str, test: Callable[[], Any]) -> Callable[[Kernel], None]:
+    """Return a function that runs a test with the module's `name` bound to a given kernel."""
+
     def run(kernel: Kernel) -> None:
         with mock.patch.object(module, name, kernel):
             test()
@@ -81,6 +88,8 @@ def _replaced(module: ModuleType, name: str, test: Callable[[], Any]) -> Callabl
 
 
 def _without_reference(examples: int, settings: dict[str, Any]) -> Callable[[Kernel], None]:
+    """Return a function that checks a kernel without a reference and raises AssertionError if it fails."""
+
     def run(kernel: Kernel) -> None:
         found = first_finding(kernel, devices="interpreter", max_examples=examples, seed=1, **settings)
         assert found is None, found.kind
@@ -88,7 +97,8 @@ def _without_reference(examples: int, settings: dict[str, Any]) -> Callable[[Ker
     return run
 
 
-def _sameness(kernel: Kernel, settings: dict[str, Any]) -> Callable[[Kernel], bool] | None:
+def _equivalence_test(kernel: Kernel, settings: dict[str, Any]) -> Callable[[Kernel], bool] | None:
+    """Return a function that is True for mutants equivalent to the kernel; None if the kernel can't be compared."""
     from vkjit.backends.selection import device
 
     kept = {k: v for k, v in settings.items() if k in ("dims", "elements", "dtypes")}

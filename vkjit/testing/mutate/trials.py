@@ -1,7 +1,9 @@
-"""Trials for mutants, ordered so that those that have killed mutants run first.
+"""Trials for mutants (kernels broken on purpose), for mutation testing of the library's tests.
 
-A trial is a function that takes a kernel and raises if it is wrong. It must pass on the original kernel. On a mutant,
-it may take ten times as long as on the original, plus a few seconds.
+A trial is a small test: a function that takes a kernel and raises if it is wrong. It must pass on the original kernel.
+On a mutant, it may take ten times as long as on the original, plus `_EXTRA_SECONDS`. Trials that have killed (detected)
+mutants are tried first on the next mutant, since they are the most likely to kill it. tests/stdlib_properties uses this
+module.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ DETECTIONS = (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueErr
 """Exceptions by which a trial reports a wrong kernel."""
 
 _EXTRA_SECONDS = 2.0
-"""Additional time for each trial, in seconds."""
+"""Additional time for each trial on a mutant, in seconds."""
 
 _UNLIMITED = 1e9
-"""Time limit of the original kernel, in seconds: effectively none."""
+"""Time limit for a trial on the original kernel, in seconds: effectively none."""
 
 
 @dataclass(slots=True)
 class Trial:
     """A trial: `run` raises one of `DETECTIONS` if a kernel is wrong.
 
-    `seconds`: its time on the original kernel (NaN: not run yet). `kills`: number of mutants that it has killed.
+    `seconds`: its time on the original kernel (NaN: not run yet). `kills`: the number of mutants that it has killed.
     """
 
     name: str
@@ -51,10 +53,13 @@ class Trial:
 
 
 class Trials:
-    """The trials of one kernel; those that have killed mutants come before all others."""
+    """The trials of one kernel.
+
+    `clock` enforces the time limits of trials. `recover` is called after a mutant fails a trial, to clear pending
+    errors of devices.
+    """
 
     def __init__(self, kernel: Kernel, trials: Sequence[Trial], clock: Clock, recover: Callable[[], None]) -> None:
-        """`recover` is called after each failure, to clear pending errors of devices."""
         self.kernel = kernel
         self.trials = list(trials)
         self.clock = clock
@@ -65,11 +70,11 @@ class Trials:
         return sorted((t for t in self.trials if t.kills), key=lambda t: -t.kills)
 
     def others(self) -> list[Trial]:
-        """Return the trials that haven't killed any, in their order."""
+        """Return the trials that haven't killed a mutant, in the original order."""
         return [t for t in self.trials if not t.kills]
 
     def failed(self, changed: Kernel, trials: Sequence[Trial]) -> str:
-        """Return the name of the first of these trials that the mutant fails; "" if it passes all.
+        """Run trials on the mutant `changed`. Return the name of the first that it fails; "" if it passes all.
 
         Raises CompileError if the mutant doesn't compile.
         """
@@ -82,13 +87,14 @@ class Trials:
         return ""
 
     def run_on_original(self, trial: Trial) -> None:
-        """Run the trial on the original kernel and measure its time. Raises its exception if the property fails."""
+        """Run a trial on the original kernel and measure its time. Raises the trial's exception if it fails."""
         self.clock.restart(_UNLIMITED)
         start = time.thread_time()
         trial.run(self.kernel)
         trial.seconds = time.thread_time() - start
 
     def _passes(self, trial: Trial, changed: Kernel) -> bool:
+        """True if the mutant passes the trial within its time limit."""
         self.clock.restart(10 * trial.seconds + _EXTRA_SECONDS)
         try:
             trial.run(changed)
@@ -103,9 +109,10 @@ class Trials:
 
 
 class CaseProperty:
-    """A reference with a fixed list of cases, those that `check_kernel` would try.
+    """Trials that compare a kernel with a reference, one for each case that `check_kernel` would try.
 
-    Each case makes two trials, without and with the sanitizer. settings: those of `check_kernel`.
+    If the sanitizer is enabled, there is a second trial for each case, with it. `settings` are arguments of
+    `check_kernel`.
     """
 
     def __init__(self, kernel: Kernel, reference: Callable[..., Any] | None, settings: Mapping[str, Any]) -> None:
@@ -124,6 +131,8 @@ class CaseProperty:
                 yield Trial(title, self._trial(case, schedules, searched))
 
     def _trial(self, case: Case, schedules: Mapping[str, Schedule], searched: bool) -> Callable[[Kernel], None]:
+        """Return the function of a trial for one case. `searched`: it runs with the sanitizer."""
+
         def run(changed: Kernel) -> None:
             found = self._examiner(changed, searched).examine(case, schedules)
             assert found is None, found.kind
@@ -131,7 +140,10 @@ class CaseProperty:
         return run
 
     def _examiner(self, changed: Kernel, searched: bool) -> Examiner:
-        """Return the examiner of a kernel, so that it is compiled once; only those of the last kernel are kept."""
+        """Return the examiner of a kernel, without or with the sanitizer (`searched`).
+
+        The examiners of the last kernel are cached, so that it is compiled once.
+        """
         if self._made[0] is not changed:
             self._made = (changed, {})
         examiners = self._made[1]
@@ -149,7 +161,7 @@ class CaseProperty:
 
 
 class _CachingExaminer(Examiner):
-    """An examiner that calls the reference once per case."""
+    """An examiner that calls the reference once per case for all mutants. `answers` caches its results by case id."""
 
     def __init__(self, answers: dict[int, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,1 +1,1 @@
-"""The search for a failing test case: examine one case on all executors, and choose the cases to try."""
+"""The search for a failing test case: choose the cases to try, and examine each on all devices."""

@@ -1,9 +1,16 @@
-"""Run a case on all executors and look for errors.
+"""Run a case (the arguments of one launch) on all executors (the kernel on one device each) and look for errors.
 
-`Examiner.examine` checks, in this order: errors that the kernel or the sanitizer reports (in debug mode on the first
-executor, which is the interpreter if it is among them), writes outside arrays, elements of Outs that nobody writes or
-that depend on the previous contents, differences from the reference or, without one, between executors and schedules,
-and the user's own properties.
+`Examiner.examine` checks, in this order:
+
+- errors that the kernel or the sanitizer reports, in debug mode on the first executor, which is the interpreter if the
+  user's devices include it; then the kernel's errors on all executors;
+- writes outside arrays;
+- elements of Outs that the kernel doesn't write. Outs are filled with poison, a known byte, before each launch;
+- differences of outputs from the user's reference or, without one, between executors and schedules. Outputs that depend
+  on the poison are reported as such;
+- the user's own properties: functions of the arguments and outputs that assert something.
+
+The first failure is returned as a `Finding`.
 """
 
 from __future__ import annotations
@@ -40,7 +47,7 @@ EXACT_OPERATIONS: frozenset[OpName] = frozenset({
     "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round",
     "sign", "select", "copysign", "cast", "const",
 })  # fmt: skip
-"""Operations that strict mode makes bit-identical on all devices, casts included."""
+"""Operations whose results are bit-identical on all devices in strict mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,12 @@ class _Run:
 
 
 class Examiner:
-    """An oracle for cases of one kernel: runs them on all executors and compares the results."""
+    """An oracle for cases of one kernel: runs them on all executors and compares the results.
+
+    groups: the user's grid. tolerance: the user's tolerance. precise: pass float64 to the reference. partial: the
+    kernel need not write all elements of its Outs. judges: the user's properties. checks: the sanitizer's checks.
+    unordered: outputs with unordered rows, as described at `unordered_of`.
+    """
 
     def __init__(
         self,
@@ -65,7 +77,7 @@ class Examiner:
         tolerance: Tolerance | None = None,
         precise: bool = True,
         partial: bool = False,
-        judges: Sequence[Callable[..., Any]] = (),
+        properties: Sequence[Callable[..., Any]] = (),
         checks: Sequence[str] = DEFAULT_CHECKS,
         unordered: Any = (),
     ) -> None:
@@ -78,7 +90,7 @@ class Examiner:
         self.tolerance = tolerance
         self.precise = precise
         self.partial = partial
-        self.judges = tuple(judges)
+        self.judges = tuple(properties)
         self.outputs = outputs_of(self.spec)
         self.outs = [p.name for p in self.spec.params if p.kind == "array" and p.mode == "out"]
         self.unordered = unordered_of(kernel.spec, parts_of_arrays(self.spec), unordered)
@@ -91,14 +103,16 @@ class Examiner:
     def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> Finding | None:
         """Return the first failure of a case; None if it passes.
 
-        With `like`, stop early if that suffices to reproduce a failure of this kind. Raises CompileError for a kernel
-        that doesn't compile, and any exception of the reference.
+        `schedules` are the launch settings by executor name. `like` is a finding to reproduce: if the sanitizer
+        reported it, only the run with the sanitizer is made. Raises CompileError for a kernel that doesn't compile, and
+        any exception of the reference.
         """
         first = self.executors[0]
-        watched = self._first_run(case, first)
-        if isinstance(watched, Finding) or (like is not None and like.reports):
-            return watched if isinstance(watched, Finding) else None
-        runs: list[_Run] = [] if watched is None else [watched]
+        debug_run = self._first_run(case, first)
+        if isinstance(debug_run, Finding) or (like is not None and like.reports):
+            return debug_run if isinstance(debug_run, Finding) else None
+        runs: list[_Run] = [] if debug_run is None else [debug_run]
+        # each executor with a poison; the first run had POISONS[0], so that both occur if there are several runs
         plan = [(first, schedules.get(first.name, PLAIN), 1)]
         plan += [(e, schedules.get(e.name, PLAIN), number % 2) for number, e in enumerate(self.executors[1:])]
         for executor, schedule, poison in plan:
@@ -117,7 +131,7 @@ class Examiner:
         )
 
     def _first_run(self, case: Case, executor: Executor) -> _Run | Finding | None:
-        """Make the first run: in debug mode, with the sanitizer if enabled. None if the device can't run the kernel."""
+        """Run the case in debug mode, with the sanitizer if enabled; None if the device can't run the kernel."""
         schedule = replace(PLAIN, debug=True)
         if not self.checks:
             return self._run(case, executor, schedule, POISONS[0])
@@ -136,7 +150,7 @@ class Examiner:
     def _check_bounds(
         self, case: Case, executor: Executor, schedule: Schedule, poison: int, outcome: Outcome
     ) -> _Run | Finding:
-        """Return the run, or a finding if the kernel wrote outside its arrays."""
+        """Return the outcome as a run, or a finding if the kernel wrote outside its arrays."""
         if outcome.stray_writes:
             name, places = next(iter(outcome.stray_writes.items()))
             return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
@@ -153,7 +167,7 @@ class Examiner:
             raise
 
     def _run(self, case: Case, executor: Executor, schedule: Schedule, poison: int) -> _Run | Finding | None:
-        """Launch once; None if the device can't run the kernel."""
+        """Launch once; return the run or the failure, or None if the device can't run the kernel."""
         try:
             self.launches += 1
             outcome = executor.run(case, schedule, poison)
@@ -165,7 +179,7 @@ class Examiner:
         return self._check_bounds(case, executor, schedule, poison, outcome)
 
     def _skip(self, executor: Executor, error: FeatureError) -> None:
-        """Drop a device that can't run the kernel. Re-raises the error if it is the only one."""
+        """Remove an executor whose device can't run the kernel. Re-raises the error if it is the only executor."""
         if len(self.executors) == 1:
             raise error
         self.skipped[executor.name] = str(error).splitlines()[0]
@@ -173,7 +187,7 @@ class Examiner:
             self.executors.remove(executor)
 
     def _find_unwritten(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
-        """Find elements of Outs that still hold the poison after two runs with different poison.
+        """Return a finding if elements of an Out still hold the poison after two runs with different poison.
 
         Outs that the reference omits aren't checked.
         """
@@ -197,17 +211,17 @@ class Examiner:
         return None
 
     def _find_differences(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
-        """Find outputs that differ from the reference or, without one, from the first run.
+        """Return a finding for the first output that differs from the reference or, without one, from the first run.
 
-        Outputs that the reference omits aren't compared. If properties replace the reference, only outputs with
-        unordered rows and their counters are.
+        Outputs that the reference omits aren't compared. `_has_to_agree` selects the outputs in which runs are
+        compared.
         """
         spread, wide = (
             _Once(lambda: self.shadow.spread(case, PLAIN)),
             _Once(lambda: self.shadow.wide_spread(case, PLAIN)),
         )
         kind = "disagreement" if expected is None else "reference"
-        compared = list(runs[1:]) if expected is None else [*runs[1:], *runs[:1]]
+        compared_runs = list(runs[1:]) if expected is None else [*runs[1:], *runs[:1]]
         wanted = expected
         if expected is None:
             wanted = self._values(case, runs[0]) if runs else {}
@@ -215,53 +229,64 @@ class Examiner:
             if name not in (wanted or {}) or (expected is None and not self._has_to_agree(name)):
                 continue
             bounds = self._bounds(case, name, spread, wide, expected)
-            for run in compared:
+            for run in compared_runs:
                 difference = self._compare_output(case, run, name, wanted or {}, bounds)
                 if difference is not None:
                     return self._difference(case, runs[0], run, kind, *difference, expected)
         return None
 
     def _has_to_agree(self, name: str) -> bool:
-        """True if runs are compared with each other in this output."""
+        """True if runs are compared with each other in this output when there is no reference.
+
+        If there are properties, these decide if results are right, and only outputs with unordered rows and their
+        counters are compared. Outs of a kernel that need not write all elements (`partial`) aren't compared.
+        """
         if self.judges and self.reference is None:
             return name in self._group_of or any(name == g.counter for g in self.unordered)
         return not (self.partial and name in self.outs)
 
     def _values(self, case: Case, run: _Run) -> dict[str, Any]:
-        """Return the output values of a run."""
+        """Return the output values of a run by name, as carried values (see `cases.case`)."""
         arrays = case.arrays()
         return {n: decode(raw, arrays[n].dtype) for n, raw in run.outcome.raw.items()}
 
     def _rows(self, case: Case, run: _Run, name: str) -> int:
-        """Return the number of rows that a run produced in an unordered output."""
+        """Return the number of valid rows that a run produced in an output with unordered rows."""
         return rows_of(self._group_of[name], self._values(case, run), case.arrays()[name].shape[0])
 
     def _compare_output(
-        self, case: Case, run: _Run, name: str, wanted: Mapping[str, Any], bounds: Bounds
+        self, case: Case, run: _Run, name: str, expected: Mapping[str, Any], bounds: Bounds
     ) -> tuple[str, Difference] | None:
-        """Compare an output of a run; returns the name and difference of the output, or of the counter of its rows."""
+        """Compare an output of a run with the `expected` values, keyed by output name; None if they agree.
+
+        Returns the name of the differing output and the difference. If an output with unordered rows has a wrong number
+        of rows, the differing output is the one that counts them.
+        """
         dtype, group = case.arrays()[name].dtype, self._group_of.get(name)
         found = decode(run.outcome.raw[name], dtype)
         if group is None or not found.ndim:
-            difference = compare(found, np.asarray(wanted[name]), dtype, bounds)
+            difference = compare(found, np.asarray(expected[name]), dtype, bounds)
             return None if difference is None else (name, difference)
         values, extent = self._values(case, run), found.shape[0]
         rows = rows_of(group, values, extent)
-        wanted_rows = len(wanted[name])
+        wanted_rows = len(expected[name])
         if wanted_rows == extent:  # the number of rows that the reference returned doesn't tell how many are valid
-            wanted_rows = rows_of(group, wanted, extent) if group.counter in wanted else rows
+            wanted_rows = rows_of(group, expected, extent) if group.counter in expected else rows
         if rows != wanted_rows and group.counter is not None:
             counter = values[group.counter]
             return group.counter, _counted(counter, wanted_rows, case.arrays()[group.counter].dtype)
-        placed = self._match_rows(case, group, values, wanted, rows)[name]
-        behind = found[rows:].astype(placed.dtype)  # rows past the counter aren't compared
-        difference = compare(found, np.concatenate([placed, behind]), dtype, bounds.of_rows(found.shape))
+        matched = self._match_rows(case, group, values, expected, rows)[name]
+        invalid_rows = found[rows:].astype(matched.dtype)  # rows past the counter aren't compared
+        difference = compare(found, np.concatenate([matched, invalid_rows]), dtype, bounds.of_rows(found.shape))
         return None if difference is None else (name, difference)
 
     def _match_rows(
         self, case: Case, group: Unordered, values: Mapping[str, Any], wanted: Mapping[str, Any], rows: int
     ) -> dict[str, Any]:
-        """Match the expected rows of a group to the found ones, for those outputs that are expected."""
+        """Return the expected outputs of a group of unordered outputs, their rows reordered to match those in `values`.
+
+        `rows` is the number of valid rows. Outputs of the group that the reference omits are left out.
+        """
         arrays = case.arrays()
         given = [n for n in group.names if n in wanted]
         short = [n for n in given if len(wanted[n]) < rows]
@@ -276,6 +301,10 @@ class Examiner:
         self, case: Case, first: _Run, run: _Run, kind: str, name: str, difference: Difference,
         expected: Mapping[str, Any] | None,
     ) -> Finding:  # fmt: skip
+        """Return the finding for a difference in the output `name`.
+
+        `first` is the run that was compared with, if there is no reference.
+        """
         poison = run.outcome.poison
         if kind == "disagreement" and self._depends_on_poison(case, run, name):
             return Finding(
@@ -288,14 +317,21 @@ class Examiner:
         )  # fmt: skip
 
     def _depends_on_poison(self, case: Case, run: _Run, name: str) -> bool:
-        """True if changing only the poison, under the same schedule, changes an Out."""
+        """True if the Out `name` differs between two launches that differ only in the poison.
+
+        False for outputs with unordered rows, which may differ between any two launches.
+        """
         if name not in self.outs or name in self._group_of:
             return False
         one, two = (run.executor.run(case, run.schedule, poison).raw[name] for poison in POISONS)
         return one.tobytes() != two.tobytes()
 
     def _check_properties(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
-        """Call the user's properties with the arguments after each launch."""
+        """Call the user's properties with the arguments and outputs of each run; return the first failure.
+
+        A property fails if it raises AssertionError or returns False. Its parameter `before` receives the arguments as
+        they were before the launch.
+        """
         for judge, run in itertools.product(self.judges, runs):
             values = values_by_name(case, precise=False)
             before = whole(self.spec, values)
@@ -308,36 +344,44 @@ class Examiner:
             except AssertionError as error:
                 text = str(error) or _line_of(error)
             if text:
-                said = KernelError(f"{_name_of(judge)} doesn't hold: {text}")
-                return Finding("property", case, run.executor.name, run.schedule, error=said, poison=run.outcome.poison)
+                violation = KernelError(f"{_name_of(judge)} doesn't hold: {text}")
+                return Finding(
+                    "property", case, run.executor.name, run.schedule, error=violation, poison=run.outcome.poison
+                )
         return None
 
     # -- error bounds
 
     def _bounds(self, case: Case, name: str, spread: Any, wide: Any, expected: Mapping[str, Any] | None) -> Bounds:
+        """Return the error bounds of an output.
+
+        `spread` and `wide` return the results of `Shadow.spread` and `Shadow.wide_spread` for the case, computed on
+        demand and only once. `expected` has the reference's outputs, None without a reference.
+        """
         if self.reference is None and self.kernel._strict and self._strictly_exact(case):
             return Bounds(lambda: 0.0, None, self.tolerance, exact=True)
-        blur = None
+        reference_error = None
         if self.reference is not None and expected is not None and name in expected:
             reference, wanted = self.reference, expected[name]
 
-            def blur() -> Any:
+            def reference_error() -> Any:
                 return uncertainty(reference, self.spec, case, name, wanted, precise=self.precise, loose=self._loose)
 
         return Bounds(
             lambda: self._budget(case),
             lambda: spread()[name],
             self.tolerance,
-            reference_uncertainty=blur,
+            reference_uncertainty=reference_error,
             wide_spread=lambda: wide()[name],
         )
 
     def _strictly_exact(self, case: Case) -> bool:
+        """True if strict mode makes all operations of the launched kernel bit-identical on all devices."""
         launch = self.shadow.launch(case)
         return launch is not None and rounded_operations(launch.module) <= EXACT_OPERATIONS
 
     def _budget(self, case: Case) -> float | None:
-        """Return the sum of rounding errors along the longest path for the case's sizes; None if unknown."""
+        """Return the relative rounding error along the longest path for the case's sizes; None if unknown."""
         launch = self.shadow.launch(case)
         if launch is None:
             return 0.0
@@ -351,6 +395,7 @@ class Examiner:
 
 
 def _name_of(judge: Callable[..., Any]) -> str:
+    """Return the description of a property for error messages."""
     name = getattr(judge, "__name__", "")
     if name == "<lambda>":
         return f"the property at {judge.__code__.co_filename}:{judge.__code__.co_firstlineno}"
@@ -359,10 +404,10 @@ def _name_of(judge: Callable[..., Any]) -> str:
 
 def _counted(counter: Any, rows: int, dtype: Any) -> Difference:
     """Return the difference for a counter whose first element should be `rows`."""
-    should, wrong = counter.copy(), np.zeros(counter.shape, bool)
-    should.reshape(-1)[0] = rows
+    corrected, wrong = counter.copy(), np.zeros(counter.shape, bool)
+    corrected.reshape(-1)[0] = rows
     wrong.reshape(-1)[0] = True
-    return Difference(wrong, counter, should, np.zeros(counter.shape), dtype)
+    return Difference(wrong, counter, corrected, np.zeros(counter.shape), dtype)
 
 
 def _line_of(error: AssertionError) -> str:

@@ -1,4 +1,4 @@
-"""The result of an examination: a failing case and how it fails."""
+"""The result of examining a case that fails: the case, the launch, and the failure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,21 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A failing case and its failure.
+    """A failing case and its failure, in a launch on `executor` (a device's name) under `schedule`.
 
-    `kind` is one of: "sanitizer" (see `reports`); "report" (an error raised by the kernel, in `error`); "property" (a
-    violated property, in `error`); "outside" (`array` and the `offsets` written outside it); "unwritten" and "depends"
-    (`array` and `wrong`, which flags elements that nobody wrote, or that depend on the previous contents of the Out);
-    "reference" and "disagreement" (`array` and `difference`).
+    `kind` says what failed, and which fields describe it:
 
-    `other`: for a disagreement, the run compared with. `rows`: the number of rows compared in any order.
+    - "sanitizer": the sanitizer's `reports`.
+    - "report": the `error` that the kernel raised.
+    - "property": a property of the user's is violated, as `error` says.
+    - "outside": the kernel wrote outside of `array`, at `offsets` in elements from its first one.
+    - "unwritten": `wrong` flags elements of the Out `array` that the kernel didn't write.
+    - "depends": `wrong` flags elements of the Out `array` that depend on its contents before the launch.
+    - "reference": the output `array` differs from the reference's `expected` outputs by `difference`.
+    - "disagreement": the output `array` differs by `difference` from that of another launch, which `other` describes.
+
+    `poison` is the byte that filled Outs before the launch. `rows` is the number of valid rows of an output with
+    unordered rows.
     """
 
     kind: str
@@ -49,13 +56,16 @@ class Finding:
 
     @property
     def failure_key(self) -> tuple[Any, ...]:
-        """A key of the failure, which shrinking must preserve."""
+        """A key that identifies the failure: a smaller case counts as the same failure if it has the same key.
+
+        It contains the error's type and source location; all kinds of wrong values have the same key.
+        """
         if self.reports:
             return self.reports[0].kind, self.reports[0].loc
-        place = None if self.error is None else (type(self.error).__name__, self.error.loc)
-        return self.kind if self.kind in ("report", "outside") else "values", place
+        error_key = None if self.error is None else (type(self.error).__name__, self.error.loc)
+        return self.kind if self.kind in ("report", "outside") else "values", error_key
 
     @property
     def flags(self) -> npt.NDArray[np.bool_] | None:
-        """Mask of the array's wrong elements."""
+        """A mask of the wrong elements of `array`; None if the failure isn't one of values."""
         return self.difference.wrong if self.difference is not None else self.wrong

@@ -1,4 +1,9 @@
-"""Search for a failing case: directed cases, then random ones, under varying schedules."""
+"""Search for a failing case: first directed cases, then random ones.
+
+Directed cases (`generate.directed`) cover in a fixed order what exposes most bugs, under the default schedule. Random
+cases are drawn by hypothesis, with a schedule (settings of the launch and the compiler) for each device. `checks`
+creates a `Search` per property test and then shrinks the case that it finds.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ __all__ = ["Search", "functions_of", "searched_checks"]
 
 
 class _BrokenError(AssertionError):
-    """The error by which hypothesis learns of a failure; carries the finding."""
+    """The error by which a test function tells hypothesis of a failure; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.kind)
@@ -40,7 +45,16 @@ class _BrokenError(AssertionError):
 
 
 class Search:
-    """The search of one property test."""
+    """The search of one property test.
+
+    `reference` computes the expected outputs; `judge` is the test's own function of arguments and outputs; `settings`
+    are the keyword arguments of `check_kernel`. With `remembers`, failing cases are kept in hypothesis's example
+    database and tried first next time.
+
+    `larger` has failing cases larger than the shrunk one: the failure as the search found it, and variants that
+    `explain` adds. `examples` counts the cases tried; `seed` is the seed of the random cases, None if hypothesis
+    chooses it.
+    """
 
     def __init__(
         self, kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None,
@@ -68,16 +82,17 @@ class Search:
         settings = self.settings
         return Examiner(
             kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
-            precise=settings["precise"], partial=settings["partial"], judges=self.judges,
+            precise=settings["precise"], partial=settings["partial"], properties=self.judges,
             unordered=settings["unordered"],
             checks=searched_checks(settings["sanitize"]),
         )  # fmt: skip
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
+        """Return the fields of schedules to vary, with their values, by executor name."""
         uses_subgroups = self.uses_subgroups()
         # a strict kernel promises exact bits, which hold only in strict mode
-        settled = self.kernel._fast_math or self.kernel._strict
-        strict = (False, True) if self.settings["strict"] and not settled else ()
+        keeps_mode = self.kernel._fast_math or self.kernel._strict
+        strict = (False, True) if self.settings["strict"] and not keeps_mode else ()
         return {
             e.name: choices_for(
                 self.kernel, e.device, uses_subgroups=uses_subgroups, has_groups=self.groups is not None, strict=strict
@@ -96,25 +111,35 @@ class Search:
         return bool(module.kernel.attrs.get("subgroups"))
 
     def first(self) -> Finding | None:
-        """Return the first failure, not shrunk; None if there is none."""
+        """Return the first failure, not shrunk; None if there is none.
+
+        Tries remembered cases, then directed ones, then random ones.
+        """
         hypothesis = load_hypothesis()
-        before, now = [hypothesis.Phase.explicit, hypothesis.Phase.reuse], [hypothesis.Phase.generate]
-        remembered = self._search_drawn(before) if self.remembers and self.seed is None else None
-        return remembered or self._search_directed() or self._search_drawn(now)
+        remembered_phases, new_phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse], [hypothesis.Phase.generate]
+        remembered = self._search_drawn(remembered_phases) if self.remembers and self.seed is None else None
+        return remembered or self._search_directed() or self._search_drawn(new_phases)
 
     def _search_directed(self) -> Finding | None:
-        """Try directed cases, up to half of the examples, and some additional long ones."""
-        plain = dict.fromkeys((e.name for e in self.executors), PLAIN)
-        most = self.settings["max_examples"] // 2 + (MAX_CASES if self.settings["max_examples"] > 2 * MAX_CASES else 0)
-        for case in itertools.islice(directed_cases(self.drawing), max(most, 1)):
+        """Try directed cases under the default schedule and return the first failure; None if there is none.
+
+        They make up at most half of the examples; checks with many examples add `MAX_CASES` for directed cases of long
+        sizes.
+        """
+        default_schedules = dict.fromkeys((e.name for e in self.executors), PLAIN)
+        max_cases = self.settings["max_examples"] // 2 + (
+            MAX_CASES if self.settings["max_examples"] > 2 * MAX_CASES else 0
+        )
+        for case in itertools.islice(directed_cases(self.drawing), max(max_cases, 1)):
             self.examples += 1
-            finding = self.examiner.examine(case, plain)
+            finding = self.examiner.examine(case, default_schedules)
             if finding is not None:
                 self.larger = [finding]
                 return finding
         return None
 
     def _search_drawn(self, phases: Sequence[Any]) -> Finding | None:
+        """Try cases that hypothesis draws in the given phases of its own, and return the first failure, not shrunk."""
         if self.examples >= self.settings["max_examples"]:
             return None
         hypothesis = load_hypothesis()
@@ -153,7 +178,7 @@ class Search:
         return None
 
     def _hypothesis_settings(self, hypothesis: Any, phases: Sequence[Any]) -> dict[str, Any]:
-        # no shrinking phase: `shrink` shrinks
+        # without hypothesis's shrinking phase, since `vkjit.testing.shrink` shrinks failing cases
         settings = {
             "max_examples": self.settings["max_examples"] - self.examples, "deadline": None, "phases": phases, "print_blob": False,
             "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
@@ -162,13 +187,15 @@ class Search:
         return settings if self.remembers else {**settings, "database": None}
 
     def _digest(self) -> bytes:
+        """Return the key of the kernel's cases in hypothesis's example database."""
         function = self.kernel.spec.fn
         return hashlib.sha256(f"{function.__module__}.{function.__qualname__}".encode()).digest()
 
     def _inputs(self) -> Any:
-        """Return a strategy of cases with a schedule per device.
+        """Return a strategy of cases, each with a schedule per executor.
 
-        A fifth of the cases are drawn choice by choice, the others from a seed.
+        In a fifth of the cases, each choice is a hypothesis draw; in the others, all choices come from one drawn seed.
+        See `generate.choices` for the reason.
         """
         from hypothesis import strategies as st
 
@@ -181,9 +208,10 @@ class Search:
         return st.composite(inputs)()
 
     def _schedule(self, chooser: Chooser, fields: list[tuple[str, list[Any]]]) -> Schedule:
-        """Choose a schedule.
+        """Choose a schedule; `fields` are its fields with the values to try, the default first.
 
-        Fields that need no compilation vary freely; of the others, one at a time, since each combination is compiled.
+        Fields that need no compilation vary independently. At most one of the others differs from its default, since
+        each combination is compiled.
         """
         free = {name: chooser.pick(values) for name, values in fields if name in FREE}
         chosen = chooser.pick([None, *(f for f in fields if f[0] not in FREE)])
@@ -193,7 +221,10 @@ class Search:
         return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != default])})
 
     def again(self, original: Finding, case: Case, schedule: Schedule) -> Finding | None:
-        """Return the finding of another case if it fails in the same way as the original."""
+        """Return the finding of another case if it fails in the same way as the original, else None.
+
+        `schedule` is used on the device of the original finding, the default schedule on the others.
+        """
         schedules = dict.fromkeys((e.name for e in self.examiner.executors), PLAIN)
         schedules[original.executor] = schedule
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
@@ -204,7 +235,7 @@ class Search:
 
 
 def searched_checks(sanitize: Any) -> tuple[str, ...]:
-    """Return the sanitizer checks of a search; the default adds division by zero and endless loops."""
+    """Return the sanitizer checks that the user's `sanitize=` selects; True adds division by zero and endless loops."""
     checks = parse_checks(sanitize)
     return (*checks, "division", "loops") if sanitize is True else checks
 

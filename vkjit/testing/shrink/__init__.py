@@ -1,1 +1,1 @@
-"""Shrinking of failing cases."""
+"""Shrinking of failing cases to smaller ones that fail in the same way."""

@@ -1,8 +1,10 @@
-"""Joint shrinking steps: change several interdependent values at once.
+"""Joint shrinking steps: change several interdependent values of a case at once.
 
-When a size shrinks, other sizes, integer arguments or array elements follow it, as with a length and the array that it
-belongs to, or two sizes that must be equal. Integer arguments move towards zero together; arrays with equal contents
-change together.
+Some failures need values that depend on each other, such as an integer argument that must equal the length of an array,
+or two sizes that must be equal; changing one of them alone makes the failure disappear. Therefore sizes, integer
+arguments and elements of integer arrays are changed together with a size, pairs of integer arguments move toward zero
+together, and arrays with equal contents get equal new contents. `shrinker` tries these cases besides those with a
+single change. A `Drawing` describes the cases that a test allows: types, sizes, ranges of values and conditions.
 """
 
 from __future__ import annotations
@@ -21,25 +23,25 @@ from .resizing import Resize, smaller_sizes
 __all__ = ["jointly_simpler", "jointly_smaller"]
 
 _MAX_FOLLOWING = 1 << 12
-"""Maximum number of elements of arrays whose values are adjusted to a size."""
+"""Maximum number of elements of an integer array whose values are changed together with a size."""
 
 Change = Callable[[Any], Any]
-"""A function that maps values to smaller ones."""
+"""A function that maps an array of values to values changed together with a size."""
 
 
 def jointly_simpler(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Yield cases in which several integer arguments or two arrays change together.
+    """Yield simpler cases of the same sizes, in which several integer arguments or two arrays change together.
 
-    Many of them don't satisfy the user's `where`.
+    Many of them don't satisfy the user's condition `where=`; the caller has to check it.
     """
     yield from _integers_together(case, drawing)
     yield from _arrays_together(case, drawing)
 
 
 def jointly_smaller(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Yield cases in which one size shrinks and other sizes or integers follow.
+    """Yield cases in which one size shrinks and other sizes or integers change together with it.
 
-    Many of them don't satisfy the user's `where`.
+    Many of them don't satisfy the user's condition `where=`; the caller has to check it.
     """
     resize = Resize(drawing)
     for name, size in case.dims.items():
@@ -48,6 +50,7 @@ def jointly_smaller(case: Case, drawing: Drawing) -> Iterator[Case]:
         for smaller in smaller_sizes(drawing, name, size):
             for change in _changes(size, smaller):
                 others = _other_sizes(case, drawing, name, change)
+                # with the other sizes changed, too, and with this size alone; then with the integers changed as well
                 for env in (others, {}) if others else ({},):
                     resized_case = resize.resized(case, {**case.dims, name: smaller, **env})
                     if resized_case is None:
@@ -63,7 +66,11 @@ def jointly_smaller(case: Case, drawing: Drawing) -> Iterator[Case]:
 
 
 def _changes(size: int, smaller: int) -> tuple[Change, ...]:
-    """Return the ways a value may follow a size: equal to it, shifted with it, bounded by it, proportional to it."""
+    """Return functions that change values when a size shrinks from `size` to `smaller`.
+
+    They assume, in order, that a value equals the size, differs from it by a constant, is bounded by it, is an index
+    below it, or is proportional to it.
+    """
     return (
         lambda v: np.where(v == size, smaller, v),
         lambda v: np.where(v > 0, np.maximum(v - (size - smaller), 0), v),
@@ -74,7 +81,7 @@ def _changes(size: int, smaller: int) -> tuple[Change, ...]:
 
 
 def _other_sizes(case: Case, drawing: Drawing, name: str, change: Change) -> dict[str, int]:
-    """Return the other sizes that the change reduces, by name."""
+    """Return the other sizes that `change` reduces, with their new values, by name."""
     reduced = {}
     for other, size in case.dims.items():
         bounds = drawing.dimensions.sizes[other]
@@ -87,7 +94,10 @@ def _other_sizes(case: Case, drawing: Drawing, name: str, change: Change) -> dic
 
 
 def _integers(case: Case, drawing: Drawing, change: Change, *, arrays: bool) -> Case | None:
-    """Apply the change to all integer arguments, and to integer arrays with `arrays`; None if nothing changes."""
+    """Return the case with `change` applied to the integer arguments and, with `arrays`, to integer arrays.
+
+    Arguments whose new values aren't allowed keep theirs. Returns None if nothing changes.
+    """
     result, changed = case, False
     for param in drawing.spec.params:
         value, domain = case.arguments[param.name], drawing.domains[param.name]
@@ -115,26 +125,26 @@ def _integers(case: Case, drawing: Drawing, change: Change, *, arrays: bool) -> 
 
 
 def _integers_together(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Yield cases in which pairs of integer arguments, or all of them, move towards zero by the same amount."""
+    """Yield cases in which pairs of integer arguments, or all of them, move toward zero by the same amount."""
     names = [
         p.name for p in drawing.spec.params
         if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].strategy is None
     ]  # fmt: skip
     groups = [*itertools.combinations(names, 2), *([tuple(names)] if len(names) > 2 else [])]
     for group in groups:
-        least = min(case.arguments[n] for n in group)
-        step = abs(least)
+        smallest = min(case.arguments[n] for n in group)
+        step = abs(smallest)
         while step > 0:
             candidate = case
             for name in group:
-                candidate = candidate.with_argument(name, case.arguments[name] - (step if least > 0 else -step))
+                candidate = candidate.with_argument(name, case.arguments[name] - (step if smallest > 0 else -step))
             if all(drawing.domains[n].allows(np.asarray(candidate.arguments[n]), case.dims) for n in group):
                 yield candidate
             step //= 2
 
 
 def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Yield cases in which two equal arrays become 0 or 1 in the same elements: all, one half or a single one."""
+    """Yield cases in which two equal arrays become 0 or 1 in the same elements: all, a half or a single one."""
     arrays = {
         n: a for n, a in case.arrays().items() if a.values is not None and a.values.size and not a.layout.repeated
     }
@@ -152,8 +162,8 @@ def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
         ):
             for number in (0, 1):
                 new = flat.copy()
-                simple = (flat[part] == 0) | (flat[part] == 1)  # these become zero or stay; ones would be no simpler
-                new[part] = np.where(simple, flat[part] * number, number)
+                is_simple = (flat[part] == 0) | (flat[part] == 1)  # these become zero or stay; ones would be no simpler
+                new[part] = np.where(is_simple, flat[part] * number, number)
                 if np.array_equal(new, flat):
                     continue
                 candidate = case

@@ -1,4 +1,7 @@
-"""Resize a case: crop or repeat its arrays to fit, and clip values to their ranges."""
+"""Resize a case: change its dimension sizes, crop or repeat its arrays to fit, and clip values to their ranges.
+
+A `Drawing` describes the cases that a test allows: types, sizes, ranges of values and conditions.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,21 @@ __all__ = ["Resize", "smaller_sizes"]
 
 
 class Resize:
-    """A resizing step for cases, which crops arrays at their end, or at their beginning with `from_end`."""
+    """Resizes cases of a test, whose dimensions and value ranges `drawing` knows.
+
+    Arrays that shrink keep their first elements along each axis, or with `from_end`, their last.
+    """
 
     def __init__(self, drawing: Drawing, from_end: bool = False) -> None:
         self.drawing = drawing
         self.from_end = from_end
 
     def resized(self, case: Case, env: dict[str, Any]) -> Case | None:
-        """Return the case with other sizes; arrays that grow repeat their values. None if that isn't possible."""
+        """Return the case with the dimension sizes `env`, by name; None if that isn't possible.
+
+        Arrays that grow repeat their values. It isn't possible if the sizes contradict each other, arrays have unnamed
+        dimensions, an array becomes too large, or no value is allowed for an argument.
+        """
         if self.drawing.dimensions.loose_counts():
             return None
         shapes = self.drawing.dimensions.shapes(env, {})
@@ -42,25 +52,28 @@ class Resize:
                 if values is None:
                     return None
             arguments[name] = ArrayInput(given.dtype, shape, values, given.layout if _fits(given, shape) else C_ORDER)
-        made = Case(env, case.dtypes, arguments, case.aliases)
-        return self._refitted(made, case)
+        resized_case = Case(env, case.dtypes, arguments, case.aliases)
+        return self._refitted(resized_case, case)
 
-    def _refitted(self, made: Case, case: Case) -> Case | None:
-        """Clip values whose range depends on sizes, such as counts and indices; None if the range is empty."""
+    def _refitted(self, resized: Case, case: Case) -> Case | None:
+        """Clip the values of the resized case `made` whose range depends on sizes, such as counts and indices.
+
+        Returns None if no value is allowed for an argument. `case` is the original.
+        """
         for param in self.drawing.spec.params:
-            domain, value = self.drawing.domains[param.name], made.arguments[param.name]
+            domain, value = self.drawing.domains[param.name], resized.arguments[param.name]
             if domain.free or domain.strategy is not None or param.kind == "const":
                 continue
-            outs = isinstance(value, ArrayInput) and value.values is None
-            old = None if outs else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
-            if old is None or domain.allows(old, made.dims):
+            is_out = isinstance(value, ArrayInput) and value.values is None
+            old = None if is_out else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
+            if old is None or domain.allows(old, resized.dims):
                 continue
-            low, high = domain.bounds(made.dims)
+            low, high = domain.bounds(resized.dims)
             if domain.choices is not None:
                 if isinstance(value, ArrayInput) or len(domain.choices) != 1:
                     return None
-                number = Domain(low=domain.choices[0]).bounds(made.dims)[0]
-                made = made.with_argument(param.name, scalar_of(number, dtype_of_param(param, case.dtypes)))
+                number = Domain(low=domain.choices[0]).bounds(resized.dims)[0]
+                resized = resized.with_argument(param.name, scalar_of(number, dtype_of_param(param, case.dtypes)))
                 continue
             if low is not None and high is not None and low > high:
                 return None
@@ -70,16 +83,20 @@ class Resize:
                 if isinstance(value, ArrayInput)
                 else clipped.item()
             )
-            made = made.with_argument(param.name, fitted)
-        return made
+            resized = resized.with_argument(param.name, fitted)
+        return resized
 
 
 def _spread(distinct: Any, shape: tuple[int, ...]) -> Any:
+    """Broadcast the values in memory to the array's shape, along axes of stride 0."""
     return distinct if distinct.shape == shape else np.broadcast_to(distinct, shape)
 
 
 def smaller_sizes(drawing: Drawing, name: str, size: Any) -> Iterator[Any]:
-    """Yield smaller sizes of a dimension, the smallest first, then approaching the current one."""
+    """Yield smaller sizes to try for a dimension: the smallest ones first, then larger ones that approach `size`.
+
+    The size of a dimension that stands for several axes (`*N`) is a tuple.
+    """
     bounds = drawing.dimensions.sizes[name]
     if name in drawing.dimensions.strategies:
         return
@@ -99,7 +116,10 @@ def smaller_sizes(drawing: Drawing, name: str, size: Any) -> Iterator[Any]:
 
 
 def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
-    """Return the values for another shape, keeping axes of stride 0; None if the array would be too large."""
+    """Return an array's values cropped or repeated to another shape, with the same axes of stride 0.
+
+    Returns None if the array would be too large.
+    """
     if given.distinct_shape == given.shape or not _fits(given, shape):
         return (
             None
@@ -111,15 +131,19 @@ def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
 
 
 def _cut(values: Any, shape: tuple[int, ...], from_end: bool) -> Any:
-    """Return the leading part of the values (the last with `from_end`), repeated where it is too short."""
+    """Return `values` with another shape: their first elements along each axis, or with `from_end` the last.
+
+    Along an axis that grows, the elements are repeated.
+    """
     if values.ndim != len(shape):
         return np.resize(values, shape)
-    for axis, size in enumerate(shape):
-        if size != values.shape[axis]:
-            start = max(values.shape[axis] - size, 0) if from_end else 0
-            values = values.take((start + np.arange(size)) % max(values.shape[axis], 1), axis=axis)
+    for axis, extent in enumerate(shape):
+        if extent != values.shape[axis]:
+            start = max(values.shape[axis] - extent, 0) if from_end else 0
+            values = values.take((start + np.arange(extent)) % max(values.shape[axis], 1), axis=axis)
     return np.array(values)
 
 
 def _fits(given: ArrayInput, shape: tuple[int, ...]) -> bool:
+    """True if the array's layout applies to the shape, that is, if the rank is the same."""
     return len(shape) == len(given.shape)

@@ -1,8 +1,11 @@
-"""Shrink a failing case: its schedule, sizes, types, layouts and values.
+"""Shrink a failing case of a property test: its schedule, sizes, types, layouts and values.
 
-The result is a local minimum, at which no single step gives a smaller failing case, or the best case within a budget.
-Since it knows the structure of a case, it takes steps that a shrinker of draws can't: resize one dimension and crop
-all arrays to fit, zero half of an array, change a size and an integer argument together.
+A case is the arguments of one launch, a schedule the settings of the launch and the compiler.
+
+The result is a case that fails in the same way and is a local minimum, at which no single step gives a smaller failing
+case, or the best one found within a budget. Since the shrinker knows the structure of a case, it takes steps that
+hypothesis, which shrinks the draws that made the case, can't: resize one dimension and crop all arrays to fit, zero
+half of an array, change a size and an integer argument together.
 """
 
 from __future__ import annotations
@@ -28,23 +31,31 @@ from .resizing import Resize, smaller_sizes
 __all__ = ["larger_cases", "shrink"]
 
 Try = Callable[[Case, Schedule], "Finding | None"]
-"""A function that examines a case under a schedule of the failing executor; None unless it fails in the same way."""
+"""A function that examines a case under a schedule for the device that failed, and returns the finding if the case
+fails in the same way as the original, else None.
+"""
 
 
 def shrink(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
-    """Return the smallest finding reached within `runs` examinations and `seconds` of thread time."""
+    """Return the finding of the smallest failing case reached within `runs` examinations and `seconds` of CPU time.
+
+    `drawing` knows the test's types, ranges and conditions, which smaller cases must satisfy.
+    """
     return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
 
 
 def larger_cases(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
-    """Yield larger cases of the same kind: each dimension in turn slightly longer than two workgroups or tiles."""
-    tile = max((kernel.declared_local() or (64,))[0], 8)
-    search = Resize(drawing)
+    """Yield larger variants of a case, in which one dimension is slightly longer than two workgroups.
+
+    Failures of a shrunk case are reported for larger ones, too, where their pattern may be clearer.
+    """
+    block = max((kernel.declared_local() or (64,))[0], 8)
+    resize = Resize(drawing)
     for name, size in case.dims.items():
         sizes = drawing.dimensions.sizes[name]
-        target = 2 * tile + 5
+        target = 2 * block + 5
         if isinstance(size, int) and sizes.choices is None and size < target:
-            larger = search.resized(
+            larger = resize.resized(
                 case, {**case.dims, name: target if sizes.high is None else min(target, sizes.high)}
             )
             if larger is not None and larger.size() > case.size() and drawing.allowed(larger):
@@ -63,9 +74,10 @@ class _Search:
         self.seen: set[bytes] = set()
 
     def run(self) -> Finding:
+        """Repeat all steps until none succeeds or the budget is spent; return the best finding."""
         steps: list[Callable[[], Iterator[tuple[Case, Schedule]]]] = [
-            self._schedules, self._sizes, self._coupled_sizes, self._types, self._layouts, self._scalars, self._arrays,
-            self._coupled_values,
+            self._schedules, self._sizes, self._joint_sizes, self._types, self._layouts, self._scalars, self._arrays,
+            self._joint_values,
         ]  # fmt: skip
         improved = True
         while improved:
@@ -78,9 +90,11 @@ class _Search:
         return self.best
 
     def _spent(self) -> bool:
+        """True if the budget of examinations or time is spent."""
         return self.runs <= 0 or time.thread_time() > self.deadline
 
     def _first_failing(self, candidates: Iterator[tuple[Case, Schedule]]) -> bool:
+        """Examine candidates until one fails, which becomes `self.best`; False if none does."""
         for case, schedule in candidates:
             if self._spent():
                 return False
@@ -104,6 +118,7 @@ class _Search:
     # -- shrinking steps: each yields candidates, simplest first
 
     def _schedules(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield the case with more fields of the schedule at their defaults."""
         schedule = self.best.schedule
         if schedule != PLAIN:
             yield self.best.case, PLAIN
@@ -113,6 +128,7 @@ class _Search:
             yield self.best.case, replace(schedule, order="reverse")
 
     def _sizes(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield cases in which one dimension is smaller, with arrays cropped at their end or beginning."""
         case = self.best.case
         for name, size in case.dims.items():
             for smaller in smaller_sizes(self.drawing, name, size):
@@ -132,6 +148,9 @@ class _Search:
                     yield retyped, self.best.schedule
 
     def _retyped(self, case: Case, variable: str, dtype: Any) -> Case | None:
+        """Return the case with the element type `dtype` for a type variable; None if it can't represent a value
+        exactly.
+        """
         arguments = dict(case.arguments)
         for param in self.drawing.spec.params:
             if getattr(param.dtype, "__name__", None) != variable or param.dtype is case.dtypes[variable]:
@@ -153,6 +172,7 @@ class _Search:
         return replace(case, dtypes={**case.dtypes, variable: dtype}, arguments=arguments)
 
     def _layouts(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield cases in which one array has C order, or one pair of arrays isn't aliased."""
         for name, given in self.best.case.arrays().items():
             if given.layout.pitch:
                 continue  # a field in an array of structs, whose layout is fixed
@@ -166,6 +186,7 @@ class _Search:
             yield replace(self.best.case, aliases=remaining), self.best.schedule
 
     def _scalars(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield cases in which one scalar argument is simpler."""
         case = self.best.case
         for param in self.drawing.spec.params:
             value = case.arguments[param.name]
@@ -181,6 +202,10 @@ class _Search:
                     yield case.with_argument(param.name, simpler), self.best.schedule
 
     def _arrays(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield cases in which the values of one array are simpler.
+
+        If they come from a user's hypothesis strategy, only values that the array has already are used.
+        """
         case = self.best.case
         for name, given in case.arrays().items():
             if given.values is None or given.values.size == 0:
@@ -194,19 +219,19 @@ class _Search:
                     continue
                 yield case.with_argument(name, replace(given, values=values)), self.best.schedule
 
-    def _coupled_sizes(self) -> Iterator[tuple[Case, Schedule]]:
+    def _joint_sizes(self) -> Iterator[tuple[Case, Schedule]]:
         """Yield cases in which sizes and the values that depend on them change together."""
         for case in jointly_smaller(self.best.case, self.drawing):
             yield case, self.best.schedule
 
-    def _coupled_values(self) -> Iterator[tuple[Case, Schedule]]:
+    def _joint_values(self) -> Iterator[tuple[Case, Schedule]]:
         """Yield cases in which interdependent values change together."""
         for case in jointly_simpler(self.best.case, self.drawing):
             yield case, self.best.schedule
 
 
 def _simpler_numbers(value: Any) -> Iterator[Any]:
-    """Yield replacements of a number: the simplest ones, then values between zero and it, approaching it."""
+    """Yield replacements of a number: the simplest numbers, then ones between zero and the number that approach it."""
     if isinstance(value, float):
         yield from (0.0, 1.0, -1.0, 2.0)
         if np.isfinite(value):
@@ -248,20 +273,20 @@ def _simpler_values(values: Any) -> Iterator[Any]:
             candidate[interesting[start : start + size]] = zero
             yield candidate.reshape(values.shape)
         size //= 2
-    for place in interesting[:16]:
+    for index in interesting[:16]:
         if values.dtype == np.bool_:
             continue
-        own = flat[place].item()
-        numbers = list(_simpler_numbers(own))
-        for simpler in numbers[1:] if place in interesting[:4] else numbers[1:6]:
-            if _rank(simpler) < _rank(own) and (simpler >= 0 or values.dtype.kind != "u"):
+        value = flat[index].item()
+        numbers = list(_simpler_numbers(value))
+        for simpler in numbers[1:] if index in interesting[:4] else numbers[1:6]:
+            if _rank(simpler) < _rank(value) and (simpler >= 0 or values.dtype.kind != "u"):
                 candidate = flat.copy()
-                candidate[place] = simpler
+                candidate[index] = simpler
                 yield candidate.reshape(values.shape)
 
 
 def _key(case: Case, schedule: Schedule) -> bytes:
-    """Return a key that identifies a candidate."""
+    """Return a key that identifies a case and schedule, to skip candidates that have been examined."""
     parts = [
         repr((case.aliases, sorted(case.dims.items()), sorted((n, t.name) for n, t in case.dtypes.items()), schedule))
     ]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from vkjit.errors import BoundsError, InternalError, KernelError
 from vkjit.ir import semantics
 from vkjit.ir.core import Op
-from vkjit.ir.matrices import units_of
+from vkjit.ir.matrices import memory_rows
 from vkjit.ir.ops import op_name
 from vkjit.ir.types import Array, Matrix, Scalar, Type
 
@@ -127,7 +127,7 @@ class _Place:
         self.array, self.indices, self.pitch = slots[0], slots[1 : 1 + array.rank], slots[1 + array.rank]
         self.element = array.element
         self.item = array.dtype.itemsize * getattr(array.element, "size", 1)
-        self.rows, self.units = units_of(op)
+        self.rows, self.units = memory_rows(op)
 
     def positions(self, frame: Frame, subgroups: _Subgroups) -> tuple[list[Lanes], Memory]:
         """Indices of all elements of the array that the matrix covers, and the array as it is to be accessed.

@@ -1,1 +1,3 @@
-"""Generators of the statements of fuzzed programs, by kind of operation."""
+"""The kinds of statements of generated programs. `fuzz.generate` imports the modules, which register them in
+`builder`.
+"""

@@ -1,7 +1,10 @@
-"""Statements that peephole rules match: operations with special constants, chains, negations, short loops.
+"""Statements for peephole rules: operations in the forms that such rules of the passes match.
 
-One in four programs consists mostly of such statements. Each result is stored in a column of its own, so that a rule
-that is wrong for only a few operands is detected.
+Examples are operations with special constants, nested operations, negated conditions and short loops. One in four
+programs has the trait `algebra` (see `Traits`) and consists mostly of them. Each result is stored in a column of its
+own (see `Probe`) and not overwritten, so that a rule that is wrong for only a few operands is detected.
+
+The functions of `_PATTERNS` each emit one such form and return its result.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ _INTEGERS = ("int", "uint", "index")
 
 
 def _binary_name(m: Maker, type: Type) -> OpName:
+    """Return a random exact binary operation for a type, without those whose zeros or NaNs have unspecified signs."""
     return m.pick([n for n in exact_names(m, BINARY[kind(type)], type) if n not in ("pow", "copysign", "fmin", "fmax")])
 
 
@@ -57,7 +61,7 @@ def _pair(m: Maker) -> Value:
 
 
 def _casts(m: Maker) -> Value:
-    """A cast and a cast back, or to a third type."""
+    """A cast, mostly followed by a cast back or to a third type."""
     source = m.type(_NUMBERS, vectors=False)
     middle = Scalar(m.pick([t for t in (*dtypes.ALL, dtypes.index) if Scalar(t) != source]))
     converted = m.builder.emit("cast", m.value(source), type=middle)
@@ -66,8 +70,10 @@ def _casts(m: Maker) -> Value:
 
 
 def _near_tie(m: Maker) -> Value:
-    """An f64 value near the midpoint of two f16 values, cast to f16: double rounding through f32 gives a wrong result.
-    Stored as an integer.
+    """A cast to f16 of an f64 value that is close to the midpoint of two f16 values.
+
+    A cast through f32 would round twice and give a wrong result. The result is scaled to an integer, so that it is
+    compared exactly.
     """
     b, wide = m.builder, Scalar(dtypes.f64)
     whole = b.emit("cast", b.emit("and", m.value(INDEX), b.index(3)), type=wide)
@@ -79,7 +85,9 @@ def _near_tie(m: Maker) -> Value:
 
 
 def _choice(m: Maker) -> Value:
-    """Selects with a negated condition, with boolean literals, or with constants; or an if with a negated condition."""
+    """A select with a negated condition, between boolean literals or between constants; or an `if` with a negated
+    condition.
+    """
     b, type = m.builder, m.type(_NUMBERS, vectors=False)
     condition = m.value(BOOL)
     variant = m.draw(0, 3)
@@ -106,7 +114,7 @@ def _same(m: Maker) -> Value:
 
 
 def _shift(m: Maker) -> Value:
-    """Shifts by arbitrary amounts."""
+    """A shift by an arbitrary amount, which may exceed the width of the type."""
     type = m.type(_INTEGERS)
     assert isinstance(type, (Scalar, Vector))
     amount = m.builder.const(m.draw(0, min(127, 2 * type.dtype.bits)), type) if m.chance(0.5) else m.value(type)
@@ -179,19 +187,23 @@ _PATTERNS: tuple[Callable[[Maker], Value], ...] = (
 
 @statement(40, lambda m: m.traits.algebra)
 def _pattern(m: Maker) -> None:
+    """One of the forms, and a store of its result."""
     value = m.keep(m.pick(_PATTERNS)(m))
     _probe(m, value)
 
 
 def _probe(m: Maker, value: Value) -> None:
-    """Store a value in the next column of its type."""
+    """Store a value in the next free column of the array for its type; of a vector, store one component.
+
+    Does nothing if there is no array for the type, or no free column.
+    """
     if isinstance(value.type, Vector):
         lane = m.draw(0, value.type.size - 1)
         value = m.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))
     if value.type == INDEX:
         value = m.builder.cast(value, dtypes.i64)
     columns = m.probes.get(value.type)
-    if columns is None or columns.taken >= columns.columns or m.slot is None:
+    if columns is None or columns.taken >= columns.columns or m.row is None:
         return
-    m.builder.op("store", columns.array, m.slot, m.builder.index(columns.taken), value)
+    m.builder.op("store", columns.array, m.row, m.builder.index(columns.taken), value)
     columns.taken += 1

@@ -1,12 +1,13 @@
-"""State and helpers shared by all generated statements: values in scope, places to store them, and what is allowed
-here.
+"""The state of a program under construction, and the registry of the kinds of statements.
 
-Statements are functions registered with `statement`; they use a `Maker` to choose types and values, to fill regions,
-and to record facts about values. Programs are well typed, terminate and have no races: each invocation writes only its
-own rows, shared memory is exchanged between barriers, and atomics commute.
+A kind of statement is a function that is registered with `statement` and emits IR. It takes a `Maker`, by which it
+chooses types and values, fills regions, and adds its results to the scope. Programs are well typed, terminate and have
+no races: each invocation writes only its own elements of arrays (see `fuzz.generate`), barriers separate writes to
+shared memory from reads by other invocations, and atomics on the same array commute.
 
 Control flow is either uniform (all invocations of the workgroup are present, so collectives are allowed) or divergent.
-If the surrounding flow is uniform, a construct with a divergent condition is only exited at its end.
+Within uniform flow, a branch or loop with a divergent condition contains no `return`, and no `break` or `continue` of
+an outer loop, so that all invocations meet again at its end.
 """
 
 from __future__ import annotations
@@ -34,13 +35,20 @@ T = TypeVar("T")
 FLOATS = [0.0, 0.0, -0.0, -0.0, 1.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 10.0]
 RARE_FLOATS = [float("inf"), float("nan"), float("-inf")]
 COLUMNS = 8
-"""Number of columns for results of inexact operations per float type."""
+"""Number of results of inexact operations that a program stores, per float type."""
 INTS = [0, 0, 1, 1, -1, -1, 2, 3, 7, 8, 31, 100, 127, -128]
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The features used by one program."""
+    """The features of one program.
+
+    `strict` sets the kernel attribute of this name, by which all executors must round in the same way. `bounds` sets
+    the kernel attribute by which accesses to arrays are checked (see `vkjit.passes.transforms.bounds_checks`).
+    `subgroups`, `shared` (shared memory), `atomics`, `reports` (assertions) and `prints` allow these operations.
+    `algebra` adds many of the statements in `algebra`. `palette` are the scalar types of values, `vectors` the vector
+    types.
+    """
 
     strict: bool = True
     subgroups: bool = False
@@ -56,9 +64,16 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An array available to statements. `index` makes indices that are in range and, for writable arrays, owned by the
-    invocation. `kind` is "read", "own" (read and written by one invocation), "shared" (slots), "tally" (shared
-    counters), "total" (partial sums of subgroups) or "counter".
+    """An array that statements may access.
+
+    `index` emits indices that are in range. `kind` says how the array is accessed:
+
+    - "read": only read;
+    - "own": read and written, at indices from `index`, which are different for each invocation;
+    - "counter": updated only by the atomic operation `combine` ("add" also by subtraction), and not read;
+    - "shared": shared memory in which each invocation writes at its `row` and reads any element between barriers;
+    - "tally": shared memory that is initialized, updated by the atomic operation `combine`, and read between barriers;
+    - "total": shared memory for one partial result of each subgroup, combined by the operation `combine`.
     """
 
     array: Value
@@ -80,7 +95,10 @@ class Place:
 
 @dataclass(slots=True)
 class Loop:
-    """An enclosing loop: the types of its carried values, and its counter, if any."""
+    """An enclosing loop: the types of its loop-carried values, and a list with its counter, empty for `for`.
+
+    The counter is the last carried value of a `loop`, which ends it (see `control`); `types` doesn't include it.
+    """
 
     types: list[Type]
     counter: list[Value]
@@ -88,7 +106,11 @@ class Loop:
 
 @dataclass(slots=True)
 class Inexact:
-    """Columns for results of inexact operations of one float type: the arrays, and the bounds of the columns in use."""
+    """The arrays for results of inexact operations on one float type, and for the scales of these results.
+
+    A statement stores into the next free column, at the invocation's `row`. `bounds` are the error bounds of the
+    columns in use, in ULP of the scale (see `fuzz.compare`); `columns` is the number of columns.
+    """
 
     results: Place
     scales: Place
@@ -98,7 +120,7 @@ class Inexact:
 
 @dataclass(slots=True)
 class Probe:
-    """Columns that store results of one type, one result each."""
+    """An array for results of `algebra` statements of one type, with a column per statement; `taken` are in use."""
 
     array: Value
     columns: int
@@ -107,7 +129,19 @@ class Probe:
 
 @dataclass(slots=True)
 class Maker:
-    """Builds one function."""
+    """The state while one function is built, and the methods by which statements build it.
+
+    - `results`: the function's result types; `returnable`: True if `return` is allowed at this point.
+    - `uniform`: True if control flow is uniform at this point.
+    - `fuel`: the number of statements left; `depth`: the number of levels by which regions may still be nested.
+    - `scope`: the visible values; `unused`: those of them without a use, which are preferred as operands (the dict
+      serves as an ordered set); `uniform_values`: values that are the same in all invocations of the workgroup.
+    - `loops`: the enclosing loops that may be exited at this point, innermost last.
+    - `places`, `inexact` and `probes`: the arrays that statements may access, by purpose and type.
+    - `functions`: the device functions that may be called.
+    - `row`: the value named `row`, the invocation's linear index in the grid (None in device functions).
+    - `invocations`: the number of invocations per workgroup.
+    """
 
     random: Random
     builder: Builder
@@ -126,9 +160,8 @@ class Maker:
     functions: list[Function] = field(default_factory=list)
     inexact: dict[Type, Inexact] = field(default_factory=dict)
     probes: dict[Type, Probe] = field(default_factory=dict)
-    slot: Value | None = None
+    row: Value | None = None
     invocations: int = 1
-    position_bound: bool = False
 
     # -- choices
 
@@ -147,7 +180,7 @@ class Maker:
     # -- types
 
     def type(self, kinds: Sequence[str] = ("int", "uint", "index", "float"), vectors: bool = True) -> Type:
-        """Return a type from the program's palette with a dtype of the given kinds; i32 or f32 if there is none."""
+        """Return a random type of the program whose dtype is of one of these kinds; i32 or f32 if there is none."""
         pool: list[Type] = [t for t in self.traits.palette if kind(t) in kinds]
         if vectors and self.traits.vectors and self.chance(0.25):
             pool = [t for t in self.traits.vectors if kind(t) in kinds] or pool
@@ -156,39 +189,41 @@ class Maker:
         return Scalar(dtypes.f32 if "float" in kinds and "int" not in kinds else dtypes.i32)
 
     def any_type(self) -> Type:
-        """Return any value type."""
+        """Return bool or a random numeric type of the program."""
         return BOOL if self.chance(0.15) else self.type()
 
     # -- values
 
-    def value(self, type: Type, *, equal: bool = False) -> Value:
-        """Return a value of the type from the scope, or a new one; with `uniform_values`, one that is uniform over the
-        workgroup.
+    def value(self, type: Type, *, uniform: bool = False) -> Value:
+        """Return a value of the type: one from the scope, a conversion of one, or a constant.
+
+        With `uniform`, the value is the same in all invocations of the workgroup.
         """
-        candidates = [v for v in self.scope if v.type == type and (not equal or v in self.uniform_values)]
+        candidates = [v for v in self.scope if v.type == type and (not uniform or v in self.uniform_values)]
         if candidates and not self.chance(0.2):
             chosen = self._choose(candidates)
             self.unused.pop(chosen, None)
             return chosen
-        if isinstance(type, Scalar) and not equal and self.chance(0.5):
+        if isinstance(type, Scalar) and not uniform and self.chance(0.5):
             others = [v for v in self.scope if isinstance(v.type, Scalar) and v.type != type]
             if others:
                 source = self._choose(others)
                 self.unused.pop(source, None)
                 return self.keep(self.builder.cast(source, type))
-        if isinstance(type, Vector) and not equal and self.chance(0.6):
+        if isinstance(type, Vector) and not uniform and self.chance(0.6):
             parts = [self.value(Scalar(type.dtype)) for _ in range(type.size)]
             return self.keep(self.builder.emit("vec_make", *parts, type=type))
         return self.constant(type)
 
-    def _choose(self, known: Sequence[Value]) -> Value:
-        fresh = [v for v in known if v in self.unused]
+    def _choose(self, candidates: Sequence[Value]) -> Value:
+        """Return a random value; values without a use and recent ones are more likely."""
+        fresh = [v for v in candidates if v in self.unused]
         if fresh and self.chance(0.6):
             return self.pick(fresh)
-        return known[-1 - min(int(self.random.expovariate(0.35)), len(known) - 1)]
+        return candidates[-1 - min(int(self.random.expovariate(0.35)), len(candidates) - 1)]
 
     def constant(self, type: Type) -> Value:
-        """Return a constant of the type."""
+        """Return a random constant of the type: small numbers, rarely limits of integer types, infinities or NaN."""
         assert isinstance(type, (Scalar, Vector))
         dtype = type.dtype
         if dtype.kind == "bool":
@@ -204,7 +239,7 @@ class Maker:
         return self.builder.const(abs(number) if dtype.kind == "uint" else number, type)
 
     def keep(self, value: Value) -> Value:
-        """Add a value to the scope."""
+        """Add a value to the scope and return it; record if it is uniform over the workgroup."""
         self.scope.append(value)
         self.unused[value] = None
         op = value.op
@@ -220,13 +255,16 @@ class Maker:
         """Emit an operation and add its result to the scope."""
         return self.keep(self.builder.emit(name, *operands, **attrs))
 
-    def below(self, limit: int, *, equal: bool = False) -> Value:
-        """Return an index from 0 to limit - 1, bounded by an explicit mask or modulo."""
+    def below(self, limit: int, *, uniform: bool = False) -> Value:
+        """Return an index from 0 to limit - 1, bounded by a mask or modulo.
+
+        With `uniform`, the index is uniform over the workgroup.
+        """
         if limit <= 1:
             return self.builder.index(0)
         if self.chance(0.2):
             return self.builder.index(self.draw(0, limit - 1))
-        value = self.value(INDEX, equal=equal)
+        value = self.value(INDEX, uniform=uniform)
         power = 1 << (limit.bit_length() - 1)
         if power == limit or self.chance(0.5):
             return self.builder.emit("and", value, self.builder.index(power - 1))
@@ -235,7 +273,7 @@ class Maker:
     # -- regions
 
     def fill(self, region: Region, size: int, end: Callable[[], None]) -> None:
-        """Fill a region with up to `size` statements, and terminate it with `end`."""
+        """Fill a region with up to `size` statements. `end` emits its terminator, unless its end is unreachable."""
         mark = len(self.scope)
         self.scope += region.args
         self.unused.update(dict.fromkeys(region.args))
@@ -254,7 +292,7 @@ class Maker:
 
     @contextmanager
     def inside(self, region: Region) -> Iterator[None]:
-        """Context manager that builds in a region; values added to the scope are removed afterwards."""
+        """Context manager that emits into a region. Values added to the scope meanwhile are removed at its end."""
         mark = len(self.scope)
         with self.builder.at(region):
             yield
@@ -263,7 +301,7 @@ class Maker:
         del self.scope[mark:]
 
     def statement(self) -> bool:
-        """Build one statement. Returns False if the code after it is unreachable."""
+        """Emit a statement of a random kind that is allowed here. Returns False if the code after it is unreachable."""
         self.fuel -= 1
         entries = [e for e in STATEMENTS if e.allowed(self)]
         if self.fuel <= 0 or self.depth <= 0:
@@ -273,7 +311,7 @@ class Maker:
 
     @contextmanager
     def divergent(self) -> Iterator[None]:
-        """Context manager for divergent control flow. If the outer flow is uniform, exits from inside are disabled."""
+        """Context manager for divergent control flow. Within uniform flow, it disables exits from the region."""
         if not self.uniform:
             yield
             return
@@ -286,7 +324,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A kind of statement. A `nested` one has regions."""
+    """A kind of statement, as registered by `statement`."""
 
     build: Callable[[Maker], bool | None]
     weight: float
@@ -300,7 +338,11 @@ STATEMENTS: list[Statement] = []
 def statement(
     weight: float, allowed: Callable[[Maker], bool] = lambda _: True, *, nested: bool = False
 ) -> Callable[[Callable[[Maker], bool | None]], Callable[[Maker], bool | None]]:
-    """Register a kind of statement."""
+    """Register the decorated function as a kind of statement.
+
+    The function emits a statement and returns False if the code after it is unreachable. `weight` is its relative
+    probability, `allowed` tests if the state permits it, and `nested` says that it has regions.
+    """
 
     def register(build: Callable[[Maker], bool | None]) -> Callable[[Maker], bool | None]:
         STATEMENTS.append(Statement(build, weight, allowed, nested))

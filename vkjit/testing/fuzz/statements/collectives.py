@@ -1,7 +1,8 @@
-"""Collective statements of a workgroup or subgroup, generated only in uniform control flow.
+"""Statements that invocations of a workgroup or subgroup execute together, generated only in uniform control flow.
 
-Shared memory: each invocation writes its own slot, then after a barrier reads any slot, followed by another barrier.
-Lane indices are below 8, so they exist on every executor with subgroups of at least 8 lanes.
+They exchange values through shared memory, with a barrier between writes and reads of other invocations' elements, or
+by subgroup operations. `slot` is the linear index of an invocation in its workgroup, at which it writes. Lane indices
+are below 8, so that they exist on every device with subgroups of at least 8 lanes.
 """
 
 from __future__ import annotations
@@ -19,28 +20,29 @@ LANES = 8
 
 
 def _shared(m: Maker) -> list[Place]:
+    """Return the shared arrays for exchange."""
     return [p for p in m.places if p.kind == "shared"]
 
 
 @statement(8, lambda m: m.uniform and bool(_shared(m)))
 def _exchange(m: Maker) -> None:
-    """Write own slots, read other slots."""
+    """Each invocation writes a value into shared memory at its `slot` and reads values of other invocations."""
     place = m.pick(_shared(m))
     b, count = m.builder, m.invocations
     inner_indices = [b.index(m.draw(0, extent - 1)) for extent in (place.type.shape or ())[1:]]
-    assert m.slot is not None
-    b.op("store", place.array, _local(m), *inner_indices, m.value(place.element))
+    assert m.row is not None
+    b.op("store", place.array, _slot(m), *inner_indices, m.value(place.element))
     b.op("barrier")
     for _ in range(m.draw(1, 2)):
-        other = m.below(count) if m.chance(0.5) else b.emit("xor", _local(m), b.index(m.pick([1, 8, count // 2])))
-        if (count & (count - 1)) != 0:
+        other = m.below(count) if m.chance(0.5) else b.emit("xor", _slot(m), b.index(m.pick([1, 8, count // 2])))
+        if (count & (count - 1)) != 0:  # `xor` may leave the range
             other = m.below(count)
         m.emit("load", place.array, other, *inner_indices)
     b.op("barrier")
 
 
-def _local(m: Maker) -> Value:
-    """Return the linear local id."""
+def _slot(m: Maker) -> Value:
+    """Return `slot`, the linear index of the invocation in its workgroup."""
     (slot,) = [v for v in m.scope if v.name == "slot"]
     return slot
 
@@ -51,18 +53,18 @@ def _tallies(m: Maker) -> list[Place]:
 
 @statement(4, lambda m: m.uniform and bool(_tallies(m)))
 def _tally(m: Maker) -> None:
-    """Counters in shared memory: initialized, updated by all invocations, read."""
+    """Counters in shared memory: initialized, updated atomically by all invocations, and read after a barrier."""
     place = m.pick(_tallies(m))
     b = m.builder
     (extent,) = place.type.shape or (0,)
     yes, no = Region(), Region()
-    start = m.constant(place.element)
+    initial = m.constant(place.element)
     with b.at(yes):
-        b.op("store", place.array, _local(m), start)
+        b.op("store", place.array, _slot(m), initial)
         b.op("yield")
     with b.at(no):
         b.op("yield")
-    b.op("if", b.emit("lt", _local(m), b.index(extent)), types=[], regions=[yes, no])
+    b.op("if", b.emit("lt", _slot(m), b.index(extent)), types=[], regions=[yes, no])
     b.op("barrier")
     value, where = m.value(place.element), m.below(extent)
     b.op("atomic", place.array, where, value, op=place.combine, order="relaxed", scope="workgroup")
@@ -75,10 +77,12 @@ def _tally(m: Maker) -> None:
 
 
 def _lanes(m: Maker) -> bool:
+    """True if subgroup operations are allowed here."""
     return m.uniform and m.traits.subgroups
 
 
 def _operand(m: Maker, name: str) -> Value:
+    """Return an operand for the reduction `name`; bitwise ones don't take floats."""
     if name in ("and", "or", "xor"):
         return m.value(BOOL if m.chance(0.3) else m.type(["int", "uint", "index"]))
     return m.value(m.type())
@@ -87,7 +91,7 @@ def _operand(m: Maker, name: str) -> Value:
 @statement(6, _lanes)
 def _reduce(m: Maker) -> None:
     name = m.pick(["add", "mul", "min", "max", "and", "or", "xor"])
-    if not m.traits.strict:
+    if not m.traits.strict:  # the order of float sums and products is unspecified
         name = m.pick(["min", "max", "and", "or", "xor"])
     if m.chance(0.6):
         m.emit("sg_reduce", _operand(m, name), op=name)
@@ -131,15 +135,18 @@ def _totals(m: Maker) -> list[Place]:
 
 @statement(4, lambda m: m.uniform and bool(_totals(m)))
 def _workgroup_total(m: Maker) -> None:
-    """A workgroup reduction built from subgroup reductions; the result is independent of the subgroup size."""
+    """A workgroup reduction: each subgroup stores its result in shared memory, and all invocations combine these.
+
+    The operation and type are exact, so the result is independent of the subgroup size.
+    """
     place = m.pick(_totals(m))
     b, element = m.builder, place.element
     name = place.combine
-    part = b.emit("sg_reduce", m.value(element), op=name)
+    subgroup_result = b.emit("sg_reduce", m.value(element), op=name)
     lane, group, count = b.emit("lane_id"), b.emit("subgroup_id"), b.emit("num_subgroups")
     yes, no = Region(), Region()
     with b.at(yes):
-        b.op("store", place.array, group, part)
+        b.op("store", place.array, group, subgroup_result)
         b.op("yield")
     with b.at(no):
         b.op("yield")
@@ -151,6 +158,7 @@ def _workgroup_total(m: Maker) -> None:
 
 
 def _summed(m: Maker, array: Value, count: Value, element: Type, name: str) -> Value:
+    """Emit a loop that combines the first `count` elements of an array with the operation `name`."""
     b = m.builder
     body = Region([INDEX, element])
     with b.at(body):

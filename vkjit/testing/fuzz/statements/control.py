@@ -1,7 +1,8 @@
-"""Statements with regions: branches, counted and open loops, calls, exits.
+"""Statements for control flow: branches, loops (operations `for` and `loop`), calls, and exits from branches and loops.
 
-Loops terminate by construction: bounds are small, and open loops carry a counter. In uniform control flow, a condition
-or loop bound may be uniform over the workgroup; then the flow inside is uniform, too.
+Loops terminate by construction: the range of a `for` is short, and a `loop` carries a counter that ends it. In uniform
+control flow, a statement may have a condition or bounds that are uniform over the workgroup (`equal` is True); then the
+flow inside is uniform, too. Else the flow inside is divergent.
 """
 
 from __future__ import annotations
@@ -21,23 +22,26 @@ I32 = Scalar(dtypes.i32)
 
 
 def _flow(m: Maker, equal: bool) -> AbstractContextManager[None]:
+    """Context manager for the regions of a statement; without `equal`, control flow in them is divergent."""
     return nullcontext() if equal else m.divergent()
 
 
 def _condition(m: Maker, equal: bool) -> Value:
+    """Return a condition; with `equal`, one that is uniform over the workgroup."""
     if m.chance(0.5) and not equal:
         return m.value(BOOL)
     type = m.type(["int", "uint", "index"], vectors=False)
-    left = m.value(type, equal=equal)
-    return m.builder.emit(m.pick(["lt", "ge", "eq", "ne"]), left, m.value(type, equal=equal))
+    left = m.value(type, uniform=equal)
+    return m.builder.emit(m.pick(["lt", "ge", "eq", "ne"]), left, m.value(type, uniform=equal))
 
 
 def _types(m: Maker) -> list[Type]:
+    """Return random types for the results of a branch or the carried values of a loop."""
     return [m.any_type() for _ in range(m.pick([0, 1, 1, 2, 2, 3]))]
 
 
 def finish(m: Maker) -> bool:
-    """Build an exit if one is allowed here and chosen at random. Returns True if it did."""
+    """Sometimes emit `return`, or `break` or `continue` of the innermost loop, if allowed here. Returns True if so."""
     choice = m.draw(0, 6)
     if choice == 0 and m.returnable:
         m.builder.op("return", *(m.value(t) for t in m.results))
@@ -54,11 +58,13 @@ def finish(m: Maker) -> bool:
 
 
 def _advanced(m: Maker, loop: Loop) -> list[Value]:
+    """Return a list with the decremented counter of a loop, empty if it has none."""
     return [m.builder.emit("sub", v, m.builder.const(1, I32)) for v in loop.counter]
 
 
 @statement(5, nested=True)
 def _branch(m: Maker) -> bool:
+    """An `if` with random results; each side ends in `yield` or an exit. Returns False if both sides exit."""
     equal = m.uniform and m.chance(0.4)
     condition, types = _condition(m, equal), _types(m)
     regions = [Region(), Region()]
@@ -79,32 +85,38 @@ def _branch(m: Maker) -> bool:
 
 
 def _bounds(m: Maker, equal: bool) -> tuple[Value, Value, Value]:
-    """Return lower bound, upper bound and step: a few iterations at most, none if the step is 0."""
+    """Return lower bound, upper bound and step of a `for` with at most a few iterations.
+
+    Covers constant and variable bounds, bounds at the limits of the type, and negative and zero steps; a `for` with
+    step 0 has no iterations.
+    """
     b = m.builder
     type = m.type(["int", "uint", "index"], vectors=False) if m.chance(0.6) else m.pick([I32, INDEX])
     assert isinstance(type, Scalar)
     signed, bits = type.dtype.is_signed, type.dtype.bits
     variant = m.draw(0, 9)
-    if variant < 3:
+    if variant < 3:  # constant bounds
         low, step = m.pick([0, 0, 1, 3]), m.pick([1, 1, 2, 3])
         return b.const(low, type), b.const(low + m.draw(0, 5), type), b.const(step, type)
-    if variant == 3:  # at the limits of the type
+    if variant == 3:  # at the upper limit of the type
         maximum = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
         low = maximum - m.draw(0, 4)
         return b.const(low, type), b.const(maximum, type), b.const(m.pick([1, 2, 3, 5]), type)
-    if variant == 4 and signed:
+    if variant == 4 and signed:  # at the lower limit, counting down
         minimum = -(1 << (bits - 1))
         return b.const(minimum + m.draw(0, 4), type), b.const(minimum, type), b.const(m.pick([-1, -2, -3]), type)
-    high = b.emit("and", m.value(type, equal=equal), b.const(3, type))
-    if variant == 5:
-        return b.const(0, type), high, b.emit("and", m.value(type, equal=equal), b.const(1, type))
+    high = b.emit("and", m.value(type, uniform=equal), b.const(3, type))  # variable, from 0 to 3
+    if variant == 5:  # the step is 0 or 1
+        return b.const(0, type), high, b.emit("and", m.value(type, uniform=equal), b.const(1, type))
     if variant < 8 or not signed:
         return b.const(m.pick([0, 1, 2]), type), high, b.const(m.pick([1, 1, 2, 3]), type)
+    # counting down from a variable bound; with step 1, no iterations
     return high, b.const(m.pick([-1, 0, -3]), type), b.const(m.pick([-1, -1, -2, 1]), type)
 
 
 @statement(3, nested=True)
 def _counted(m: Maker) -> None:
+    """A `for` with random loop-carried values."""
     equal = m.uniform and m.chance(0.5)
     low, high, step = _bounds(m, equal)
     types = _types(m)
@@ -127,7 +139,7 @@ def _counted(m: Maker) -> None:
 
 @statement(1.5, nested=True)
 def _open_loop(m: Maker) -> None:
-    """A `loop` with a counter as its last carried value, which ends it after a few iterations at most."""
+    """A `loop` whose last carried value is a counter that ends it after at most a few iterations."""
     equal = m.uniform and m.chance(0.3)
     types = _types(m)
     start = m.builder.const(m.pick([0, 1, 3, 5]), I32)
@@ -153,6 +165,7 @@ def _open_loop(m: Maker) -> None:
 
 
 def _leave_when_zero(builder: Builder, carried: list[Value], counter: Value) -> None:
+    """Emit a `break` with the carried values, taken if the counter is 0 or less."""
     leave, stay = Region(), Region()
     Builder(leave).op("break", *carried)
     Builder(stay).op("yield")

@@ -1,9 +1,10 @@
-"""Statements that compute: all elementwise operations of the op table, conversions, vectors, and inexact operations.
+"""Statements that compute: elementwise operations, conversions, vectors, and inexact operations.
 
-The operations are read from the op table: a new row with a NumPy implementation is generated automatically. Results of
-inexact operations (mathematical functions; in kernels that aren't strict, also sums and products) are stored in
-separate columns, compared within error bounds, and not used further. Operands of `*_raw` operations are in the required
-range.
+Elementwise operations are read from the op table (`vkjit.ir.ops`), so a new row with a NumPy implementation is
+generated without a change here. An operation is exact if all executors (the interpreter and the devices) must give the
+same bits. Inexact are mathematical functions; in kernels that aren't strict, also float sums and products. Their
+results are stored in columns of separate arrays (see `Inexact`), which are compared within error bounds, and not used
+further.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ INEXACT: frozenset[OpName] = frozenset({
 LOOSE: frozenset[OpName] = frozenset(
     {"add", "sub", "mul", "div", "sqrt", "floordiv", "floormod", "truncdiv", "truncrem"}
 )
-"""Float operations that may be fused or not correctly rounded in kernels that aren't strict."""
+"""Float operations that are inexact only in kernels that aren't strict: they may be fused or rounded incorrectly."""
 _KINDS = ("bool", "int", "uint", "index", "float")
 
 
 def _computes(row: OpInfo) -> bool:
+    """True for rows of elementwise operations with a NumPy implementation, except those with statements of their
+    own.
+    """
     return row.meaning is not None and not row.name.endswith("_raw") and row.name != "select"
 
 
 def _names(operands: tuple[str, ...], result: str) -> dict[str, list[OpName]]:
-    """Return the exact operations of a signature, by kind of dtype."""
+    """Return the operations with these operand and result types, by kind of dtype; for floats without `INEXACT` ones.
+
+    "T" in a signature stands for the type of the operation.
+    """
     by_kind: dict[str, list[OpName]] = {}
     for each in _KINDS:
         rows = [r for r in OPS.values() if _computes(r) and (r.operands, r.result) == (operands, result)]
@@ -49,19 +56,19 @@ TERNARY = _names(("T", "T", "T"), "T")
 
 
 def exact_names(m: Maker, names: list[OpName], type: Type) -> list[OpName]:
-    """Return the operations that give the same bits on every executor in this program."""
+    """Return those of the operations that are exact for this type in this program."""
     loose = kind(type) == "float" and not m.traits.strict
     return [n for n in names if not (loose and n in LOOSE)]
 
 
 def special_number(m: Maker, type: Type) -> float:
-    """Return a constant that algebraic simplification matches."""
+    """Return 0, 1 or -1: the constants that algebraic simplification matches."""
     special = [0.0, -0.0, 1.0, -1.0] if kind(type) == "float" else [0, 1] if kind(type) == "uint" else [0, 1, -1]
     return m.pick(special)
 
 
 def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
-    """Return two operands; more often than by chance equal, or with a constant that algebraic simplification matches."""
+    """Return two operands. Some are equal, or one is a special number, so that algebraic simplification applies."""
     x = m.value(type)
     draw = m.random.random()
     if draw < 0.05:
@@ -157,7 +164,7 @@ def _bitcast(m: Maker) -> None:
 
 @statement(1)
 def _raw(m: Maker) -> None:
-    """Operations that exist only after lowering, with operands in their required range."""
+    """An operation that passes otherwise emit only when lowering (`*_raw`), with operands in its required range."""
     type = m.type(["int", "uint", "index"], vectors=False)
     assert isinstance(type, Scalar)
     b, dtype = m.builder, type.dtype
@@ -195,12 +202,12 @@ def _vector(m: Maker) -> None:
 @statement(0.5)
 def _assumed(m: Maker) -> None:
     """`assume_uniform` on a uniform value."""
-    m.emit("assume_uniform", m.value(m.type(vectors=False), equal=True))
+    m.emit("assume_uniform", m.value(m.type(vectors=False), uniform=True))
 
 
 @statement(0.5)
 def _philox(m: Maker) -> None:
-    """Rounds of a Philox-like counter-based random number generator."""
+    """Two rounds of a counter-based random number generator similar to Philox."""
     b, u32, u64 = m.builder, Scalar(dtypes.u32), Scalar(dtypes.u64)
     c, key = m.value(u32), m.value(u32)
     for multiplier in (0xD2511F53, 0xCD9E8D57):
@@ -216,7 +223,7 @@ def _philox(m: Maker) -> None:
 
 @statement(1)
 def _poison(m: Maker) -> None:
-    """Poison on one side of a branch, and a flag that prevents its use."""
+    """A branch that yields poison on one side, and a boolean result by which a select avoids the poison."""
     b, type = m.builder, m.type(vectors=False)
     yes, no = Region(), Region()
     good = m.value(type)
@@ -233,26 +240,30 @@ def _poison(m: Maker) -> None:
 
 
 def _column(m: Maker, entry: Inexact, bound: float, result: Value, scale: Value | None) -> None:
-    """Store a result of an inexact operation, and its scale, in the next column."""
+    """Store a result of an inexact operation, and its scale, in the next free column.
+
+    `bound` is the error bound in ULP of the scale. `scale` None stands for the magnitude of the result.
+    """
     column = m.builder.index(len(entry.bounds))
     entry.bounds.append(bound)
-    assert m.slot is not None
+    assert m.row is not None
     for place, value in ((entry.results, result), (entry.scales, scale)):
         if value is not None:
-            m.builder.op("store", place.array, m.slot, column, value)
+            m.builder.op("store", place.array, m.row, column, value)
 
 
 def _open(m: Maker) -> list[tuple[Type, Inexact]]:
+    """Return the float types with free columns."""
     return [(t, e) for t, e in m.inexact.items() if len(e.bounds) < e.columns]
 
 
 NUMPY_ULP = 4.6
-"""Error bound of the oracle: NumPy guarantees 4 ULP; rounding to half precision adds 0.5."""
+"""Error bound of the interpreter, in ULP: that of NumPy's functions, 4, and 0.5 for rounding to half precision."""
 
 
 @statement(3, lambda m: bool(_open(m)))
 def _function(m: Maker) -> None:
-    """A mathematical function of exact operands."""
+    """An inexact operation on exact operands. Its bound is that of the op table plus that of the interpreter."""
     type, entry = m.pick(_open(m))
     loose = (
         [] if m.traits.strict else sorted(LOOSE - {"add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncrem"})
@@ -265,7 +276,11 @@ def _function(m: Maker) -> None:
 
 @statement(3, lambda m: bool(_open(m)))
 def _polynomial(m: Maker) -> None:
-    """Sums and products that may be fused, and the sum of their magnitudes: the error is below n ULP of that."""
+    """A formula of sums, products and `fma` that devices may fuse.
+
+    The scale is the same formula on the magnitudes of the operands. Each of the two executors compared makes an error
+    of at most one ULP of the scale per rounding.
+    """
     type, entry = m.pick(_open(m))
     b = m.builder
     value = m.value(type)

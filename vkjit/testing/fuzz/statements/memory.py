@@ -1,8 +1,8 @@
-"""Statements that access memory: loads and stores in any layout, guarded accesses, linear views, atomics, reports,
-prints.
+"""Statements with effects: loads, stores, guarded accesses, linear views, atomics, assertions and prints.
 
-An invocation writes only its own elements, or counters that all invocations update with commutative operations and
-whose old values aren't used.
+An invocation writes only elements that no other invocation accesses (kind "own" of `Place`). It also updates counters
+that all invocations share, with atomics that commute and whose old values aren't used, so that results don't depend on
+the order of invocations.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__: list[str] = []
 
 
 def _of(m: Maker, *kinds: str) -> list[Place]:
+    """Return the arrays that are places of these kinds (see `Place`)."""
     return [p for p in m.places if p.kind in kinds]
 
 
@@ -38,7 +39,7 @@ def _store(m: Maker) -> None:
 
 @statement(1, lambda m: bool(_of(m, "own")), nested=True)
 def _accumulate(m: Maker) -> None:
-    """A loop that reads and writes one element, with loads of it before and after the loop."""
+    """A loop that reads and writes one element, with a load of the element before and after the loop."""
     b, place = m.builder, m.pick(_of(m, "own"))
     indices = place.index(m)
     m.emit("load", place.array, *indices)
@@ -73,7 +74,7 @@ def _put(m: Maker) -> None:
     """A guarded store that is skipped if its index is out of range."""
     place = m.pick([p for p in _of(m, "own") if p.type.rank > 1])
     b, indices = m.builder, place.index(m)
-    axis = m.pick([a for a, v in enumerate(indices) if v is not m.slot])
+    axis = m.pick([a for a, v in enumerate(indices) if v is not m.row])
     indices[axis] = m.value(INDEX)
     value = m.value(place.element)
     condition = _in_range(m, place.array, axis, indices[axis])
@@ -87,6 +88,7 @@ def _put(m: Maker) -> None:
 
 
 def _in_range(m: Maker, array: Value, axis: int, index: Value) -> Value:
+    """Return the condition that an index is in range: two comparisons, or one unsigned comparison."""
     b = m.builder
     shape = array.type.shape  # type: ignore[attr-defined]
     extent = b.index(shape[axis]) if shape is not None else b.emit("extent", array, axis=axis)
@@ -98,7 +100,7 @@ def _in_range(m: Maker, array: Value, axis: int, index: Value) -> Value:
 
 @statement(1, lambda m: any(p.type.rank and p.type.shape is None for p in m.places))
 def _sizes(m: Maker) -> None:
-    """Extents and strides used as values."""
+    """The extent or stride of an array as a value."""
     place = m.pick([p for p in m.places if p.type.rank and p.type.shape is None])
     value = m.emit(m.pick(["extent", "stride"]), place.array, axis=m.draw(0, place.type.rank - 1))
     m.uniform_values.add(value)
@@ -106,7 +108,7 @@ def _sizes(m: Maker) -> None:
 
 @statement(0.7, lambda m: any(_viewable(p) for p in m.places))
 def _view(m: Maker) -> None:
-    """A linear view of a contiguous array, its elements reinterpreted as integers of the same size."""
+    """An access through a linear (1D) view of a contiguous array, mostly with elements reinterpreted as integers."""
     place = m.pick([p for p in m.places if _viewable(p)])
     b, array = m.builder, place.type
     indices = place.index(m)
@@ -126,6 +128,7 @@ def _view(m: Maker) -> None:
 
 
 def _viewable(place: Place) -> bool:
+    """True for a contiguous array in global memory that `_view` can access through a linear view."""
     array = place.type
     plain = array.space == "global" and array.contiguous and array.rank > 0 and isinstance(array.element, Scalar)
     return plain and place.kind in ("read", "own") and array.dtype.kind != "bool"
@@ -147,6 +150,7 @@ def _count(m: Maker) -> None:
 
 
 def _exchangeable(m: Maker) -> list[Place]:
+    """Return the arrays of the kind "own" whose element type supports atomics."""
     places = [p for p in _of(m, "own") if isinstance(p.element, Scalar) and p.type.space == "global"]
     return [p for p in places if p.type.dtype.kind in ("int", "uint", "float") and p.type.dtype.bits >= 32]
 

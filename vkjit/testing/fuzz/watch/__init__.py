@@ -1,7 +1,9 @@
-"""Checked memory accesses: instruments SPIR-V modules to verify alignment, range and sign of indices at run time.
+"""Checked memory accesses: instruments SPIR-V modules to check the address of every access at run time.
 
-Some drivers read and write any mapped address; others lose the device. `watched` changes a module so that it checks
-each address before use and redirects invalid accesses; `Watcher` does so for all launches of a device.
+Some drivers let a kernel read and write any mapped address, which hides errors; others lose the device. `watched`
+changes a module so that it checks the range and alignment of each address, and the sign of indices, before use, and
+redirects invalid accesses to scratch memory. `run` launches one kernel in this way and returns the errors; `Watcher`
+checks all launches of a device. The fuzzer uses `run` for its option `--watch`, tools.watch_plugin uses `Watcher`.
 """
 
 from __future__ import annotations

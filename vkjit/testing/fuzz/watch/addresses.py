@@ -1,7 +1,9 @@
-"""Provenance of buffer pointers: finds the address field of the argument block from which a pointer is computed.
+"""Provenance of buffer pointers: finds the address in the argument block from which a pointer is computed.
 
-Pointers are made by converting an address from the block, or the sum of one and an offset, and by access chains from
-there.
+The argument block holds a kernel's arguments: the addresses of its arrays, and scalars. It is passed in push constants,
+or in a buffer whose address is the only push constant. Code that vkjit emits makes a pointer by
+converting an address from the block, or the sum of an address and an offset, to a pointer. Access chains derive other
+pointers from it. So `Roots` follows the operands of these instructions back to the load of the address.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from .reader import CHAINS, Instruction, Reader
 __all__ = ["Root", "Roots"]
 
 _ADDRESSES = ("address", "report", "print")
+"""The roles of fields (see `ArgField`) that are addresses."""
 _SAME = frozenset({"OpConvertUToPtr", "OpBitcast", "OpCopyObject"})
+"""Instructions whose result is the same address as their operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An address in the argument block: its field, and the id of the loaded value. `field` is None for the block
-    itself, which some kernels receive by address.
+    """An address from which pointers are computed: its field in the argument block, and the id of the loaded address.
+
+    `field` is None for the address of the block itself.
     """
 
     field: ArgField | None
@@ -31,7 +36,11 @@ class Root:
 
 
 class Roots:
-    """The roots of a module's pointers. With `indirect`, the only push constant is the address of the block."""
+    """Finds the `Root` of each pointer in a module.
+
+    `fields` describe the argument block. With `indirect`, the block is in a buffer, and the only push constant is its
+    address.
+    """
 
     def __init__(self, reader: Reader, fields: Sequence[ArgField], indirect: bool) -> None:
         self.reader = reader
@@ -50,6 +59,7 @@ class Roots:
         return root
 
     def _find(self, value: int) -> Root | None:
+        """Return the root of a pointer or address; None if it isn't computed from one root. Cached."""
         if value not in self._known:
             self._known[value] = self._follow(self.reader.definitions[value])
         return self._known[value]

@@ -1,9 +1,10 @@
-"""Code that instrumentation adds to a module: types, constants, and the two functions that check and report.
+"""The declarations and functions that `instrument` adds to a SPIR-V module.
 
-The report buffer starts with `SCRATCH_BYTES` to which invalid accesses are redirected. After them, each site has a
-64-bit record: `SEEN` if an error occurred, `MISALIGNED` for alignment errors, and the distance from the start of the
-accessible range modulo 2**62. Records aren't synchronized: if several invocations fail at one site, the record is that
-of any of them.
+The added functions check an address and write errors into a report buffer. The buffer starts with `SCRATCH_BYTES` bytes
+to which invalid accesses are redirected. They are followed by a 64-bit record for each site (a check in the code). A
+record has the bit `SEEN` if an error occurred at the site, the bit `MISALIGNED` for an alignment error, and in the
+other bits the distance of the address from the start of the accessible range, modulo 2**62. Stores of records aren't
+synchronized: if several invocations fail at one site, the record of any of them remains.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .reader import Instruction, Reader
 __all__ = ["COOPERATIVE_ROW", "DISTANCE", "MISALIGNED", "RECORD_BYTES", "SCRATCH_BYTES", "SEEN", "Helpers"]
 
 COOPERATIVE_ROW = ENUMERANTS["CooperativeMatrixLayout"]["RowMajorKHR"][0]
+"""SPIR-V's number for matrices in row-major order."""
 SCRATCH_BYTES = 1 << 16
 RECORD_BYTES = 8
 SEEN, MISALIGNED = 1 << 63, 1 << 62
@@ -24,7 +26,12 @@ DISTANCE = MISALIGNED - 1
 
 
 class Helpers:
-    """New ids, types, constants and functions of one module."""
+    """The ids, types, constants and functions that are added to one module.
+
+    `report` is the address of the report buffer. `annotations`, `declarations` and `functions` are the added
+    instructions, by the section of the module to which they belong. `check` and `note` are the ids of the added
+    functions (see `_check` and `_note`).
+    """
 
     def __init__(self, reader: Reader, report: int) -> None:
         self.reader = reader
@@ -50,7 +57,7 @@ class Helpers:
         return self.reader.header[3] - 1
 
     def put(self, out: list[Instruction], name: str, type_id: int, *operands: Operand) -> int:
-        """Append an instruction; return its result, or 0 if it has none."""
+        """Append an instruction to `out`. Return the id of its result, or 0 if it has none."""
         layout, words = layout_of(name), list[int]()
         encode_operands(layout, operands, words, set())
         result = self.id() if layout.has_result else 0
@@ -60,14 +67,14 @@ class Helpers:
         return result
 
     def type(self, name: str, *operands: int) -> int:
-        """Return a type, reusing the module's declaration if there is one."""
+        """Return the id of a type, declared by the instruction `name` with these operands; declare it if it is new."""
         key = (name, operands)
         if key not in self._types:
             self._types[key] = self.put(self.declarations, name, 0, *operands)
         return self._types[key]
 
     def constant(self, type_id: int, value: int) -> int:
-        """Return an integer constant, or a boolean constant if `type_id` is the boolean type."""
+        """Return the id of a constant of an integer type or the boolean type."""
         key = (type_id, value)
         if key not in self._constants:
             if type_id == self.bool_type:
@@ -83,17 +90,17 @@ class Helpers:
         return self._constants[key]
 
     def word(self, value: int) -> int:
-        """Return a 32-bit constant."""
+        """Return the id of a 32-bit constant."""
         return self.constant(self.uint, value)
 
     def long(self, value: int) -> int:
-        """Return a 64-bit constant."""
+        """Return the id of a 64-bit constant."""
         return self.constant(self.ulong, value)
 
     # -- functions
 
     def _records(self) -> tuple[int, int]:
-        """Declare pointer types to the structure of all records and to one record."""
+        """Declare a structure with the array of records. Return pointer types to the structure and to one record."""
         array = self.put(self.declarations, "OpTypeRuntimeArray", 0, self.ulong)
         struct = self.put(self.declarations, "OpTypeStruct", 0, array)
         for name, operands in (
@@ -117,7 +124,7 @@ class Helpers:
         return function, ids
 
     def _store(self, distance: int, flags: int, site: int) -> None:
-        """Store a site's record."""
+        """Emit the store of a site's record, made up of a distance and flags."""
         out, (whole, one) = self.functions, self._kinds
         low = self.put(out, "OpBitwiseAnd", self.ulong, distance, self.long(DISTANCE))
         record = self.put(out, "OpBitwiseOr", self.ulong, low, flags)
@@ -126,7 +133,10 @@ class Helpers:
         self.put(out, "OpStore", 0, place, record, "Aligned", RECORD_BYTES)
 
     def _when(self, condition: int) -> int:
-        """Start a conditional block; return the label of the merge block."""
+        """Start a block that runs if `condition` is true.
+
+        Return the label of the block after it, which the caller has to emit.
+        """
         inside, after = self.id(), self.id()
         self.put(self.functions, "OpSelectionMerge", 0, after, "None")
         self.put(self.functions, "OpBranchConditional", 0, condition, inside, after)
@@ -134,8 +144,11 @@ class Helpers:
         return after
 
     def _check(self) -> int:
-        """Define check(address, low, room, mask, flag, site). It returns the address, or the scratch address if
-        `address - low > room`, a bit of `mask` is set in the address, or `flag` is set; then it also stores a record.
+        """Define the function check(address, low, room, mask, flag, site) and return its id.
+
+        The address is invalid if it is less than `low` or more than `room` bytes above it (`address - low > room` as
+        unsigned integers), if a bit of `mask` is set in it (it is misaligned), or if `flag` is true. For an invalid
+        address, the function stores a record and returns the address of the scratch memory; else it returns `address`.
         """
         long, word, out = self.ulong, self.uint, self.functions
         function, parameters = self._begin(long, long, long, long, word, self.bool_type, word)
@@ -157,7 +170,10 @@ class Helpers:
         return function
 
     def _note(self) -> int:
-        """Define note(wrong, value, site), which stores a record with the value if `wrong`."""
+        """Define the function note(wrong, value, site) and return its id.
+
+        If `wrong` is true, it stores a record with `value` as the distance.
+        """
         out = self.functions
         function, (wrong, value, site) = self._begin(self.void, self.bool_type, self.ulong, self.uint)
         after = self._when(wrong)

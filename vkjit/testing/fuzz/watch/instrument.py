@@ -1,15 +1,16 @@
 """Instrumentation of SPIR-V modules: adds a check to every memory access.
 
-Takes a module, the fields of its argument block, the accessible byte range of each array and the address of a report
-buffer. Returns `Watched`: the modified module and a `Site` per check.
+`watched` takes a module, the fields of its argument block, the accessible byte range of each array and the address of a
+report buffer. It returns the modified module and a `Site` per check. At run time, the modified module writes a record
+into the report buffer for each site with an error (see `helpers`).
 
 - An access to a buffer is valid if its address is a multiple of the instruction's `Aligned` operand and of the
-  element's size, all of it is inside the array's byte range, and no index of an access chain leading to it was negative
-  (drivers differ in how they extend such an index). For matrices, the first and last row (or column) are checked, by
-  the rules for matrix pointers and strides.
+  element's size, if all its bytes are inside the array's byte range, and if no index of an access chain leading to it
+  is negative (drivers differ in how they extend such an index). For a load or store of a cooperative matrix, the first
+  and last row (or column) are checked, with the alignment that SPIR-V requires of matrix pointers and strides.
 - An access to an array in workgroup, private or function memory is valid if its index is less than the array's length.
-- An invalid access is redirected: to scratch memory for buffers, to index 0 for other arrays. Matrix accesses to
-  workgroup memory are only reported. The site's record describes the error.
+- An invalid access is redirected: to scratch memory for buffers, to index 0 for other arrays. Invalid matrix accesses
+  to workgroup memory are only reported.
 - An instruction that uses a buffer pointer in an unknown way raises InternalError; it is never skipped.
 """
 
@@ -34,10 +35,12 @@ Span = tuple[int, int]
 _ALIGNED = ENUMERANTS["MemoryAccess"]["Aligned"][0]
 _BUFFER = "PhysicalStorageBuffer"
 _VARIABLES = frozenset({"Workgroup", "Private", "Function"})
+"""Storage classes of arrays that are variables of the module."""
 _FREE = frozenset({"OpConvertPtrToU", "OpFunction", "OpVariable", "OpLine", "OpCopyObject", "OpBitcast"})
 """Instructions that may use a buffer pointer without accessing memory, or whose first operand isn't an id."""
 _MATRIX = frozenset({"OpCooperativeMatrixLoadKHR", "OpCooperativeMatrixStoreKHR"})
 _MATRIX_ALIGNMENT = 16
+"""Required alignment of matrix pointers and strides in bytes; less for rows that are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A module with checks, and its sites by index."""
+    """A module with checks, as SPIR-V, and its sites in the order of their records."""
 
     code: bytes
     sites: tuple[Site, ...]
@@ -73,10 +76,13 @@ def watched(
     *,
     indirect: bool = False,
 ) -> Watched:
-    """Add the checks. `spans` is keyed by role and number of an address in the block, such as ("address", 2) for
-    parameter 2.
+    """Add checks to the SPIR-V module `code`.
 
-    Raises InternalError for a pointer that can't be traced to such an address, or whose span isn't given.
+    `fields` describe the argument block; with `indirect`, the kernel receives the block by address. `spans` are the
+    accessible byte ranges, by role and parameter index of the address in the block, such as ("address", 2) for
+    parameter 2. `report` is the address of the report buffer.
+
+    Raises InternalError for a pointer that can't be traced to an address in the block, or whose span isn't given.
     """
     reader = Reader.of(code)
     instrumenter = _Instrument(reader, Roots(reader, fields, indirect), Helpers(reader, report), spans)
@@ -86,8 +92,11 @@ def watched(
 
 @dataclass(slots=True)
 class _Instrument:
-    """The instrumentation of one module. `negative` maps a pointer to the id of a boolean that is true if an index
-    leading to it is negative.
+    """The instrumentation of one module.
+
+    `out` are the instructions of the new module so far. `negative` maps the id of a pointer to the id of a boolean that
+    is true if an index of an access chain leading to the pointer is negative. `line` is the current source line, and
+    `strings` maps ids to the file names of source lines.
     """
 
     reader: Reader
@@ -102,7 +111,7 @@ class _Instrument:
 
     def all(self) -> None:
         """Instrument the module."""
-        head = declared = -1  # ends of the decorations and of the declarations
+        head = declared = -1  # positions in `out` of the ends of the decorations and of the declarations
         for instruction in self.reader.instructions:
             if head < 0 and instruction.name.startswith(("OpType", "OpConstant", "OpVariable")):
                 head = len(self.out)
@@ -120,6 +129,7 @@ class _Instrument:
         self.reader.instructions = [*self.out, *self.helpers.functions]
 
     def _lines(self, instruction: Instruction) -> None:
+        """Update the current source line from debug instructions."""
         if instruction.name == "OpString":
             text = b"".join(word.to_bytes(4, "little") for word in instruction.operands)
             self.strings[instruction.result] = text.split(b"\0", 1)[0].decode()
@@ -129,11 +139,11 @@ class _Instrument:
             self.line = ""
 
     def put(self, name: str, type_id: int, *operands: int | str) -> int:
-        """Append an instruction; return its result."""
+        """Append an instruction to the new module. Return the id of its result, or 0 if it has none."""
         return self.helpers.put(self.out, name, type_id, *operands)
 
     def site(self, name: str, target: str, size: int, align: int, room: int) -> int:
-        """Add a site; return the id of its number as a constant."""
+        """Add a site (see `Site`). Return the id of a constant with its number."""
         self.sites.append(Site(name, target, size, align, room, self.line))
         return self.helpers.word(len(self.sites) - 1)
 
@@ -162,10 +172,14 @@ class _Instrument:
 
     @staticmethod
     def _replaced(instruction: Instruction, pointer: int) -> Instruction:
+        """Return the access with another pointer as its first operand."""
         return Instruction(instruction.name, instruction.type, instruction.result, (pointer, *instruction.operands[1:]))
 
     def _checked(self, instruction: Instruction) -> int:
-        """Add checks for an access through the first operand; return the id of a pointer that is valid in any case."""
+        """Emit the check of an access through the first operand.
+
+        Return the id of the pointer to use instead: the same address, or the scratch memory if it is invalid.
+        """
         pointer, reader, h = instruction.operands[0], self.reader, self.helpers
         root = self.roots.of(pointer)
         if root.field is None:
@@ -182,6 +196,7 @@ class _Instrument:
         return self.put("OpConvertUToPtr", reader.definitions[pointer].type, safe)
 
     def _span(self, root: Root) -> Span:
+        """Return the accessible byte range of the array whose address is `root`."""
         assert root.field is not None
         key = (root.field.role, root.field.arg)
         if key not in self.spans:
@@ -189,19 +204,20 @@ class _Instrument:
         return self.spans[key]
 
     def _low(self, root: Root, span: Span) -> int:
-        """Return the address of a span's first byte."""
+        """Emit the address of a span's first byte."""
         if not span[0]:
             return root.value
         return self.put("OpIAdd", self.helpers.ulong, root.value, self.helpers.long(span[0]))
 
     def _call(self, address: int, low: int, room: int, mask: int, flag: int, site: int) -> int:
+        """Emit a call of the check function that `Helpers._check` defines. All parameters except `mask` are ids."""
         h = self.helpers
         return self.put("OpFunctionCall", h.ulong, h.check, address, low, room, h.word(mask), flag, site)
 
     # -- access chains
 
     def _chain(self, instruction: Instruction) -> None:
-        """Track negative indices into buffers; replace out-of-range indices into other arrays by 0."""
+        """Copy an access chain. Into buffers, track negative indices; into other arrays, replace invalid ones by 0."""
         base, storage = instruction.operands[0], self.reader.storage(instruction.operands[0])
         if storage in _VARIABLES:
             self.out.append(self._bounded(instruction))
@@ -215,33 +231,36 @@ class _Instrument:
             if constant is None:
                 zero = self.helpers.constant(self.reader.definitions[index].type, 0)
                 flags.append(self.put("OpSLessThan", self.helpers.bool_type, index, zero))
-            elif constant >> (self.reader.bits(index) - 1):
+            elif constant >> (self.reader.bits(index) - 1):  # the sign bit is set
                 flags.append(self.helpers.constant(self.helpers.bool_type, 1))
         for flag in flags:
             previous = self.negative.get(instruction.result)
-            both = flag if previous is None else self.put("OpLogicalOr", self.helpers.bool_type, previous, flag)
-            self.negative[instruction.result] = both
+            combined = flag if previous is None else self.put("OpLogicalOr", self.helpers.bool_type, previous, flag)
+            self.negative[instruction.result] = combined
 
     def _bounded(self, instruction: Instruction) -> Instruction:
-        """Return an access chain into a variable with all indices in range."""
+        """Return an access chain into a variable with its array indices replaced by checked ones."""
         reader = self.reader
         kind = reader.pointee(instruction.operands[0])
         indices = []
         for index in instruction.operands[1:]:
-            whole = reader.definitions[kind]
-            if whole.name == "OpTypeArray":
-                length = reader.constant(whole.operands[1])
+            composite = reader.definitions[kind]
+            if composite.name == "OpTypeArray":
+                length = reader.constant(composite.operands[1])
                 assert length is not None
                 indices.append(self._index(index, length, reader.storage(instruction.operands[0])))
-                kind = whole.operands[0]
+                kind = composite.operands[0]
             else:
                 indices.append(index)
                 kind = (
-                    whole.operands[0] if whole.name == "OpTypeVector" else whole.operands[reader.constant(index) or 0]
+                    composite.operands[0]
+                    if composite.name == "OpTypeVector"
+                    else composite.operands[reader.constant(index) or 0]
                 )
         return Instruction(instruction.name, instruction.type, instruction.result, (instruction.operands[0], *indices))
 
     def _index(self, index: int, length: int, storage: str) -> int:
+        """Emit the check of an array index. Return the id of the index to use instead; 0 if it is out of range."""
         h, reader = self.helpers, self.reader
         constant = reader.constant(index)
         if constant is not None and constant < length:
@@ -275,6 +294,11 @@ class _Instrument:
         self.out.append(instruction)
 
     def _matrix_in_buffer(self, instruction: Instruction, lines: int, line_bytes: int, stride: int) -> tuple[int, int]:
+        """Emit the checks of a matrix with `lines` rows (or columns) of `line_bytes` bytes in a buffer.
+
+        `stride` is the id of the number of elements between rows. Return the pointer and the stride to use instead; for
+        an invalid access, the scratch memory and the stride of adjacent rows.
+        """
         h, reader, pointer = self.helpers, self.reader, instruction.operands[0]
         root = self.roots.of(pointer)
         span, item = self._span(root), reader.size(reader.pointee(pointer))
@@ -293,17 +317,20 @@ class _Instrument:
             wrong = self.put("OpLogicalOr", h.bool_type, wrong, differs)
         safe = self.put("OpSelect", h.ulong, wrong, h.long(h.report), first)
         kind = reader.definitions[stride].type
-        step = self.put("OpSelect", kind, wrong, h.constant(kind, max(line_bytes // item, 1)), stride)
-        return self.put("OpConvertUToPtr", reader.definitions[pointer].type, safe), step
+        safe_stride = self.put("OpSelect", kind, wrong, h.constant(kind, max(line_bytes // item, 1)), stride)
+        return self.put("OpConvertUToPtr", reader.definitions[pointer].type, safe), safe_stride
 
     def _matrix_in_variable(self, instruction: Instruction, lines: int, line_bytes: int, stride: int) -> None:
-        """Report errors only; the access is unchanged, since there is no scratch for variables."""
+        """Emit the check of a matrix in a workgroup array, with the parameters of `_matrix_in_buffer`.
+
+        Errors are only reported: the access stays unchanged, since there is no scratch memory for variables.
+        """
         h, reader = self.helpers, self.reader
         chain = reader.definitions[instruction.operands[0]]
-        whole = reader.definitions[reader.pointee(chain.operands[0])]
-        length, index = reader.constant(whole.operands[1]), chain.operands[-1]
+        array_type = reader.definitions[reader.pointee(chain.operands[0])]
+        length, index = reader.constant(array_type.operands[1]), chain.operands[-1]
         assert length is not None
-        item = reader.size(whole.operands[0])
+        item = reader.size(array_type.operands[0])
         align = min(_MATRIX_ALIGNMENT, line_bytes)
         site = self.site(
             instruction.name, f"workgroup array of {length}", line_bytes, align, length * item - line_bytes
@@ -314,11 +341,11 @@ class _Instrument:
         first, step = (self.put("OpIMul", h.ulong, value, h.long(item)) for value in wide)
         last = self.put("OpIAdd", h.ulong, first, self.put("OpIMul", h.ulong, step, h.long(lines - 1)))
         end = h.long(length * item - line_bytes)
-        wrong = self.put("OpUGreaterThan", h.bool_type, last, end)
+        out_of_range = self.put("OpUGreaterThan", h.bool_type, last, end)
         remainder = self.put("OpBitwiseAnd", h.ulong, self.put("OpBitwiseOr", h.ulong, first, step), h.long(align - 1))
-        skewed = self.put("OpINotEqual", h.bool_type, remainder, h.long(0))
-        both = self.put("OpLogicalOr", h.bool_type, wrong, skewed)
-        self.put("OpFunctionCall", h.void, h.note, both, last, site)
+        misaligned = self.put("OpINotEqual", h.bool_type, remainder, h.long(0))
+        invalid = self.put("OpLogicalOr", h.bool_type, out_of_range, misaligned)
+        self.put("OpFunctionCall", h.void, h.note, invalid, last, site)
 
 
 def _stated_alignment(instruction: Instruction) -> int:
@@ -331,5 +358,6 @@ def _stated_alignment(instruction: Instruction) -> int:
 
 
 def _target(root: Root) -> str:
+    """Describe the array whose address is `root`."""
     assert root.field is not None
     return f"parameter {root.field.arg}" if root.field.role == "address" else root.field.role

@@ -1,7 +1,7 @@
-"""Checked launches: of a single artifact, or all launches of a device.
+"""Launches with checked memory accesses: of a single kernel (`run`), or all launches of a device (`Watcher`).
 
-A launch is recompiled with the address of its report buffer in the code, waited for, and its report read. The result is
-one line of text per site with errors.
+For each launch, a report buffer is allocated and the kernel instrumented, with the buffer's address in its code. After
+the launch has completed, the report is read. The result is one line of text for each site (check) with an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ from .reader import HEADER_WORDS
 __all__ = ["Watcher", "run"]
 
 _OWN: dict[tuple[str, int], Span] = {("report", -1): (0, 4 * REPORT_WORDS), ("print", -1): (0, PRINT_BYTES)}
+"""The accessible byte ranges of the buffers for reports and prints."""
 Launch = Callable[[KernelArtifact], None]
 
 
 def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int], Span], launch: Launch) -> list[str]:
-    """Run `launch` with an instrumented artifact and wait. Return the errors as lines of text."""
+    """Instrument an artifact, call `launch` with it, and wait for the device. Return the errors as lines of text.
+
+    `spans` are the accessible byte ranges of the arrays (see `watched`).
+    """
     report = device.allocate(SCRATCH_BYTES + RECORD_BYTES * _most_sites(artifact.code))
     try:
         device.write(report, 0, np.zeros(report.nbytes, np.uint8))
@@ -58,6 +62,7 @@ def _most_sites(code: bytes) -> int:
 
 
 def _lines(instrumented: Watched, records: npt.NDArray[np.uint8]) -> list[str]:
+    """Describe the errors in the records of a launch, one line per site."""
     words = records.view(np.uint64).tolist()
     return [_line(site, word) for site, word in zip(instrumented.sites, words, strict=True) if word & SEEN]
 
@@ -65,7 +70,7 @@ def _lines(instrumented: Watched, records: npt.NDArray[np.uint8]) -> list[str]:
 def _line(site: Site, record: int) -> str:
     """Describe the error at a site in one line of text, from its 64-bit record (see `helpers`)."""
     distance = record & DISTANCE
-    distance -= (DISTANCE + 1) * (distance > DISTANCE // 2)
+    distance -= (DISTANCE + 1) * (distance > DISTANCE // 2)  # the upper half stands for negative distances
     where = f" ({site.line})" if site.line else ""
     if site.name == "index":
         return f"index {distance} into a {site.target}{where}"
@@ -82,8 +87,10 @@ def _line(site: Site, record: int) -> str:
 
 @dataclass(slots=True)
 class Watcher:
-    """Context manager that checks every launch of a device; `lines` collects the errors. Arrays may access their whole
-    buffers.
+    """Context manager that checks every launch of a device.
+
+    An access is valid anywhere in the buffer that contains the array. `lines` collects the errors, `launches` counts
+    the launches.
     """
 
     device: Any
@@ -97,7 +104,7 @@ class Watcher:
             self._launch = self.device.launch
             self.device.watch(id(self), True)
             self.device.launch = self._watched
-            self.device.direct = lambda _kernel, _launch: None
+            self.device.direct = lambda _kernel, _launch: None  # no fast path that bypasses `launch`
         return self
 
     def __exit__(
@@ -115,6 +122,7 @@ class Watcher:
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
+        """Launch an instrumented kernel in place of `kernel`: replaces `launch` of the device."""
         artifact = kernel.artifact
         if 0 in groups:
             return
@@ -128,7 +136,7 @@ class Watcher:
 
 
 def _buffer_spans(artifact: KernelArtifact, block: bytes, buffers: Sequence[Buffer]) -> dict[tuple[str, int], Span]:
-    """Return the byte ranges of the buffers that contain the addresses in an argument block, relative to each address."""
+    """Return, for each array address in an argument block, the byte range of its buffer relative to the address."""
     spans: dict[tuple[str, int], Span] = {}
     for item in artifact.fields:
         if item.role != "address":

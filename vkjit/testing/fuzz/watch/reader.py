@@ -1,6 +1,6 @@
-"""A SPIR-V parser: decodes a module into instructions and answers queries about types and pointers.
+"""A SPIR-V parser: decodes a module into instructions and answers queries about types, pointers and constants.
 
-Instructions keep the module's order; encoding the modified list gives the modified module.
+`instrument` modifies the list of instructions; `Reader.to_bytes` encodes it as a module again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ __all__ = ["CHAINS", "Instruction", "Reader", "encode"]
 
 HEADER_WORDS = 5
 CHAINS = frozenset({"OpAccessChain", "OpInBoundsAccessChain"})
+"""Instructions that compute a pointer to a part from a pointer to the whole and indices."""
 _STORAGE = {row[0]: name for name, row in reversed(ENUMERANTS["StorageClass"].items())}
-"""Names of storage classes; the first name of a value wins."""
+"""The names of storage classes by number; the first name in the grammar if there are several."""
 _OFFSET = ENUMERANTS["Decoration"]["Offset"][0]
 
 
@@ -31,7 +32,7 @@ def _by_opcode() -> dict[int, Layout]:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction. `type` and `result` are 0 if it has none; `operands` are the following words."""
+    """An instruction: the ids of its result type and result, 0 if it has none, and the words of its operands."""
 
     name: str
     type: int
@@ -48,8 +49,10 @@ def encode(instruction: Instruction) -> list[int]:
 
 @dataclass(slots=True)
 class Reader:
-    """A parsed module. `definitions` maps an id to its instruction, `offsets` (structure, member) to the member's
-    offset in bytes.
+    """A parsed module.
+
+    `header` are its first five words; the fourth is the smallest unused id. `definitions` maps an id to the instruction
+    that defines it. `offsets` maps the id of a structure and a member's number to the member's offset in bytes.
     """
 
     header: list[int]
@@ -59,7 +62,7 @@ class Reader:
 
     @staticmethod
     def of(code: bytes) -> Reader:
-        """Parse a module. Raises InternalError if it is invalid."""
+        """Parse a SPIR-V module. Raises InternalError if it is invalid."""
         words: list[int] = np.frombuffer(code, "<u4").tolist()
         if len(words) < HEADER_WORDS or words[0] != MAGIC:
             raise InternalError("these bytes aren't a SPIR-V module: the first word isn't the magic number")
@@ -75,7 +78,7 @@ class Reader:
         return reader
 
     def add(self, layout: Layout, words: list[int]) -> None:
-        """Append an instruction."""
+        """Decode and append an instruction; `words` are those after its first word."""
         first = layout.has_type + layout.has_result
         type_id = words[0] if layout.has_type else 0
         result = words[first - 1] if layout.has_result else 0
@@ -89,12 +92,12 @@ class Reader:
     # -- types
 
     def storage(self, pointer: int) -> str:
-        """Return the storage class of a pointer id; "" if it isn't a pointer."""
+        """Return the name of the storage class of a pointer; "" if the id isn't a pointer."""
         kind = self.definitions[self.definitions[pointer].type] if self.definitions[pointer].type else None
         return _STORAGE[kind.operands[0]] if kind is not None and kind.name == "OpTypePointer" else ""
 
     def pointee(self, pointer: int) -> int:
-        """Return the type that a pointer points to."""
+        """Return the id of the type that a pointer points to."""
         return self.definitions[self.definitions[pointer].type].operands[1]
 
     def scalar_bytes(self, type_id: int) -> int:
