@@ -41,6 +41,12 @@ LOSSES: list[tuple[str, dict[str, Any], Callable[[int, int], list[Any]], list[in
         lambda n, d: [normal(1, n, d), normal(2, n, d), positives(3, n, d)],
         [0, 1, 2],
     ),
+    (  # variances below eps: the gradient ignores that they are replaced
+        "gaussian_nll_loss",
+        {"eps": 1.0},
+        lambda n, d: [normal(1, n, d), normal(2, n, d), positives(3, n, d)],
+        [0, 1, 2],
+    ),
     ("poisson_nll_loss", {}, lambda n, d: [normal(1, n, d), positives(2, n, d)], [0]),
     (
         "poisson_nll_loss",

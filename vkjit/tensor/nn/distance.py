@@ -163,14 +163,18 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Return the negative log-likelihood of targets under Gaussians of mean x and variance var (at least eps).
 
-    var has the shape of x, or lacks its last axis. `full` adds the constant log(2 pi) / 2. Variances below eps get a
-    gradient of 0.
+    var has the shape of x, or lacks its last axis. `full` adds the constant log(2 pi) / 2. Gradients ignore
+    that variances below eps are replaced by eps, as in PyTorch.
     """
     check_float(x, "gaussian_nll_loss")
     check_float(var, "gaussian_nll_loss", "the variance")
     if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per row
         var = unsqueeze(var, -1)
-    clamped = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
+    if var.requires_grad:
+        value = var.detach()
+        clamped = where(value < eps, var - value + eps, var)  # the value eps with the gradient of var
+    else:
+        clamped = var.clamp(eps)
     difference = x - target
     losses = (clamped.log() + difference * difference / clamped) * 0.5
     if full:
