@@ -2,6 +2,9 @@
 
 The sources lie beside the package, but must be imported as `vkjit.stdlib`. Imported as `stdlib`, every kernel would
 exist twice, under two identities in the caches.
+
+Most kernels are declared with `debug=False`, which leaves out bounds checks even in debug mode and on CPUs. Their
+indices are in range by construction, or the kernels check them. Assertions report failures nevertheless.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ Kernels split a long sum over invocations, each of which writes a partial sum. `
 each result in an order that depends only on their shape, so results are reproducible: one invocation adds them
 sequentially, or, on GPUs with many partial sums and few results, several invocations share a result.
 
-The tree kernels share two constants: SLICES invocations share a result, and SLICES = 2**DOUBLINGS. A slice consists of
-the partial sums that one of these invocations adds: every SLICES-th one.
+The kernels that let several invocations share a result (`_sum_parts_tree`, `_sum_parts_of_two`) have two constants.
+SLICES is the number of invocations per result, and SLICES = 2**DOUBLINGS. A slice consists of the partial sums that one
+of these invocations adds: every SLICES-th one. `thread` is an invocation's index in the workgroup. T is the type of
+partial sums, R that of results.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ def flattened(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, (math.prod(array.shape),), (1,))
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(over="y", debug=False)
 def _sum_parts(parts: vk.In[T, "P N"], y: vk.Out[R, "N"]):
     """y[n] = the sum of parts[:, n], by one invocation per result."""
@@ -92,16 +95,15 @@ def slice_sum(parts, i, first, step):
 
 
 @vk.func
-def sum_slices(shared, lane, levels: vk.Const[int]):
-    """Add 2**levels values each of the GROUP values in `shared`, by a tree reduction in shared memory.
+def sum_slices(shared, thread, levels: vk.Const[int]):
+    """Reduce the GROUP values in `shared` to n = GROUP / 2**levels sums: shared[i] = shared[i] + shared[i + n] + ...
 
-    In each of `levels` steps the upper half of the remaining values is added to the lower half. The first
-    GROUP / 2**levels elements then hold the sums.
+    In each of `levels` steps the upper half of the remaining values is added to the lower half.
     """
     for d in vk.unroll(levels):
         vk.barrier()
-        if lane < GROUP >> (d + 1):
-            shared[lane] += shared[lane + (GROUP >> (d + 1))]
+        if thread < GROUP >> (d + 1):
+            shared[thread] += shared[thread + (GROUP >> (d + 1))]
 
 
 @vk.kernel(groups=lambda y, SLICES: vk.cdiv(y.shape[0], GROUP // SLICES), local=GROUP, debug=False)
@@ -111,12 +113,13 @@ def _sum_parts_tree(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[
     Each of them adds every SLICES-th part; a tree reduction in shared memory then adds the SLICES sums of a result.
     """
     COLUMNS = GROUP // SLICES  # results per workgroup
-    shared, lane = vk.shared(T, GROUP), vk.local_id(0)
-    i = vk.group_id(0) * COLUMNS + lane % COLUMNS
-    shared[lane] = slice_sum(parts, i, lane // COLUMNS, SLICES)
-    sum_slices(shared, lane, DOUBLINGS)
-    if lane < COLUMNS and i < y.shape[0]:
-        y[i] = R(shared[lane])
+    shared, thread = vk.shared(T, GROUP), vk.local_id(0)
+    # the invocations thread, thread + COLUMNS, thread + 2 * COLUMNS... share result i
+    i = vk.group_id(0) * COLUMNS + thread % COLUMNS
+    shared[thread] = slice_sum(parts, i, thread // COLUMNS, SLICES)
+    sum_slices(shared, thread, DOUBLINGS)
+    if thread < COLUMNS and i < y.shape[0]:
+        y[i] = R(shared[thread])
 
 
 @vk.kernel(groups=lambda parts, SLICES: vk.cdiv(parts.shape[1], GROUP // SLICES), local=GROUP, debug=False)
@@ -125,15 +128,15 @@ def _sum_parts_of_two(
 ):
     """Variant of `_sum_parts_tree` that stores the first Y sums to y and the next Z sums to z."""
     COLUMNS = GROUP // SLICES
-    shared, lane = vk.shared(T, GROUP), vk.local_id(0)
-    i, first = vk.group_id(0) * COLUMNS + lane % COLUMNS, y.shape[0]
-    shared[lane] = slice_sum(parts, i, lane // COLUMNS, SLICES)
-    sum_slices(shared, lane, DOUBLINGS)
-    if lane < COLUMNS:
-        if i < first:
-            y[i] = R(shared[lane])
-        elif i - first < z.shape[0]:
-            z[i - first] = R(shared[lane])
+    shared, thread = vk.shared(T, GROUP), vk.local_id(0)
+    i, y_length = vk.group_id(0) * COLUMNS + thread % COLUMNS, y.shape[0]
+    shared[thread] = slice_sum(parts, i, thread // COLUMNS, SLICES)
+    sum_slices(shared, thread, DOUBLINGS)
+    if thread < COLUMNS:
+        if i < y_length:
+            y[i] = R(shared[thread])
+        elif i - y_length < z.shape[0]:
+            z[i - y_length] = R(shared[thread])
 
 
 def sum_partials(parts: DeviceArray, y: DeviceArray) -> None:
@@ -160,11 +163,10 @@ def sum_partials_into_two(parts: DeviceArray, y: DeviceArray, z: DeviceArray) ->
 
 def _slices(count: int, length: int) -> tuple[int, int]:
     """Return (SLICES, DOUBLINGS) for `count` parts of `length` results: fewer slices for few parts or many results."""
-    levels = (
-        5
-        if length * 8 <= MAX_SUMS_FOR_TREE and count >= 8 * MIN_PARTS_FOR_TREE
-        else 3
-        if count >= MIN_PARTS_FOR_TREE
-        else 0
-    )
-    return 1 << levels, levels
+    if count >= 8 * MIN_PARTS_FOR_TREE and length * 8 <= MAX_SUMS_FOR_TREE:
+        doublings = 5
+    elif count >= MIN_PARTS_FOR_TREE:
+        doublings = 3
+    else:
+        doublings = 0
+    return 1 << doublings, doublings

@@ -100,7 +100,7 @@ def variant(operation: str, kind: str) -> Callable[[Function], Function]:
 def choose(operation: str, device: Any) -> Callable[..., Any]:
     """Return an operation's variant for a device: the one for its kind if registered, else the one for its class.
 
-    Within `forcing_class`, only the forced class counts.
+    Within `forcing_class`, it is always the variant for the forced class.
     """
     for_kind = _VARIANTS.get((operation, device.caps.kind)) if _forced.get() is None else None
     return for_kind or _VARIANTS[operation, device_class(device)]

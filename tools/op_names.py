@@ -3,7 +3,7 @@
     python -m tools.op_names            write the file
     python -m tools.op_names --check    check that the file is up to date (exit status 1 if not)
 
-The names are those of the op table, in its order.
+The names are those of the op table (`vkjit.ir.ops.OPS`), in its order.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def render() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(description="Generate the type of op names.")
     parser.add_argument("--check", action="store_true", help="only check that the file is up to date")
     arguments = parser.parse_args(argv)

@@ -3,8 +3,8 @@
     python -m tools.tensor_stubs            write the file
     python -m tools.tensor_stubs --check    check that the file is up to date (exit status 1 if not)
 
-The file holds a class of signatures without bodies, taken from the methods installed on `Tensor`. It is imported under
-`TYPE_CHECKING` only.
+`vkjit.tensor.methods` adds most methods to `Tensor` at run time, where type checkers can't see them. The generated file
+holds a class with the signatures of these methods, without bodies. It is imported under `TYPE_CHECKING` only.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ _OPERATORS = [
     "gt",
     "ge",
 ]
+"""Binary operators, by their special methods without underscores."""
+# `Tensor` has methods named like builtin types, such as `float`, so annotations must qualify the builtins
 _BUILTIN = re.compile(r"\b(?<!\.)(int|float|bool|str|tuple|list|type)\b")
 _ALIASES = {
     "Operand": "Any",
@@ -84,9 +86,11 @@ _ALIASES = {
     "DeviceLike": "Any",
     "F": "Any",
 }
+"""Replacements for names in annotations that the generated file doesn't import."""
 
 
 def _annotation(text: Any) -> str:
+    """Return an annotation in terms of the names that the generated file imports."""
     if text is inspect.Parameter.empty:
         return "Any"
     annotation = str(text)
@@ -96,6 +100,7 @@ def _annotation(text: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
+    """Return the declaration of a parameter, with annotation and default."""
     prefix = (
         "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
     )
@@ -104,26 +109,26 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _method(name: str, function: Any) -> list[str]:
+    """Return the lines of a method's stub: signature and summary. The function's first parameter becomes `self`."""
     signature = inspect.signature(function)
-    first, *others = signature.parameters.values()
-    shown = ["self"]
-    keywords_only = False
-    for parameter in others:
-        if parameter.kind is parameter.KEYWORD_ONLY and not keywords_only and "*" not in "".join(p[0] for p in shown):
-            shown.append("*")
-            keywords_only = True
-        shown.append(_parameter(parameter))
-    del first
+    _, *parameters = signature.parameters.values()
+    declared = ["self"]
+    for parameter in parameters:
+        has_star = any(declaration.startswith("*") for declaration in declared)
+        if parameter.kind is parameter.KEYWORD_ONLY and not has_star:
+            declared.append("*")  # keyword-only parameters follow, without `*args` before them
+        declared.append(_parameter(parameter))
     result = _annotation(signature.return_annotation)
     summary = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-    lines = [f"    def {name}({', '.join(shown)}) -> {result}:"]
+    lines = [f"    def {name}({', '.join(declared)}) -> {result}:"]
     lines.append(f'        """{summary}"""' if summary else f'        """`{name}`."""')
     return [*lines, ""]
 
 
 def _installed() -> dict[str, Any]:
-    """Return the methods that `methods.install` adds to `Tensor`, by name; those of the class statement aren't
-    included.
+    """Return the methods that `vkjit.tensor.methods` adds to `Tensor`, by name.
+
+    Methods defined in the class statement, and the operators and properties that `render` lists, aren't included.
     """
     names = [n for _, group in methods._METHODS for n in group.split()]
     names += [

@@ -64,6 +64,7 @@ __version__ = "0.1.0"
 
 _MODULES = ("array_api", "autograd", "data", "io", "linalg", "nn", "optim", "special", "stdlib", "tensor", "testing")
 """Subpackages that are imported on first access."""
+
 _FROM = {
     "api.check": ("check",),
     "autograd": (
@@ -130,22 +131,25 @@ if TYPE_CHECKING:
 def _provide_services() -> None:
     """Register the functions of upper layers that lower layers call (see `launch.extensions`).
 
-    Each is imported when it is first called.
+    The module of each function is imported when the function is first called.
     """
     from .backends.vulkan.runtime.pipeline.disk_cache import Keeper, keep_with
     from .launch.extensions import provide
 
     def service(module: str, name: str) -> Callable[[], Callable[..., Any]]:
+        """Return a function that imports a module of this package and returns the function `name` in it."""
         return lambda: getattr(importlib.import_module(f".{module}", __name__), name)
 
     provide("inspect", service("api.inspection", "inspect"))
     provide("tune", service("autotune.kernels", "tune_kernel"))
     provide("tuned settings", service("autotune.kernels", "tuned_settings"))
     provide("sanitized launch", service("sanitizer.launch", "launch"))
+    # This service is a function, too: it returns the module.
     provide("array namespace", lambda: lambda: importlib.import_module(".array_api", __name__))
     # Drivers' pipeline caches are loaded from and stored to the compiler's disk cache.
-    stored = service("compiler.cache", "load_pipelines"), service("compiler.cache", "store_pipelines")
-    keep_with(Keeper(lambda name: stored[0]()(name), lambda name, data: stored[1]()(name, data)))
+    load_pipelines = service("compiler.cache", "load_pipelines")
+    store_pipelines = service("compiler.cache", "store_pipelines")
+    keep_with(Keeper(lambda name: load_pipelines()(name), lambda name, data: store_pipelines()(name, data)))
 
 
 _provide_services()
@@ -155,7 +159,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first access: a subpackage, a name in `_FROM`, or one of `tensor.api`."""
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name.startswith("__"):
+    if name.startswith("__"):  # Python and its tools look such names up; don't import the tensor modules for them
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _FROM.items():
         if name in names:

@@ -42,7 +42,7 @@ class DType(type):
     Attributes of each type:
 
     - `kind`: one of "bool", "int", "uint", "float", "index".
-    - `bits`: the width of a value.
+    - `bits`: the width of a value in bits (1 for bool).
     - `numpy`: the NumPy dtype that represents a value (float32 for bf16).
     - `storage`: the NumPy dtype of the bits of an element in memory (uint16 for bf16).
     """
@@ -77,7 +77,7 @@ class DType(type):
         return f"vk.{cls.__name__}"
 
     def __call__(cls, value: Any = 0) -> Any:
-        """Return a NumPy scalar of this type; inside a kernel, a conversion."""
+        """Return a NumPy scalar of this type. In a kernel, calling a type converts a value to it."""
         if "name" not in cls.__dict__:
             raise DTypeError(f"{cls!r} is abstract: use one of {', '.join(map(repr, ALL))}")
         return cls.numpy.type(value)
@@ -222,7 +222,7 @@ class index(Element):
 
 
 ALL: tuple[DType, ...] = (boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
-"""All types that arrays can have; `index` is a type of values only."""
+"""All types that array elements can have. `index` isn't among them: it is a type of values in kernels only."""
 
 by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}
 """All types, `index` included, by name."""
@@ -231,16 +231,17 @@ _FROM_NUMPY: dict[Any, DType] = {t.storage: t for t in ALL if t is not bf16}
 
 
 def from_numpy(dtype: Any) -> DType:
-    """Return the element type of a NumPy dtype (including `ml_dtypes.bfloat16`, by name). Raises DTypeError if there is
-    none.
+    """Return the element type of a NumPy dtype. Raises DTypeError if there is none.
+
+    `bfloat16` of the package `ml_dtypes` is recognized by its name.
     """
     dt = np.dtype(dtype)
-    dtype_class = _FROM_NUMPY.get(dt.newbyteorder("=") if dt.byteorder == "=" else dt)
+    dtype_class = _FROM_NUMPY.get(dt)
     if dtype_class is not None:
         return dtype_class
     if dt.name == "bfloat16":
         return bf16
-    if dt.byteorder not in "=|":
+    if dt.byteorder not in "=|":  # neither native nor irrelevant
         raise DTypeError(f"array of {dt.name} in foreign byte order: convert it with .astype({dt.name!r})")
     raise DTypeError(f"no element type for NumPy's {dt}: expected one of {', '.join(t.name for t in ALL)}")
 

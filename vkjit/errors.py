@@ -87,7 +87,7 @@ class ReportSite:
 def render_caret(loc: Loc, text: str | None = None) -> str:
     """Return the source line of `loc` with carets under its span, or "" if the source isn't available.
 
-    `text` is the line if it isn't to be read from the file.
+    `text` is the text of the line; if it is None, the line is read from the file.
     """
     line = linecache.getline(loc.file, loc.line) if text is None else text
     line = line.rstrip("\n").expandtabs(1)
@@ -125,7 +125,7 @@ class CompileError(VkjitError):
         self.notes = notes
 
     def with_note(self, loc: Loc, text: str) -> CompileError:
-        """Return the same error with one more note; used while it propagates through calls of device functions."""
+        """Return the same error with one more note; calls of device functions add notes while the error propagates."""
         return type(self)(self.reason, self.loc, hint=self.hint, notes=(*self.notes, Note(loc, text)))
 
     def __str__(self) -> str:

@@ -13,8 +13,8 @@ Each workgroup of `query_gradient` owns a tile of BM queries and iterates over t
 `key_gradients` owns a tile of BN keys and iterates over the queries, BM at a time, of all heads that share these keys.
 There are no atomics, so results are deterministic. HOLD: the workgroup loads its own tiles once, before the loop, and
 keeps them; otherwise it loads them again in each iteration, which needs less shared memory. SIZE, the padded head
-dimension, CAUSAL, MASK, `mask` and `shift` are described in `forward`. Sums are in A, the type of lse. Source: Dao,
-FlashAttention-2, 2023.
+dimension, CAUSAL, MASK, `mask` and `shift` are described in `forward`, as are the element types T, K and A; sums are in
+A. Source: Dao, FlashAttention-2, 2023.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ A = TypeVar("A", bound=vk.Element)
 
 
 def _key_groups(k: Any, BN: int) -> tuple[int, int, int]:
-    """Return the grid of `key_gradients`: tiles of keys, heads of k, batches."""
+    """Return the grid of `key_gradients`: tiles of BN keys, heads of k, batches."""
     batch, heads, rows, _ = k.shape
     return vk.cdiv(rows, BN), heads, batch
 
@@ -78,8 +78,8 @@ def query_gradient(
     # with CAUSAL, none of these queries attends to later keys
     for j in range(0, vk.min(n, i + BM + shift) if CAUSAL else n, BN):
         s = wg.mma(queries, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A))
-        extra = wg.load(mask[b, h, i : i + BM, j : j + BN]) if MASK else 0
-        p = vk.exp(score(s, scale, row, (j + wg.arange(BN))[None, :], n, extra, CAUSAL, MASK) - row_lse)
+        mask_tile = wg.load(mask[b, h, i : i + BM, j : j + BN]) if MASK else 0
+        p = vk.exp(score(s, scale, row, (j + wg.arange(BN))[None, :], n, mask_tile, CAUSAL, MASK) - row_lse)
         dp = wg.mma(grad_rows, v[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A))
         acc = wg.mma(T(p * (dp - row_delta)), k[b, g, j : j + BN, 0:SIZE], acc)
     wg.store(dq[b, h, i : i + BM, 0:SIZE], acc * scale)
@@ -119,9 +119,11 @@ def key_gradients(
         # with CAUSAL, no earlier query attends to these keys
         for i in range(vk.max(0, j - shift) // BM * BM if CAUSAL else 0, m, BM):
             s = wg.mma(keys, q[b, h, i : i + BM, 0:SIZE].T, wg.zeros((BN, BM), A))
-            extra = wg.load(mask[b, h, i : i + BM, j : j + BN].T) if MASK else 0
+            mask_tile = wg.load(mask[b, h, i : i + BM, j : j + BN].T) if MASK else 0
             row = (i + shift + wg.arange(BM))[None, :]
-            p = vk.exp(score(s, scale, row, column, n, extra, CAUSAL, MASK) - wg.load(lse[b, h, i : i + BM])[None, :])
+            p = vk.exp(
+                score(s, scale, row, column, n, mask_tile, CAUSAL, MASK) - wg.load(lse[b, h, i : i + BM])[None, :]
+            )
             dv_sum = wg.mma(T(p), do[b, h, i : i + BM, 0:SIZE], dv_sum)
             dp = wg.mma(values, do[b, h, i : i + BM, 0:SIZE].T, wg.zeros((BN, BM), A))
             ds = p * (dp - wg.load(delta[b, h, i : i + BM])[None, :])

@@ -6,9 +6,10 @@ batches, heads, rows (queries or keys), head dimension. H is a multiple of G, so
 
 A score is an element of q @ k.T * scale, with queries as rows and keys as columns. With CAUSAL, row i attends to
 columns up to i + `shift`. `mask` (B x H x M x N) is read according to MASK: "keep" keeps the scores for which it is
-true, "add" adds it to the scores, "" ignores it. The result o has the shape of q, with zeros for rows that attend to
-nothing; lse is the log-sum-exp of each row's scores, which the gradients need. Sums are in A, the type of scale and
-lse.
+true, "add" adds it to the scores, "" ignores it. With "", any array can be passed as `mask`; the kernels therefore
+declare its extents by letters of their own. The result o has the shape of q, with zeros for rows that attend to
+nothing; lse is the log-sum-exp of each row's scores, which the gradients need. T is the element type of q, k, v and o,
+K that of the mask. Sums are in A, the type of scale and lse.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ def score(s, scale, row, column, columns, mask, CAUSAL: vk.Const[bool], MASK: vk
     `row` is the index of the query plus `shift`, `column` that of the key, `columns` the number of keys, `mask` the
     tile of the mask. CAUSAL and MASK are described in the module docstring.
     """
-    seen = column < columns
+    visible = column < columns
     if CAUSAL:
-        seen = seen & (column <= row)
+        visible = visible & (column <= row)
     if MASK == "keep":
-        seen = seen & mask
+        visible = visible & mask
     s = s * scale
     if MASK == "add":
         s = s + mask
-    return vk.where(seen, s, -float("inf"))
+    return vk.where(visible, s, -float("inf"))
 
 
 @vk.kernel(groups=attention_grid, local=lambda THREADS: THREADS)
@@ -75,12 +76,13 @@ def attention(
     """
     wg, i, h, b = vk.workgroup(), vk.group_id(0) * BM, vk.group_id(1), vk.group_id(2)
     g, n = h // (q.shape[1] // k.shape[1]), k.shape[2]
-    rows, row = wg.load(q[b, h, i : i + BM, 0:SIZE]), (i + shift + wg.arange(BM))[:, None]
+    queries, row = wg.load(q[b, h, i : i + BM, 0:SIZE]), (i + shift + wg.arange(BM))[:, None]
     # `highest` is the maximum of each row of scores so far, `total` the sum of exp(score - highest)
     acc, total, highest = wg.zeros((BM, SIZE), A), wg.zeros(BM, A), wg.full(BM, LOWEST, A)
     # with CAUSAL, none of these queries attends to later keys
     for j in range(0, vk.min(n, i + BM + shift) if CAUSAL else n, BN):
-        s = wg.mma(rows, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A), prefetch=PREFETCH) * scale
+        s = wg.mma(queries, k[b, g, j : j + BN, 0:SIZE].T, wg.zeros((BM, BN), A), prefetch=PREFETCH) * scale
+        # the masking is that of `score`, but tiles in which every row attends to every column skip the comparisons
         if MASK == "add":
             s = s + wg.load(mask[b, h, i : i + BM, j : j + BN])
         elif MASK == "keep":
@@ -89,10 +91,10 @@ def attention(
         needs_mask = j + BN > (vk.min(n, i + shift + 1) if CAUSAL else n)
         if needs_mask:
             column = (j + wg.arange(BN))[None, :]
-            seen = column < n
+            visible = column < n
             if CAUSAL:
-                seen = seen & (column <= row)
-            s = vk.where(seen, s, -float("inf"))
+                visible = visible & (column <= row)
+            s = vk.where(visible, s, -float("inf"))
         # online softmax: rescale the sums so far by exp(old maximum - new maximum)
         new_highest = vk.max(highest, wg.max(s, axis=1))
         p, decay = vk.exp(s - new_highest[:, None]), vk.exp(highest - new_highest)

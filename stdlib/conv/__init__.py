@@ -5,9 +5,9 @@
 and `implicit_gemm`, for devices of class "cpu" `direct`, `cpu_rows`, `wgrad_direct` and `wgrad_cpu`. `tiles` is an
 alternative as tile kernels.
 
-Names in all kernels: D, H, W are the input's extents along depth, height and width, or lower-case d, h, w an index
-there or a suffix; O, P, Q are the output's extents, o, p, q its indices; T, R, S are the filters' extents, t, r, s
-their indices. A *tap* is one (t, r, s), at which a filter has one weight per channel. `filters` (output channels) and
-`channels` (input channels) are counts per group. The weights are w, x is the input, y the output; prefix or suffix g
-marks a gradient.
+Names in all kernels: D, H, W are the input's extents along depth, height and width, and d, h, w its indices; d, h, w
+are also suffixes for the three axes. O, P, Q are the output's extents, and o, p, q its indices; T, R, S are the
+filters' extents, and t, r, s their indices. A *tap* is one (t, r, s), at which a filter has one weight per channel.
+`filters` (output channels) and `channels` (input channels) are counts per group. The weights are w, x is the input, y
+the output; gx, gw and gy are their gradients.
 """

@@ -5,7 +5,8 @@ interleaved filters (`direct.pack_weights`). A workgroup is one SIMD vector of S
 FILTERS x COLUMNS accumulators in registers; the elements of x are loaded as vectors and multiplied by weights that are
 uniform across the lanes.
 
-Scalar parameters that the kernels share with those of `direct` are described there. Offsets have the integer type I.
+Scalar parameters that the kernels share with those of `direct`, the type variables T, A, B and R, and `debug=False` are
+described in that module. Offsets have the integer type I.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ R = TypeVar("R", bound=vk.Element)
 
 
 @vk.func
-def load_vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
-    """Load n elements of x per lane, from the offset `at` on.
+def load_vectors(x, offset, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
+    """Load n elements of x per lane, from `offset` on.
 
     Adjacent lanes load elements that are `step` apart, and each lane loads elements that are SIZE * step apart.
     """
     values = ()
     for j in vk.unroll(n):
-        values = values + (x[at + (lane + j * SIZE) * step],)
+        values = values + (x[offset + (lane + j * SIZE) * step],)
     return values
 
 
 @vk.func
-def load_uniform(w, at, n: vk.Const[int]):
-    """Load n contiguous elements of w from the offset `at` on, the same for all lanes."""
+def load_uniform(w, offset, n: vk.Const[int]):
+    """Load n contiguous elements of w from `offset` on, the same for all lanes."""
     values = ()
     for i in vk.unroll(n):
-        values = values + (w[at + i],)
+        values = values + (w[offset + i],)
     return values
 
 
@@ -84,7 +85,9 @@ def convolve_rows(
     ADD: vk.Const[bool],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """Convolve the channels [first, last) of each group: y = the sum over them and all taps, added to y if ADD.
+    """Convolve the channels [first, last) of each group.
+
+    The sum over these channels and all taps is stored to y, or with ADD added to y.
 
     `lines` is the number of output rows of one filter over the batch, `blocks` the number of blocks of FILTERS filters
     over all groups. Each lane computes COLUMNS columns, SIZE apart; if COLUMNS isn't 1, the width of y is a multiple of
@@ -93,6 +96,7 @@ def convolve_rows(
     """
     lane, e, block = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(1)), vk.i32(vk.group_id(2))
     begin = vk.i32(vk.group_id(0)) * (SIZE * COLUMNS)
+    # split the number of the output row into row p, plane o and sample n
     p, e = e % P, e // P
     o, n = e % O, e // O
     blocks_per_group = blocks // groups
@@ -150,29 +154,30 @@ def pad_rows(
     SIZE: vk.Const[int],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """Copy x to y, a flat array of the shape (N, C, depth, height, width), which is 0 elsewhere.
+    """Copy x to y, a flat array of the shape (N, C, depth, height, width); all other elements of y become 0.
 
-    Element (0, 0, 0) of x is at (`shift_d`, `shift_h`, `shift_w`) in y, and adjacent elements of x are `step_d`,
-    `step_h` and STEP apart there. y has `planes` planes of height x width elements; a workgroup of SIZE invocations
-    writes `per_group` rows of one of them. The other parameters are described in the module docstring.
+    Element (0, 0, 0) of x is copied to (`shift_d`, `shift_h`, `shift_w`), and adjacent elements of x are `step_d`,
+    `step_h` and STEP apart in y. y has `planes` planes of height x width elements; a workgroup of SIZE invocations
+    writes `per_group` rows of one plane. I is described in the module docstring.
     """
     lane, e = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     first = vk.i32(vk.group_id(1)) * per_group
     y_offset = (I(e) * I(height) + I(first)) * I(width)
+    # split the number of the plane into depth d, channel c and sample n; d and h are relative to the first element of x
     d, e = e % depth - shift_d, e // depth
     c, n = e % vk.i32(x.shape[1]), e // vk.i32(x.shape[1])
-    from_d = d // step_d
-    in_depth = d >= 0 and from_d * step_d == d and from_d < vk.i32(x.shape[2])
+    source_d = d // step_d
+    in_depth = d >= 0 and source_d * step_d == d and source_d < vk.i32(x.shape[2])
     for row in range(first, vk.min(first + per_group, height)):
         h = row - shift_h
-        from_h = h // step_h
-        inside = in_depth and h >= 0 and from_h * step_h == h and from_h < vk.i32(x.shape[3])
+        source_h = h // step_h
+        inside = in_depth and h >= 0 and source_h * step_h == h and source_h < vk.i32(x.shape[3])
         for start in range(0, width, SIZE):
             w = start + lane
             if w < width:
                 value = A(0)
-                from_w = w - shift_w
-                if inside and from_w >= 0 and from_w % STEP == 0 and from_w // STEP < vk.i32(x.shape[4]):
-                    value = A(x[n, c, from_d, from_h, from_w // STEP])
+                source_w = w - shift_w
+                if inside and source_w >= 0 and source_w % STEP == 0 and source_w // STEP < vk.i32(x.shape[4]):
+                    value = A(x[n, c, source_d, source_h, source_w // STEP])
                 y[y_offset + I(w)] = value
         y_offset += I(width)

@@ -10,7 +10,11 @@ Arrays are flat (one axis, C order) unless a docstring gives their shape. The ke
 - `first`, `last`: the range of channels of each group that a launch sums; a long sum takes several launches.
 - `depth`, `height`, `width`: extents of the padded input; O, P, Q: extents of y; `taps_*`: extents of a filter.
 - `stride_*`, `dilation_*`: strides and dilations in elements of x.
-- I: the integer type of offsets, i32 or i64. The arithmetic type is A, that of packed weights and padded input.
+- I: the integer type of offsets, i32 or i64.
+
+Element types: T is that of the arrays that `pad_rows` and `pack_weights` copy, and of the padded input; A that of the
+copies and of arithmetic; B that of the bias; R that of the result. `debug=False` omits the bounds checks that devices
+on the CPU make by default.
 """
 
 from __future__ import annotations
@@ -72,6 +76,7 @@ def pad_rows(
     c = vk.index(channel) % x.shape[1]
     n = vk.index(channel) // x.shape[1]
     source_d, source_h = (d - shift_d) // step_d, (h - shift_h) // step_h
+    # a quotient that isn't exact is between elements of x
     inside = source_d * step_d == d - shift_d and source_h * step_h == h - shift_h
     inside = inside and source_d >= 0 and source_d < x.shape[2] and source_h >= 0 and source_h < x.shape[3]
     for i in range(vk.min(width - first, SEGMENT)):
@@ -117,27 +122,27 @@ def pack_weights(
 
 
 @vk.func
-def load_f32_pairs(x, at, n: vk.Const[int]):
-    """Load n 64-bit words of x from the offset `at` on, counted in words, and unpack them into 2 n values of f32."""
+def load_f32_pairs(x, offset, n: vk.Const[int]):
+    """Load n 64-bit words of x from `offset` on, counted in words, and unpack them into 2 n values of f32."""
     values = ()
     for i in vk.unroll(n):
-        word = x[at + i]
+        word = x[offset + i]
         values = values + (vk.bitcast(vk.f32, vk.u32(word)), vk.bitcast(vk.f32, vk.u32(word >> 32)))
     return values
 
 
 @vk.func
-def load_broadcast(lanes, lane, w, at, n: vk.Const[int], SIZE: vk.Const[int]):
-    """Load n elements of w from the offset `at` on, the same for all SIZE lanes of a subgroup.
+def load_broadcast(sg, lane, w, offset, n: vk.Const[int], SIZE: vk.Const[int]):
+    """Load n elements of w from `offset` on, the same for all SIZE lanes of the subgroup sg.
 
-    `lanes` is the subgroup; each lane loads some of the elements and broadcasts them.
+    Each lane loads some of the elements and broadcasts them.
     """
     values = ()
     for first in vk.unroll(0, n, SIZE):
-        my_value = w[at + vk.min(first + lane, n - 1)]
+        my_value = w[offset + vk.min(first + lane, n - 1)]
         for i in vk.unroll(SIZE):
             if first + i < n:
-                values = values + (lanes.broadcast(my_value, i),)
+                values = values + (sg.broadcast(my_value, i),)
     return values
 
 
@@ -151,11 +156,11 @@ def zeros(n: vk.Const[int], A: vk.Const[object]):
 
 
 @vk.func
-def load_strided(x, at, step, n: vk.Const[int]):
-    """Load n elements of x from the offset `at` on, `step` apart."""
+def load_strided(x, offset, step, n: vk.Const[int]):
+    """Load n elements of x from `offset` on, `step` apart."""
     values = ()
     for i in vk.unroll(n):
-        values = values + (x[at + i * step],)
+        values = values + (x[offset + i * step],)
     return values
 
 
@@ -218,16 +223,17 @@ def direct(
     ADD: vk.Const[bool],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """Convolve the channels [first, last) of each group: y = the sum over them and all taps, added to y if ADD.
+    """Convolve the channels [first, last) of each group.
 
-    x is padded, so that no load is out of bounds; w is the result of `pack_weights`. `tiles` is the number of sets of
-    COLUMNS adjacent output columns, over all rows of one filter and the batch; `blocks` is the number of blocks of
-    FILTERS filters over all groups. A workgroup has SIZE invocations. BIAS: add `bias`.
+    The sum over these channels and all taps is stored to y, or with ADD added to y. x is padded, so that no load is out
+    of bounds; w is the result of `pack_weights`. `tiles` is the number of sets of COLUMNS adjacent output columns, over
+    all rows of one filter and the batch; `blocks` is the number of blocks of FILTERS filters over all groups. A
+    workgroup has SIZE invocations. BIAS: add `bias`.
 
     WINDOW is (taps, stride, dilation) along the width, as compile-time constants: the elements of a row of x are then
     loaded into registers once for all taps. With (), the loop over the taps isn't unrolled and each tap loads its own
-    elements. F32_PAIRS: x is an array of 64-bit words of two f32 with rows of even width, and a workgroup is one subgroup,
-    whose lanes share the loads of the weights. The other parameters are described in the module docstring.
+    elements. F32_PAIRS: x is an array of 64-bit words of two f32 with rows of even width, and a workgroup is one
+    subgroup, whose lanes share the loads of the weights. The other parameters are described in the module docstring.
     """
     # Split the flat index into the first column q and the row p, plane o and sample n. Invocations past the end repeat
     # the last tile, because subgroup broadcasts need all lanes; they don't store.

@@ -16,8 +16,8 @@ class Geometry:
     """The shape parameters of a convolution.
 
     `channels` and `filters` are the numbers of input and output channels per group. `size`, `kernel` and `out` are the
-    extents of the input, a filter and the output along the three axes, and `pad` is the number of zeros before the
-    first element.
+    extents of the input, a filter and the output along the three axes. `pad` is the number of zeros before the first
+    element along each axis; how many follow after the last one is implied by `out`.
     """
 
     batch: int

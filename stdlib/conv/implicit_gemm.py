@@ -17,7 +17,7 @@ current ones are multiplied.
 A pixel is an element of the input or output of one channel or filter, at (batch, depth, height, width). In device
 functions, `counts` is (groups, filters per group, channels per group); `size`, `out`, `stride`, `pad`, `dilation` and
 `kernel` are those of `geometry.Geometry`: extents of input and output, strides, padding, dilations, and extents of a
-filter along the three axes.
+filter along the three axes. T, U, B and R are the element types of a, b, bias and the result.
 """
 
 from __future__ import annotations
@@ -92,9 +92,10 @@ def load_input(x, pixel, tap_position, group, counts, size, stride, pad, dilatio
 
 @vk.func
 def load_output_grad(g, pixel, tap_position, group, counts, out, stride, pad, dilation):
-    """Load the element of g, the output gradient, that the input pixel `pixel` receives at `tap_position`; 0 if none.
+    """Load the element of g, the output gradient, that contributes to the gradient of an input pixel by a tap.
 
-    `tap_position` is (filter, t, r, s), and `pixel` a result of `split_pixel`.
+    `pixel` is the input pixel, a result of `split_pixel`, and `tap_position` is (filter, t, r, s). The result is 0 if
+    there is no such element.
     """
     d = pixel[1] + pad[0] - tap_position[1] * dilation[0]
     h = pixel[2] + pad[1] - tap_position[2] * dilation[1]
@@ -123,7 +124,7 @@ def column_coordinates(n, size, out, kernel: vk.Const[tuple], DIRECTION: vk.Cons
 
 @vk.func
 def load_b(b, k, coordinates, group, counts, geometry, kernel: vk.Const[tuple], DIRECTION: vk.Const[str]):
-    """Load row k of the right operand, in the column that `column_coordinates` describes by `coordinates`.
+    """Load the element of the right operand in row k of the column with the given `column_coordinates`.
 
     `geometry` is (size, out, stride, pad, dilation). DIRECTION is described in the module docstring.
     """
@@ -152,9 +153,9 @@ def multiply_k_tile(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
 
 @vk.func
 def result_offset(m, n, part, columns, group, counts, size, out, DIRECTION: vk.Const[str], ONES: vk.Const[bool]):
-    """Return the offset in y of the result (m, n) of a group and split-K part; `columns` is N, with the ones.
+    """Return the offset in y of the result (m, n) of a group and split-K part.
 
-    DIRECTION and ONES are described in the module docstring.
+    `columns` is N, including the column of ones. DIRECTION and ONES are described in the module docstring.
     """
     if ONES:  # y holds the weights of all filters, then the biases
         filter_, filters, bias_column = group * counts[1] + m, counts[0] * counts[1], columns - 1
@@ -220,6 +221,7 @@ def implicit_gemm(
     stride, pad = (I(stride_d), I(stride_h), I(stride_w)), (I(pad_d), I(pad_h), I(pad_w))
     geometry = (size, out, stride, pad, (I(dilation_d), I(dilation_h), I(dilation_w)))
     counts = (I(groups), I(filters), I(channels))
+    # column and row of this invocation in its workgroup, and first column and row of the workgroup's results
     tx, ty = I(vk.local_id(0)) % SIDE, I(vk.local_id(0)) // SIDE
     group, part = I(vk.group_id(2)) % groups, I(vk.group_id(2)) // groups
     n0, m0 = I(vk.group_id(0)) * (SIDE * TILE), I(vk.group_id(1)) * (SIDE * TILE)
@@ -230,12 +232,10 @@ def implicit_gemm(
     k_index, n_index = tx, ty
     if DIRECTION != "weight":
         k_index, n_index = ty, tx
-    column_positions = ()
+    b_coordinates = ()  # what each of the TILE columns that this invocation loads from b stands for
     data_columns = columns - 1 if ONES else columns
     for i in vk.unroll(TILE):
-        column_positions = column_positions + (
-            column_coordinates(n0 + n_index + i * SIDE, size, out, KERNEL, DIRECTION),
-        )
+        b_coordinates = b_coordinates + (column_coordinates(n0 + n_index + i * SIDE, size, out, KERNEL, DIRECTION),)
     sums, next_a, next_b = zeros(TILE * TILE, A), zeros(TILE, A), zeros(TILE, A)
     # The first iteration only loads the first tiles: `k0` starts one tile before the first.
     for k0 in range(k_begin - BK, k_end, BK):
@@ -253,7 +253,7 @@ def implicit_gemm(
             if m < rows and ka < k_end:
                 a_value = A(load_a(a, m, ka, group, counts, out, KERNEL, DIRECTION))
             if n < data_columns and kb < k_end:
-                b_value = A(load_b(b, kb, column_positions[i], group, counts, geometry, KERNEL, DIRECTION))
+                b_value = A(load_b(b, kb, b_coordinates[i], group, counts, geometry, KERNEL, DIRECTION))
             if ONES:
                 if n == data_columns:  # also past the end of K, where the left operand is 0
                     b_value = A(1)

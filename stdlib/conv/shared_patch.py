@@ -6,10 +6,10 @@ and the taps reversed: in this module, "filters" are the channels of the result 
 is convolved.
 
 A *strip* is a block of pixels, ROWS high and 4 wide. An invocation computes FILTERS filters of one strip; a workgroup
-computes HIGH x WIDE strips (rows by columns of strips) for FILTER_GROUPS times FILTERS filters. The channels are
-processed DEPTH at a time: the patch of the input that the strips read, with its halo, and the weights, filters
-interleaved, are loaded into shared memory. All loads from shared memory are vec4. Sums are accumulated in the type A,
-f32, in the order of channels, then taps.
+computes HIGH x WIDE strips (rows by columns of strips) for FILTER_GROUPS times FILTERS filters. Each iteration loads
+two arrays for DEPTH channels into shared memory: the *patch*, the part of the input that the strips read, including its
+halo, and the weights, with filters interleaved. All loads from shared memory are vec4. Sums are accumulated in the type
+A, f32, in the order of channels, then taps. T is the element type of x and w, B that of the bias, R that of the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def load_patch_vec4(
     base,
     channels,
     top,
-    edge,
+    left,
     height,
     width,
     PATCH_ROWS: vk.Const[int],
@@ -43,13 +43,14 @@ def load_patch_vec4(
 
     `index` is the flat index of the vec4 in the patch, over (channel, PATCH_ROWS rows, PATCH_VECTORS vec4s of a row).
     `base` is the offset in x of the patch's first channel, `channels` the number of channels left from there, `top` and
-    `edge` the row and the column of the image at which the patch begins.
+    `left` the row and the column of the image at which the patch begins.
     """
     c, row, column = (
         index // (PATCH_ROWS * PATCH_VECTORS),
         top + index // PATCH_VECTORS % PATCH_ROWS,
-        edge + index % PATCH_VECTORS * 4,
+        left + index % PATCH_VECTORS * 4,
     )
+    # outside the image or past the last channel, the offset is replaced by one that is in bounds, and the value by 0
     inside_rows = c < channels and row >= 0 and row < height
     row_offset = I(vk.where(inside_rows, (c * height + row) * width, 0)) + base
     values = ()
@@ -72,7 +73,7 @@ def load_weights_vec4(
     tap_index = TAPS - 1 - tap if TRANSPOSED else tap
     values = ()
     for l in vk.unroll(4):  # noqa: E741
-        in_range = k < end and m + l < count
+        in_range = k < end and m + l < count  # otherwise load element 0, which is in bounds, and replace it by 0
         values = values + (
             vk.where(
                 in_range,
@@ -122,25 +123,26 @@ def convolve_tile(
 
     `tiles` is the number of workgroups along the pixels and the batch, `blocks` that along the filters, over all
     groups. `height`, `width` are the extents of x, `out_h`, `out_w` those of y, and `pad_h`, `pad_w` the zeros before
-    the first row and column of x. KERNEL is the extent (height, width) of a filter. TRANSPOSED: w is that of the
-    forward convolution, whose gradient is computed. STORE_VEC4: each row of y consists of `line` vec4s, which are stored
-    whole. BIAS: add `bias`. I is the integer type of offsets. The tiling parameters WIDE to DEPTH are described in the
-    module docstring.
+    the first row and column of x. KERNEL is the extent (height, width) of a filter. TRANSPOSED: compute the input
+    gradient, where w are the weights of the forward convolution. STORE_VEC4: each row of y consists of `line` whole
+    vec4s, and results are stored as vec4s. BIAS: add `bias`. I is the integer type of offsets. The tiling parameters
+    WIDE to DEPTH are described in the module docstring.
     """
-    # A workgroup has LANES strips and SIZE invocations, and computes GROUP_FILTERS filters. Its patch has PATCH_ROWS
-    # rows of PATCH_VECTORS vec4s per channel; a strip reads REACH vec4s of a row.
+    # A workgroup has STRIPS strips and SIZE invocations, and computes GROUP_FILTERS filters. Its patch has PATCH_ROWS
+    # rows of PATCH_VECTORS vec4s per channel. A strip reads REACH vec4s of a row: its 4 pixels need 4 + KERNEL[1] - 1
+    # elements. Adjacent strips start one vec4 apart.
     V = vk.vec(A, 4)
-    TAPS, LANES = KERNEL[0] * KERNEL[1], WIDE * HIGH
-    SIZE, REACH = LANES * FILTER_GROUPS, 1 + (KERNEL[1] + 2) // 4
+    TAPS, STRIPS = KERNEL[0] * KERNEL[1], WIDE * HIGH
+    SIZE, REACH = STRIPS * FILTER_GROUPS, 1 + (KERNEL[1] + 2) // 4
     PATCH_ROWS, PATCH_VECTORS, GROUP_FILTERS = HIGH * ROWS + KERNEL[0] - 1, WIDE + REACH - 1, FILTERS * FILTER_GROUPS
-    # Bank conflicts: a quarter warp reads 8 vectors at a time. PITCH, the distance of patch rows in vec4s, puts the
-    # vectors that the next row of strips reads into other banks.
+    # Bank conflicts: a quarter warp reads 8 vectors at a time. PITCH, the distance of patch rows in vec4s, is chosen so
+    # that adjacent rows of strips read from different banks: it is 2 modulo 4 for rows of 4 strips, else odd.
     PITCH = PATCH_VECTORS + (2 - PATCH_VECTORS % 4) % 4 if WIDE == 4 else PATCH_VECTORS | 1
     patch = vk.shared(V, (DEPTH * PATCH_ROWS, PITCH))
-    # rows of weights have an odd number of vec4s, also against bank conflicts
+    # rows of weights have an odd number of vec4s, also to avoid bank conflicts
     weights = vk.shared(V, (DEPTH * TAPS, GROUP_FILTERS // 4 + 1 - GROUP_FILTERS // 4 % 2))
-    lane = vk.i32(vk.local_id(0))
-    strip, filter_group = lane % LANES, lane // LANES
+    invocation = vk.i32(vk.local_id(0))
+    strip, filter_group = invocation % STRIPS, invocation // STRIPS
     strip_row, strip_column = strip // WIDE, strip % WIDE
     blocks_per_group = blocks // groups
     group, m0 = vk.i32(vk.group_id(1)) // blocks_per_group, vk.i32(vk.group_id(1)) % blocks_per_group * GROUP_FILTERS
@@ -165,7 +167,7 @@ def convolve_tile(
         # load the patch and the weights of DEPTH channels into shared memory
         vk.barrier()
         for step in vk.unroll(vk.cdiv(DEPTH * PATCH_ROWS * PATCH_VECTORS, SIZE)):
-            e = step * SIZE + lane
+            e = step * SIZE + invocation
             if e < DEPTH * PATCH_ROWS * PATCH_VECTORS:
                 values = load_patch_vec4(
                     x,
@@ -182,7 +184,7 @@ def convolve_tile(
                 )
                 patch[e // PATCH_VECTORS, e % PATCH_VECTORS] = V(A(values[0]), A(values[1]), A(values[2]), A(values[3]))
         for step in vk.unroll(vk.cdiv(DEPTH * TAPS * (GROUP_FILTERS // 4), SIZE)):
-            e = step * SIZE + lane
+            e = step * SIZE + invocation
             if e < DEPTH * TAPS * (GROUP_FILTERS // 4):
                 k, quad = e % (DEPTH * TAPS), e // (DEPTH * TAPS)
                 values = load_weights_vec4(
@@ -199,7 +201,8 @@ def convolve_tile(
                 )
                 weights[k, quad] = V(A(values[0]), A(values[1]), A(values[2]), A(values[3]))
         vk.barrier()
-        # `rows` are the rows of the patch that the strip needs for tap row r; each is loaded once and used by all taps
+        # For each of the DEPTH channels, `rows` are the rows of the patch that the strip has read so far. Each is
+        # loaded once and used by all taps: row j of the strip reads row r + j for the taps in row r of the filter.
         for d in range(DEPTH):
             rows = ()
             for r in vk.unroll(ROWS - 1):

@@ -24,6 +24,16 @@ MAX_TAPS = 25
 """Maximum number of taps of a filter: the loops over them are unrolled."""
 THREADS = 256
 """Maximum number of invocations per workgroup."""
+MAX_STRIPS, MIN_STRIPS = 128, 32
+"""Maximum and minimum number of strips per workgroup, powers of two."""
+MAX_FILTER_GROUPS = 8
+"""Maximum number of invocations per workgroup that share a strip."""
+MAX_DEPTH = 16
+"""Maximum number of channels per iteration."""
+MAX_WEIGHT_ROWS = 36
+"""Maximum number of rows of weights in shared memory, one for each channel of an iteration and each tap."""
+STRIP_WIDTH = 4
+"""Pixels of a strip along the width: one vec4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +68,25 @@ def tiling_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) 
         return None
     if g.taps > MAX_TAPS:
         return None
-    rows, filters_per_invocation = (1 if size[0] == 1 else 2), (4 if filters <= 4 else 8)
-    filter_groups = min(8, vk.cdiv(filters, filters_per_invocation))
-    strips = min(128, THREADS // (1 << (filter_groups - 1).bit_length()))
-    depth = max(1, min(36 // g.taps, channels, 16))
-    # Halve the number of strips per workgroup, then that of filter groups, until there are enough workgroups.
+    rows = 1 if size[0] == 1 else 2
+    filters_per_invocation = 4 if filters <= 4 else 8
+    filter_groups = min(MAX_FILTER_GROUPS, vk.cdiv(filters, filters_per_invocation))
+    # a power of two: `filter_groups` is rounded up to one
+    strips = min(MAX_STRIPS, THREADS // (1 << (filter_groups - 1).bit_length()))
+    depth = max(1, min(MAX_WEIGHT_ROWS // g.taps, channels, MAX_DEPTH))
+    # Halve the number of strips per workgroup, then that of filter groups, until there are enough workgroups. With the
+    # fewest strips, half as many workgroups are enough; with at most two filter groups, any number is accepted.
     while True:
         wide, high = _shape(strips, rows, size)
-        tiles = g.batch * vk.cdiv(size[0], high * rows) * vk.cdiv(size[1], wide * 4)
+        tiles = g.batch * vk.cdiv(size[0], high * rows) * vk.cdiv(size[1], wide * STRIP_WIDTH)
         workgroups = tiles * g.groups * vk.cdiv(filters, filters_per_invocation * filter_groups)
-        if workgroups >= MIN_GROUPS or (strips == 32 and (filter_groups <= 2 or workgroups >= MIN_GROUPS // 2)):
+        small_enough = strips == MIN_STRIPS and (filter_groups <= 2 or workgroups >= MIN_GROUPS // 2)
+        if workgroups >= MIN_GROUPS or small_enough:
             return StripTiling(wide, high, rows, filters_per_invocation, filter_groups, depth)
-        strips, filter_groups = (strips // 2, filter_groups) if strips > 32 else (strips, vk.cdiv(filter_groups, 2))
+        if strips > MIN_STRIPS:
+            strips //= 2
+        else:
+            filter_groups = vk.cdiv(filter_groups, 2)
 
 
 def _shape(strips: int, rows: int, size: tuple[int, int]) -> tuple[int, int]:
@@ -77,10 +94,14 @@ def _shape(strips: int, rows: int, size: tuple[int, int]) -> tuple[int, int]:
 
     `size` is (height, width) of the image. Arrangements with about 8 strips along the width are slightly preferred.
     """
-    shapes = [(wide, strips // wide) for wide in (2, 4, 8, 16, 32) if wide <= strips]
-    return min(
-        shapes, key=lambda s: _round_up(size[0], s[1] * rows) * _round_up(size[1], s[0] * 4) * (1 + abs(s[0] - 8) / 64)
-    )
+
+    def cost(shape: tuple[int, int]) -> float:
+        """Return the number of pixels in all tiles, increased by up to 3/8 for other widths than 8 strips."""
+        wide, high = shape
+        pixels = _round_up(size[0], high * rows) * _round_up(size[1], wide * STRIP_WIDTH)
+        return pixels * (1 + abs(wide - 8) / 64)
+
+    return min([(wide, strips // wide) for wide in (2, 4, 8, 16, 32) if wide <= strips], key=cost)
 
 
 def _round_up(size: int, step: int) -> int:
@@ -98,10 +119,15 @@ def _launch(
     pad: tuple[int, int],
     transposed: bool,
 ) -> None:
-    """Launch the kernel with the tiling `plan`; `pad` is (height, width), `transposed` computes the input gradient."""
+    """Launch the kernel with the tiling `plan`: convolve x to y.
+
+    `pad` is the number of zeros before the first row and column of x. `transposed`: compute the input gradient, where x
+    is the gradient of the output and y receives that of the input. A missing bias is replaced by w, which isn't read.
+    """
+    # for the kernel, "filters" are the channels of y
     channels, filters = (g.filters, g.channels) if transposed else (g.channels, g.filters)
     (height, width), (out_h, out_w) = x.shape[3:], y.shape[3:]
-    tiles = g.batch * vk.cdiv(out_h, plan.high * plan.rows) * vk.cdiv(out_w, plan.wide * 4)
+    tiles = g.batch * vk.cdiv(out_h, plan.high * plan.rows) * vk.cdiv(out_w, plan.wide * STRIP_WIDTH)
     blocks = g.groups * vk.cdiv(filters, plan.filters * plan.filter_groups)
     convolve_tile(
         flattened(x),
@@ -117,20 +143,20 @@ def _launch(
         width,
         out_h,
         out_w,
-        out_w // 4,
+        out_w // STRIP_WIDTH,
         *pad,
         g.kernel[1:],
         transposed,
         *plan.constants,
-        out_w % 4 == 0,
+        out_w % STRIP_WIDTH == 0,
         bias is not None,
         accumulator_type(y.dtype),
         index_type(x, y),
     )
 
 
-def _usable(*arrays: DeviceArray) -> bool:
-    """True if all arrays are dense and none has type f64."""
+def _supported(*arrays: DeviceArray) -> bool:
+    """True if the kernel supports the arrays: all are dense, and none has type f64."""
     return all(is_dense(a) and a.dtype is not vk.f64 for a in arrays)
 
 
@@ -147,7 +173,7 @@ def convolve_strips(
     Return False, and queue nothing, if the kernel doesn't support the arguments.
     """
     plan = plan or tiling_for(g, g.channels, g.filters, g.out[1:])
-    if plan is None or not _usable(x, w, y):
+    if plan is None or not _supported(x, w, y):
         return False
     _launch(x, w, bias, y, g, plan, g.pad[1:], transposed=False)
     return True
@@ -156,13 +182,15 @@ def convolve_strips(
 def input_gradient_strips(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: StripTiling | None = None
 ) -> bool:
-    """Queue gx, the gradient of the input, from gy, the gradient of the output, with the tiling `plan` or `tiling_for`.
+    """Queue the computation of gx, the gradient of the input, from gy, the gradient of the output.
 
-    Return False, and queue nothing, if the kernel doesn't support the arguments.
+    `plan` is the tiling, by default that of `tiling_for`. Return False, and queue nothing, if the kernel doesn't
+    support the arguments.
     """
     plan = plan or tiling_for(g, g.filters, g.channels, g.size[1:])
-    if plan is None or not _usable(gy, w, gx):
+    if plan is None or not _supported(gy, w, gx):
         return False
+    # the padding of the convolution of gy with the reversed taps
     pad = (g.kernel[1] - 1 - g.pad[1], g.kernel[2] - 1 - g.pad[2])
     _launch(gy, w, None, gx, g, plan, pad, transposed=True)
     return True

@@ -53,12 +53,13 @@ class ConvPlan:
 def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
     """Choose the tiling for a result of `rows` x `pixels`, stored to y; `rows` = 0 chooses small tiles.
 
-    With cooperative matrices, choose the highest tiles that the rows of the result fill, because all rows of a tile
-    share the gathered operand.
+    With cooperative matrices, choose the highest tiles of which the result fills more than half the rows, because all
+    rows of a tile share the gathered operand.
     """
-    matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
+    has_matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
     for tile_rows, subgroups in ((256, 8), (128, 4)):
-        if matrices and rows > tile_rows // 2 and -(-rows // tile_rows) * -(-pixels // 128) >= MIN_GROUPS:
+        workgroups = vk.cdiv(rows, tile_rows) * vk.cdiv(pixels, 128)
+        if has_matrices and rows > tile_rows // 2 and workgroups >= MIN_GROUPS:
             # tiles of 256 rows hide the latency without pipelining
             return ConvPlan(tile_rows, 128, 32, subgroups * y.device.caps.subgroup_size, pipelined=tile_rows < 256)
     return ConvPlan(64, 128, 32, 256)
@@ -78,21 +79,21 @@ def _on_llvm_cpu(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
 
 def _grouped(array: DeviceArray, groups: int) -> DeviceArray:
     """View (N, groups * C, 1, H, W) as (N, groups, C, H, W)."""
-    (n, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
-    return DeviceArray(
-        array.buffer, array.offset, array.dtype, (n, groups, c // groups, h, w), (s, c // groups * t, t, u, v)
-    )
+    n, c, _, h, w = array.shape
+    step_n, step_c, _, step_h, step_w = array.strides
+    shape, strides = (n, groups, c // groups, h, w), (step_n, c // groups * step_c, step_c, step_h, step_w)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
 
 
 def _weights(array: DeviceArray, groups: int) -> DeviceArray:
     """View (groups * F, C, 1, R, S) as (groups, F, C, R, S)."""
-    (f, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
-    return DeviceArray(
-        array.buffer, array.offset, array.dtype, (groups, f // groups, c, h, w), (f // groups * s, s, t, u, v)
-    )
+    f, c, _, r, s = array.shape
+    step_f, step_c, _, step_r, step_s = array.strides
+    shape, strides = (groups, f // groups, c, r, s), (f // groups * step_f, step_f, step_c, step_r, step_s)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
 
 
-def _rows(array: DeviceArray) -> DeviceArray:
+def _flat_filters(array: DeviceArray) -> DeviceArray:
     """View dense weights (G, F, C, R, S) as (G, F, C * R * S)."""
     groups, filters, depth = *array.shape[:2], math.prod(array.shape[2:])
     return DeviceArray(array.buffer, array.offset, array.dtype, (groups, filters, depth), (filters * depth, depth, 1))
@@ -125,7 +126,9 @@ def convolve_by_tiles(
             f"the weights have to lie in C order without gaps, found strides {w.strides}: copy them first"
         )
     plan = plan or choose("conv tiles", y.device)(y, g.filters, g.groups * g.pixels)
-    placeholder = w if math.prod(w.shape) else y  # for the bias, isn't read; w because y would alias the output
+    # The kernel doesn't read the placeholder of a missing bias. It is w rather than y, which would alias the output,
+    # unless w is empty.
+    placeholder = w if math.prod(w.shape) else y
     bias_or_placeholder = placeholder if bias is None else bias
     bias_stride = 0 if bias is None else bias.strides[0]
     by_filter = DeviceArray(
@@ -136,19 +139,19 @@ def convolve_by_tiles(
         (g.filters * bias_stride, bias_stride),
     )
     forward(
-        _grouped(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _grouped(y, g.groups), *parameters, *plan.kernel_arguments,
-        accumulator_type(y.dtype), bias is not None, plan.pipelined,
+        _grouped(x, g.groups), _flat_filters(_weights(w, g.groups)), by_filter, _grouped(y, g.groups), *parameters,
+        *plan.kernel_arguments, accumulator_type(y.dtype), bias is not None, plan.pipelined,
     )  # fmt: skip
 
 
 def input_gradient_by_tiles(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queue gx, the gradient of the input, from gy, the gradient of the output, on the device of gx."""
+    """Queue the computation of gx, the gradient of the input, from gy, the gradient of the output, on gx's device."""
     parameters = _convolution_parameters(g)
     if 0 in gx.shape:
         return
-    plan = plan or choose("conv tiles", gx.device)(gx, 0, 0)
+    plan = plan or choose("conv tiles", gx.device)(gx, 0, 0)  # 0 rows: small tiles
     input_gradient(
         _grouped(gy, g.groups),
         _weights(w, g.groups),
@@ -162,15 +165,18 @@ def input_gradient_by_tiles(
 def weight_gradient_by_tiles(
     x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queue gw, the gradient of the weights, from gy, the gradient of the output, on the device of gw. gw is dense."""
+    """Queue the computation of gw, the gradient of the weights, from gy, the gradient of the output.
+
+    gw is dense, and the computation runs on its device.
+    """
     parameters = _convolution_parameters(g)
     if 0 in gw.shape:
         return
-    plan = plan or choose("conv tiles", gw.device)(gw, 0, 0)
+    plan = plan or choose("conv tiles", gw.device)(gw, 0, 0)  # 0 rows: small tiles
     depth, accumulator = g.channels * g.taps, accumulator_type(gw.dtype)
     tiles = g.groups * vk.cdiv(g.filters, plan.rows) * vk.cdiv(depth, plan.columns)
     parts = split_k_parts(tiles, g.pixels, TARGET_GROUPS, plan.max_k)
-    chunk = max(1, vk.cdiv(vk.cdiv(g.pixels, parts), plan.depth)) * plan.depth
+    chunk = max(1, vk.cdiv(vk.cdiv(g.pixels, parts), plan.depth)) * plan.depth  # pixels per part, in whole steps
     partials = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), accumulator, gw.device)
     weight_gradient(
         _grouped(x, g.groups), _grouped(gy, g.groups), partials, chunk, *parameters, *plan.kernel_arguments, accumulator

@@ -8,10 +8,12 @@ group. Arrays have any strides. M, N and K of the products:
     input gradient     channels by input pixels, summed over filters and taps
     weight gradient    filters by channels and taps, summed over output pixels (split-K, added in a fixed order)
 
-Padding is represented by indices outside of the array, for which `wg.gather` returns 0. The kernels share these
-parameters: `stride_*`, `pad_*` and `dilation_*` along height (h) and width (w); KERNEL, the extent of a filter (R, S);
-ACC, the type of sums, f32 (f64 for f64); BM, BN, BK and THREADS: a workgroup of THREADS invocations computes a tile of
-BM x BN results, in steps of BK along K.
+Padding is represented by indices outside of the array, for which `wg.gather` returns 0. T is the element type of the
+operands, B that of the bias, and R that of the result. A flat index over (channel or filter, tap) is called d, its
+extent D; v is the column of an input pixel, because w is the weights. The kernels share these parameters: `stride_*`,
+`pad_*` and `dilation_*` along height (h) and width (w); KERNEL, the extent of a filter (R, S); ACC, the type of sums,
+f32 (f64 for f64); BM, BN, BK and THREADS: a workgroup of THREADS invocations computes a tile of BM x BN results, in
+steps of BK along K.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ R = TypeVar("R", bound=vk.Element)
 def gather_input(
     wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL: vk.Const[tuple], BK: vk.Const[int]
 ):  # fmt: skip
-    """Gather the right operand of `forward`: the elements of x for BK channels and taps from k on, by output pixels.
+    """Gather a tile of the right operand of `forward`: row i holds the elements of x for pair k + i of (channel, tap).
 
-    n is the sample of each pixel, `top` and `left` are the row and column of x at the pixel's first tap, g is the
-    group. The result is 0 outside of x and past the last channel. The other parameters are described in the module
-    docstring.
+    Its columns are output pixels. n is the sample of each pixel, `top` and `left` are the row and column of x at the
+    pixel's first tap, g is the group. The result is 0 outside of x and past the last channel. The other parameters are
+    described in the module docstring.
     """
     d = (k + wg.arange(BK))[:, None]
     s, r, c = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
@@ -118,11 +120,12 @@ def input_gradient(
     for k in range(0, vk.i32(w.shape[1]) * (KERNEL[0] * KERNEL[1]), BK):
         d = k + wg.arange(BK)
         s, r, f = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
-        left = wg.gather(w, (g, f[None, :], c, r[None, :], s[None, :]))
-        up, across = h + pad_h - r[:, None] * dilation_h, v + pad_w - s[:, None] * dilation_w
-        p = vk.where(up % stride_h == 0, up // stride_h, -1)  # -1, outside, where no tap maps to an output row
-        q = vk.where(across % stride_w == 0, across // stride_w, -1)
-        acc = wg.mma(left, wg.gather(gy, (n, g, f[:, None], p, q)), acc)
+        left_operand = wg.gather(w, (g, f[None, :], c, r[None, :], s[None, :]))
+        scaled_p, scaled_q = h + pad_h - r[:, None] * dilation_h, v + pad_w - s[:, None] * dilation_w
+        # -1, an index outside of gy, where no output row or column reads the input pixel by this tap
+        p = vk.where(scaled_p % stride_h == 0, scaled_p // stride_h, -1)
+        q = vk.where(scaled_q % stride_w == 0, scaled_q // stride_w, -1)
+        acc = wg.mma(left_operand, wg.gather(gy, (n, g, f[:, None], p, q)), acc)
     wg.scatter(x, (n, g, c, h, v), R(acc))
 
 
@@ -161,7 +164,7 @@ def weight_gradient(
     for k in range(part * chunk, end, BK):
         pixel = k + wg.arange(BK)
         q, p, n = pixel % Q, pixel // Q % P, pixel // (P * Q)
-        left = wg.gather(gy, (n[None, :], g, f, p[None, :], q[None, :]))
+        left_operand = wg.gather(gy, (n[None, :], g, f, p[None, :], q[None, :]))
         h, v = p[:, None] * stride_h - pad_h + r * dilation_h, q[:, None] * stride_w - pad_w + s * dilation_w
-        acc = wg.mma(left, wg.gather(x, (n[:, None], g, c, h, v)), acc)
+        acc = wg.mma(left_operand, wg.gather(x, (n[:, None], g, c, h, v)), acc)
     wg.store(parts[part, g, i : i + BM, j : j + BN], acc)

@@ -1,9 +1,14 @@
 """Convolution weight gradient (wgrad) on the device "cpu" (LLVM): SIMD lanes along an output row, register blocking.
 
-`wgrad_plan` launches the kernel with x, the padded input, and g, the dense gradient of the output, both flat. A
-workgroup is one SIMD vector of SIZE invocations. Each accumulates the gradients of FILTERS filters by CHANNELS channels
-by all taps along the width, over the output columns of its lane; the lanes are summed at the end. The output rows are
-split into parts, whose sums are added in order afterwards. WINDOW is (taps, stride, dilation) along the width.
+`wgrad_plan` launches the kernel with x, the padded input, and g, the dense gradient of the output, both flat. The
+output rows are split into parts; the kernel computes the gradient over each part, and the parts are added in order
+afterwards.
+
+A workgroup is one SIMD vector of SIZE invocations. It computes the gradients of a block of FILTERS filters by CHANNELS
+channels, for one tap along depth and height and all taps along the width. Each invocation accumulates its own sums over
+every SIZE-th output column; they are added across the lanes at the end. WINDOW is (taps, stride, dilation) along the
+width. T is the element type of g, and A that of x and of the sums. `debug=False` omits the bounds checks that devices
+on the CPU make by default.
 """
 
 from __future__ import annotations
@@ -22,9 +27,10 @@ A = TypeVar("A", bound=vk.Element)
 
 @vk.func
 def offsets(first, end, step, n: vk.Const[int]):
-    """Return the offsets of n consecutive channels or filters, from number `first` on, which are `step` elements apart.
+    """Return the offsets of n consecutive channels or filters, the first of which has index `first`.
 
-    Numbers from `end` on are replaced by `end` - 1.
+    Channels or filters are `step` elements apart. Indices from `end` on are replaced by the last one, `end` - 1, so
+    that loads stay in bounds; the caller discards the results.
     """
     result = ()
     for i in vk.unroll(n):
@@ -62,9 +68,10 @@ def accumulate_column(
 ):
     """Return the sums, a tuple over (filter, channel, tap along the width), plus the products for one output column.
 
-    `x_offset` and `g_offset` are the offsets of the column in the first channel of x and in the first filter of g;
-    `channel_offsets` and `filter_offsets` are those of the channels and filters, relative to the first ones. A is the
-    type of the sums. The other parameters are described in the module docstring.
+    `x_offset` is the offset of the element of x that the column reads at its first tap along the width, in the first
+    channel of the group; `g_offset` is the offset of the column in the first filter of the group. `channel_offsets` and
+    `filter_offsets` are the distances from there to the channels and filters of the block. A is the type of the sums.
+    The other parameters are described in the module docstring.
     """
     values, updated = (), ()
     for j in vk.unroll(CHANNELS):
@@ -107,13 +114,15 @@ def wgrad_rows(
     SIZE: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """Compute y[part, filter, channel, tap], the weight gradient summed over `per_part` output rows.
+    """Compute y[part, filter, channel, tap], the weight gradient summed over the output rows of each part.
 
-    There are `rows` output rows per filter, over the batch, in `parts` parts. `tiles` is the number of workgroups that
-    share a part: blocks of filters, of channels, and taps along depth and height. WINDOW, CHANNELS, FILTERS and SIZE
-    are described in the module docstring; the other parameters are those of the kernels in `direct`.
+    There are `rows` output rows per filter, over the whole batch, in `parts` parts of `per_part` rows. `tiles` is the
+    number of workgroups that share a part, over all groups: one for each block of filters, block of channels, and tap
+    along depth and height. I is the integer type of offsets. WINDOW, CHANNELS, FILTERS and SIZE are described in the
+    module docstring; the other parameters are those of the kernels in `direct`.
     """
-    lanes, lane, e = vk.subgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    # split the index of the workgroup into tap (r along height, t along depth), first channel c, first filter f, group
+    sg, lane, e = vk.subgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     r, e = e % taps_h, e // taps_h
     t, e = e % taps_d, e // taps_d
     channel_blocks = (channels + (CHANNELS - 1)) // CHANNELS
@@ -122,19 +131,19 @@ def wgrad_rows(
     f, group = e % filter_blocks * FILTERS, e // filter_blocks
     part = vk.i32(vk.group_id(1))
     plane = I(height) * I(width)
-    # this workgroup's channels, filters, and its tap along depth and height
+    # offsets of this workgroup's channels and filters, and of its tap along depth and height
     channel_offsets = offsets(c, channels, I(depth) * plane, CHANNELS)
     filter_offsets = offsets(f, filters, I(O) * I(P) * I(Q), FILTERS)
     tap_offset = I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
-    first, end = part * per_part, vk.min(rows, (part + 1) * per_part)
-    whole = Q // SIZE * SIZE
+    first, end = part * per_part, vk.min(rows, (part + 1) * per_part)  # the output rows of the part
+    whole = Q // SIZE * SIZE  # the columns in whole vectors
     area = I(O) * I(P) * I(Q)
-    x_stride, g_stride = I(channels) * I(depth) * plane, I(filters) * area
+    x_stride, g_stride = I(channels) * I(depth) * plane, I(filters) * area  # between groups
     sums = zeros(FILTERS * CHANNELS * WINDOW[0], A)
-    # The columns past the last whole vector come first. Only some lanes are active there; as the sums of the others are
-    # still zero, they need no registers meanwhile.
+    # The columns past the last whole vector come first, with some lanes inactive. The sums of inactive lanes are still
+    # zero at this point, so that no registers are needed to preserve them.
     if whole + lane < Q:
-        p, o, n = first % P, first // P % O, first // (P * O)
+        p, o, n = first % P, first // P % O, first // (P * O)  # row, plane and sample of the first output row
         for _ in range(first, end):
             x_offset = I(n * groups + group) * x_stride + tap_offset
             x_offset += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I((whole + lane) * WINDOW[1])
@@ -155,12 +164,13 @@ def wgrad_rows(
                     WINDOW, CHANNELS, FILTERS, A,
                 )  # fmt: skip
             p, o, n = next_row(p, o, n, P, O)
+    # add the sums of the lanes; lane 0 stores them, except for filters and channels past the last one
     taps = taps_d * taps_h * WINDOW[0]
     for i in vk.unroll(FILTERS):
         for j in vk.unroll(CHANNELS):
             y_offset = (I((part * groups + group) * filters + f + i) * I(channels) + I(c + j)) * I(taps)
             y_offset += I((t * taps_h + r) * WINDOW[0])
             for s in vk.unroll(WINDOW[0]):
-                total = lanes.sum(sums[(i * CHANNELS + j) * WINDOW[0] + s])
+                total = sg.sum(sums[(i * CHANNELS + j) * WINDOW[0] + s])
                 if lane == 0 and f + i < filters and c + j < channels:
                     y[y_offset + s] = total

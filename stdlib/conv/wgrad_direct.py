@@ -1,12 +1,15 @@
 """Convolution weight gradient (wgrad) for devices of class "cpu": register blocking without shared memory.
 
 `wgrad_plan` launches the kernels with x, the padded input, and g, the dense gradient of the output, both flat. Each
-invocation computes several weights, summed over a part of the output rows; the parts are added in order afterwards. The
-kernels store y[part, filter, channel, tap]. Scalar parameters that both share:
+invocation computes the gradients of several weights, summed over a part of the output rows; the parts are added in
+order afterwards. The kernels store y[part, filter, channel, tap]. T is the element type of g, and A that of x and of
+the sums. Both kernels have these scalar parameters:
 
 - `rows`: output rows per filter, over the batch; `per_part`: rows per part; `parts`: number of parts.
-- `tiles`: invocations per part: blocks of filters, blocks of channels, and taps, over all groups.
+- `tiles`: invocations per part, over all groups: one for each block of filters, block of channels, and tap.
 - The others, and I, are those of the kernels in `direct`.
+
+`debug=False` omits the bounds checks that devices on the CPU make by default.
 """
 
 from __future__ import annotations
@@ -72,8 +75,8 @@ def wgrad_parts(
     plane = I(height) * I(width)
     area = I(O) * I(P) * I(Q)
     sums = zeros(FILTERS * COLUMNS, A)
-    for i in range(vk.min(rows - part * per_part, per_part)):
-        row = part * per_part + i
+    for step in range(vk.min(rows - part * per_part, per_part)):
+        row = part * per_part + step
         p, o, n = row % P, row // P % O, row // (P * O)
         row_offset = (
             I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width) + I(s * dilation_w)
@@ -131,8 +134,9 @@ def wgrad_f32_pairs(
     """Variant of `wgrad_parts` for f32, accessed as 64-bit words of two elements.
 
     Rows of x have an even width. Rows of g have `pairs` words and are padded with zeros. An invocation computes FILTERS
-    filters (the constant of `direct`) by CHANNELS channels by all taps along the width. WINDOW is (taps, stride,
-    dilation) along the width. The other parameters are described in the module docstring.
+    filters (the constant of `direct`) by CHANNELS channels by all taps along the width, so that `tiles` counts only the
+    taps along depth and height. WINDOW is (taps, stride, dilation) along the width. The other parameters are described
+    in the module docstring.
     """
     # split the flat index into tap along height and depth, channel block, filter block and group
     e = vk.i32(vk.global_id(0))
@@ -148,8 +152,8 @@ def wgrad_f32_pairs(
     plane = I(height) * I(width)
     area = I(O) * I(P) * I(pairs)
     sums = zeros(CHANNELS * FILTERS * WINDOW[0], vk.f32)
-    for i in range(vk.min(rows - part * per_part, per_part)):
-        row = part * per_part + i
+    for step in range(vk.min(rows - part * per_part, per_part)):
+        row = part * per_part + step
         p, o, n = row % P, row // P % O, row // (P * O)
         row_offset = I(o * stride_d + t * dilation_d) * plane + I(p * stride_h + r * dilation_h) * I(width)
         x_offsets, g_offsets = (), ()

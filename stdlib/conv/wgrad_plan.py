@@ -3,6 +3,9 @@
 Registers the variants of "conv_weight_gradient", from which `dispatch` chooses. The output rows are divided into parts;
 the kernels of `wgrad_cpu` (device "cpu") and `wgrad_direct` (others) compute the gradient over each part, and the parts
 are then added. x is the input, gy the gradient of the output, gw receives the gradient of the weights.
+
+Devices of class "cpu" have three kinds (`device.caps.kind`): "llvm-cpu" is the device "cpu", which compiles kernels
+through LLVM, "cpu" a Vulkan driver on the CPU, and "interpreter" the reference interpreter.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from vkjit.runtime.device import DeviceArray
 from ..partial_sums import accumulator_type, flattened, index_type, is_dense, scratch, sum_partials
 from ..registry import MAX_CPU_ITERATIONS, variant
 from .direct import COLUMNS, FILTERS
-from .direct_plan import as_words, padded_input, padded_size
+from .direct_plan import MAX_WINDOW_SPAN, MAX_WINDOW_TAPS, as_words, padded_input, padded_size
 from .geometry import Geometry
 from .wgrad_cpu import wgrad_rows
 from .wgrad_direct import wgrad_f32_pairs, wgrad_parts
 
 __all__: list[str] = []
 
+INVOCATIONS = 2048
+"""Number of invocations of the kernels of `wgrad_direct` that keeps all threads busy."""
 MIN_ROWS = 16
 """Minimum number of rows per part of `wgrad_rows`: amortizes the reduction across lanes."""
 WORKGROUPS = 64
@@ -34,26 +39,29 @@ MIN_WIDTH = 4
 
 @variant("conv_weight_gradient", "cpu")
 def _on_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Queue gw: compute the parts by a kernel of `wgrad_direct`, and add them."""
+    """Queue the computation of gw: the parts by a kernel of `wgrad_direct`, then their sum."""
     compute = accumulator_type(x.dtype)
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
     rows = g.batch * g.out[0] * g.out[1]
     window = (g.kernel[2], g.stride[2], g.dilation[2])
-    if rows and _supports_words(padded, window):
-        partial_sums = _wgrad_words(padded, gy, gw, g, rows, window)
+    if rows and _supports_f32_pairs(padded, window):
+        partial_sums = _wgrad_f32_pairs(padded, gy, gw, g, rows, window)
     else:
-        partial_sums = _wgrad_elements(padded, gy, gw, g, rows)
+        partial_sums = _wgrad_single_elements(padded, gy, gw, g, rows)
     sum_partials(partial_sums, gw)
 
 
-def _supports_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
+def _supports_f32_pairs(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
     """True if `wgrad_f32_pairs` supports the padded input and the window, (taps, stride, dilation) along the width."""
-    even = padded.shape[4] % 2 == 0 and padded.offset % 8 == 0
-    span = window[1] + (window[0] - 1) * window[2] + 1
-    return padded.device.caps.kind == "cpu" and padded.dtype is vk.f32 and even and window[0] <= 7 and span <= 16
+    taps, stride, dilation = window
+    aligned = padded.shape[4] % 2 == 0 and padded.offset % 8 == 0
+    # the elements of a row under all taps of two adjacent output columns, which the kernel loads at once
+    span = stride + (taps - 1) * dilation + 1
+    unrollable = taps <= MAX_WINDOW_TAPS and span <= MAX_WINDOW_SPAN
+    return padded.device.caps.kind == "cpu" and padded.dtype is vk.f32 and aligned and unrollable
 
 
-def _wgrad_words(
+def _wgrad_f32_pairs(
     padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int, window: tuple[int, int, int]
 ) -> DeviceArray:
     """Queue `wgrad_f32_pairs`; return the partial sums, of shape (parts, number of weights)."""
@@ -77,7 +85,9 @@ def _wgrad_words(
     return partial_sums
 
 
-def _wgrad_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int) -> DeviceArray:
+def _wgrad_single_elements(
+    padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int
+) -> DeviceArray:
     """Queue `wgrad_parts`; return the partial sums, of shape (parts, number of weights)."""
     gradient = gy if is_dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), padded.dtype)
     tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
@@ -98,14 +108,17 @@ def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
 
     `rows` is the number of output rows per filter, `columns` the iterations per row, `tiles` the invocations per part.
     """
-    max_rows = max(1, MAX_CPU_ITERATIONS // (columns + 1))
-    busy_rows = vk.cdiv(rows * tiles, 2048)
+    max_rows = max(1, MAX_CPU_ITERATIONS // (columns + 1))  # one more iteration, for the exit test
+    busy_rows = vk.cdiv(rows * tiles, INVOCATIONS)  # with which there are about INVOCATIONS invocations in all
     return max(1, min(max_rows, busy_rows, rows))
 
 
 @variant("conv_weight_gradient", "llvm-cpu")
 def _on_llvm_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Queue gw: compute the parts by `wgrad_rows`, and add them. `_on_cpu` handles narrow outputs and wide filters."""
+    """Queue the computation of gw: the parts by `wgrad_rows`, then their sum.
+
+    Narrow outputs and wide filters are left to `_on_cpu`.
+    """
     caps, rows = gw.device.caps, g.batch * g.out[0] * g.out[1]
     compute = accumulator_type(x.dtype)
     max_sums = _max_sums(caps.subgroup_size, compute.itemsize)
@@ -114,6 +127,8 @@ def _on_llvm_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) 
         return
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
     gradient = gy if is_dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
+    # an invocation has an accumulator per filter, channel and tap along the width: first as many channels as yield
+    # three accumulators per filter, then as many filters as fit
     channels = min(g.channels, max(1, 3 // g.kernel[2]))
     filters = min(g.filters, max_sums // (channels * g.kernel[2]))
     tiles = g.groups * vk.cdiv(g.filters, filters) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
@@ -135,6 +150,7 @@ def _max_sums(lanes: int, itemsize: int) -> int:
 
     `lanes` is the number of lanes of a subgroup, `itemsize` the size of an accumulator in bytes.
     """
+    # a subgroup of f32 fills a register, one of f64 two; CPUs with 16 lanes have 32 registers, others 16
     return (24 if lanes >= 16 else 12) * 4 // itemsize
 
 
@@ -144,5 +160,7 @@ def _rows_per_cached_part(rows: int, tiles: int, row_bytes: int) -> int:
     `rows` is the number of output rows per filter, `tiles` the workgroups per part, `row_bytes` the bytes of gy that a
     workgroup reads per row.
     """
-    busy = vk.cdiv(rows * tiles, WORKGROUPS)
-    return max(1, min(rows, max(MIN_ROWS, min(busy, PART_BYTES // max(1, row_bytes)))))
+    busy_rows = vk.cdiv(rows * tiles, WORKGROUPS)  # rows per part with which there are about WORKGROUPS workgroups
+    cached_rows = PART_BYTES // max(1, row_bytes)
+    chosen = max(MIN_ROWS, min(busy_rows, cached_rows))
+    return max(1, min(rows, chosen))

@@ -10,8 +10,8 @@ import vkjit as vk
 
 SQRT_HALF = 0.7071067811865476  # sqrt(1/2)
 INV_SQRT_TWO_PI = 0.3989422804014327  # 1 / sqrt(2 pi)
-SQRT_TWO_OVER_PI = 0.7978845608028654
-GELU_CUBIC = 0.044715
+SQRT_TWO_OVER_PI = 0.7978845608028654  # sqrt(2 / pi)
+GELU_CUBIC = 0.044715  # the coefficient of x**3 in the tanh approximation of GELU
 
 
 @vk.func
@@ -250,7 +250,7 @@ def select(condition, x, y):
 
 @vk.func
 def lerp(x, y, w):
-    """x + w * (y - x), computed from the nearer end: exactly y for w = 1."""
+    """x + w * (y - x). For |w| >= 0.5 it is computed as y - (1 - w) * (y - x), which is exactly y for w = 1."""
     return vk.where(vk.abs(w) < 0.5, x + w * (y - x), y - (1 - w) * (y - x))
 
 
@@ -314,6 +314,7 @@ def silu(x):
 @vk.func
 def softplus(x, beta, threshold):
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
+    # `min` keeps exp from overflowing where its result isn't selected
     z = x * beta
     return vk.where(z > threshold, x, vk.log1p(vk.exp(vk.min(z, threshold))) / beta)
 
@@ -321,6 +322,7 @@ def softplus(x, beta, threshold):
 @vk.func
 def elu(x, alpha):
     """x where it is positive, else alpha (exp(x) - 1)."""
+    # `min` keeps expm1 from overflowing where its result isn't selected
     return vk.where(x > 0, x, alpha * vk.expm1(vk.min(x, 0)))
 
 

@@ -8,8 +8,9 @@ strides, and y may alias an input. The kernels share these constants:
   store.
 - A: the type to which kernels of three operands convert the first operand instead of C, such as bool for a condition.
 
-A kernel with scalar operands is generated for the scalar's type S, by the function of its name. With a declared type, a
-launch need not derive the type from the scalar's value.
+T, U and V are the element types of the operands, R that of y. A kernel with scalar operands is generated for the type S
+of its scalars, by the function of the same name: `map2_right(vk.f32)` returns a kernel. Its scalar parameters have a
+declared type, so a launch need not derive one from their values.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ V = TypeVar("V", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(over="y", debug=False)
 def map1(a: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
     """y = F(a)."""
@@ -202,15 +204,15 @@ def map1_packed(A: Any, Y: Any) -> Any:
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)
-    def wide1(a: vk.In[vk.u64, "N"], y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
+    def map1_packed_kernel(a: vk.In[vk.u64, "N"], y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
         i = vk.global_id(0)
-        x = a[i]
+        word = a[i]
         result = vk.u64(0)
         for n in vk.unroll(64 // SIZE):
-            result |= pack_element(Y(F(C(unpack_element(x, n * SIZE, A, BITS)))), n * SIZE, BITS)
+            result |= pack_element(Y(F(C(unpack_element(word, n * SIZE, A, BITS)))), n * SIZE, BITS)
         y[i] = result
 
-    return wide1
+    return map1_packed_kernel
 
 
 @functools.cache
@@ -219,16 +221,18 @@ def map2_packed(A: Any, B: Any, Y: Any) -> Any:
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)
-    def wide2(a: vk.In[vk.u64, "N"], b: vk.In[vk.u64, "N"], y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
+    def map2_packed_kernel(
+        a: vk.In[vk.u64, "N"], b: vk.In[vk.u64, "N"], y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]
+    ):
         i = vk.global_id(0)
-        p, q = a[i], b[i]
+        a_word, b_word = a[i], b[i]
         result = vk.u64(0)
         for n in vk.unroll(64 // SIZE):
-            value = F(C(unpack_element(p, n * SIZE, A, BITS)), C(unpack_element(q, n * SIZE, B, BITS)))
+            value = F(C(unpack_element(a_word, n * SIZE, A, BITS)), C(unpack_element(b_word, n * SIZE, B, BITS)))
             result |= pack_element(Y(value), n * SIZE, BITS)
         y[i] = result
 
-    return wide2
+    return map2_packed_kernel
 
 
 @functools.cache
@@ -240,12 +244,14 @@ def map2_right_packed(S: Any, A: Any, Y: Any) -> Any:
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)
-    def wide2_right(a: vk.In[vk.u64, "N"], s: S, y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]):
+    def map2_right_packed_kernel(
+        a: vk.In[vk.u64, "N"], s: S, y: vk.Out[vk.u64, "N"], F: vk.Const[Any], C: vk.Const[Any]
+    ):
         i = vk.global_id(0)
-        x = a[i]
+        word = a[i]
         result = vk.u64(0)
         for n in vk.unroll(64 // SIZE):
-            result |= pack_element(Y(F(C(unpack_element(x, n * SIZE, A, BITS)), C(S(s)))), n * SIZE, BITS)
+            result |= pack_element(Y(F(C(unpack_element(word, n * SIZE, A, BITS)), C(S(s)))), n * SIZE, BITS)
         y[i] = result
 
-    return wide2_right
+    return map2_right_packed_kernel

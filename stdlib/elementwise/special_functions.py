@@ -50,26 +50,30 @@ def erfinv(x):
     for _ in vk.unroll(2):
         error = vk.where(z < 0.5, vk.erf(y) - z, (1 - z) - vk.erfc(y))
         y = y - error * HALF_ROOT_PI * vk.exp(y * y)
-    outside = vk.where(magnitude == 1, INFINITY, vk.sqrt(-1 - vk.abs(x)))  # the square root is NaN
+    # the square root of a negative number is the NaN for |x| > 1
+    outside = vk.where(magnitude == 1, INFINITY, vk.sqrt(-1 - vk.abs(x)))
     return vk.copysign(vk.where(inside, y, outside), x)
 
 
 @vk.func
 def sinc(x):
     """sin(pi x) / (pi x); 1 at 0."""
+    # the inner `where` avoids 0 / 0 where the quotient isn't selected
     z = x * PI
     return vk.where(x == 0, 1, vk.sin(z) / vk.where(x == 0, 1, z))
 
 
 @vk.func
 def entr(x):
-    """-x log(x); 0 at 0, -inf below 0."""
+    """-x log(x); 0 at 0, -inf below 0, NaN for NaN."""
+    # the inner `where` avoids logarithms of x <= 0 where they aren't selected; the last operand x is NaN there
     return vk.where(x > 0, -x * vk.log(vk.where(x > 0, x, 1)), vk.where(x == 0, 0, vk.where(x < 0, -INFINITY, x)))
 
 
 @vk.func
 def ndtr(x):
     """Cumulative distribution function of the standard normal distribution."""
+    # away from 0, erfc keeps the digits of small results
     z = x * ROOT_HALF
     return vk.where(z < -1, 0.5 * vk.erfc(-z), vk.where(z > 1, 1 - 0.5 * vk.erfc(z), 0.5 + 0.5 * vk.erf(z)))
 
@@ -136,8 +140,8 @@ def is_inf_below(x):
 @vk.func
 def nextafter_f32(x, y):
     """The next f32 after x toward y: y if they are equal, NaN if one is NaN."""
-    # the bits of floats of one sign are ordered like their magnitudes; 0 is special, since the next float may have
-    # another sign
+    # the bits of floats of one sign are ordered like their magnitudes, so the next float has the next bits; 0 is
+    # special, since the next float may have another sign: it is the smallest subnormal number, with bits 1
     bits = vk.bitcast(vk.i32, x)
     away_from_zero = vk.where(x < y, x > 0, x < 0)
     neighbor = vk.bitcast(vk.f32, bits + vk.where(away_from_zero, 1, -1))

@@ -20,9 +20,11 @@ T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 TILE_SIZE = 32
-"""Side length of a tile in elements."""
+"""Side length of a tile on GPUs, in elements."""
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
+# a workgroup has 8 rows of TILE_SIZE invocations; 4 = TILE_SIZE // 8 iterations copy the tile
 @vk.kernel(
     groups=lambda y: (vk.cdiv(y.shape[2], TILE_SIZE), vk.cdiv(y.shape[1], TILE_SIZE), y.shape[0]),
     local=(TILE_SIZE, 8),
@@ -31,28 +33,36 @@ TILE_SIZE = 32
 def _through_shared(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"]):
     """y = x, by workgroups that each copy a tile of TILE_SIZE x TILE_SIZE elements through shared memory.
 
-    An invocation copies four elements, eight rows apart.
+    The tile begins at row `first_row` and column `first_column` of a matrix. `column` and `row` are the invocation's
+    coordinates in the workgroup. Each invocation copies four elements of x, eight columns apart, to shared memory, and
+    from there four elements, eight rows apart, to y.
     """
     tile = vk.shared(T, (TILE_SIZE, TILE_SIZE + 1))  # the additional column avoids bank conflicts
     column, row = vk.local_id(0), vk.local_id(1)
-    g, first, left = vk.group_id(2), vk.group_id(1) * TILE_SIZE, vk.group_id(0) * TILE_SIZE
+    g, first_row, first_column = vk.group_id(2), vk.group_id(1) * TILE_SIZE, vk.group_id(0) * TILE_SIZE
+    # store the transposed tile: adjacent invocations load adjacent elements of x, which are contiguous along I
     for k in vk.unroll(4):
-        tile[row + 8 * k, column] = x.get(g, first + column, left + row + 8 * k, pad=0)
+        tile[row + 8 * k, column] = x.get(g, first_row + column, first_column + row + 8 * k, pad=0)
     vk.barrier()
+    # adjacent invocations store adjacent elements of y, which are contiguous along J
     for k in vk.unroll(4):
-        y.put(g, first + row + 8 * k, left + column, R(tile[column, row + 8 * k]))
+        y.put(g, first_row + row + 8 * k, first_column + column, R(tile[column, row + 8 * k]))
 
 
+# a tile has 16 rows, as many as there are f32 in a cache line of 64 bytes, which holds adjacent elements along I
 @vk.kernel(
     groups=lambda y, SIZE: (vk.cdiv(y.shape[2], SIZE), vk.cdiv(y.shape[1], 16), y.shape[0]),
     local=lambda SIZE: SIZE,
     debug=False,
 )
 def _row_by_row(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"], SIZE: vk.Const[int]):
-    """y = x, by workgroups of SIZE invocations (the width of a CPU vector) that each copy 16 rows of SIZE elements."""
-    g, first, j = vk.group_id(2), vk.group_id(1) * 16, vk.group_id(0) * SIZE + vk.local_id(0)
+    """y = x, by workgroups that each copy a tile of 16 rows of SIZE elements, one column per invocation.
+
+    SIZE, the number of invocations of a workgroup, is the width of a CPU vector, so that a vector copies a row at once.
+    """
+    g, first_row, j = vk.group_id(2), vk.group_id(1) * 16, vk.group_id(0) * SIZE + vk.local_id(0)
     if j < y.shape[2]:
-        for i in range(first, vk.min(first + 16, y.shape[1])):
+        for i in range(first_row, vk.min(first_row + 16, y.shape[1])):
             y[g, i, j] = R(x[g, i, j])
 
 
@@ -72,7 +82,7 @@ def _copy_gpu(x: DeviceArray, y: DeviceArray) -> bool:
 
 @variant("transpose", "llvm-cpu")
 def _copy_llvm_cpu(x: DeviceArray, y: DeviceArray) -> bool:
-    _row_by_row(x, y, x.device.caps.subgroup_size)
+    _row_by_row(x, y, x.device.caps.subgroup_size)  # on this device a subgroup is a vector
     return True
 
 

@@ -1,12 +1,14 @@
 """Stream compaction: count nonzero elements and gather their indices and values.
 
-`vkjit.tensor.ops.compaction` calls these functions for nonzero, masked_select and the like. The dense input vector x is
-cut into segments, one per workgroup. The first pass counts the nonzero elements of each segment. An exclusive scan of
-the counts then gives `starts`, the offset of each segment in the output, followed by the total. The last pass writes
-the indices of the nonzero elements (i64), or the elements of another vector at these indices, in order.
+`vkjit.tensor.ops.compaction` calls these functions for nonzero, masked_select and the like. The dense input vector x of
+N elements is cut into S segments of `length` elements; the last segment may be shorter. The first pass counts the
+nonzero elements of each segment. The second computes `starts`, which has S1 = S + 1 elements: starts[s] is the number
+of nonzero elements before segment s, the offset of the segment in the output, and starts[S] is the total. The last pass
+writes the indices of the nonzero elements (i64), or the elements of another vector at these indices, in order.
 
-The kernels of this module are for class "cpu", where one invocation writes a segment's output; on GPUs a workgroup does
-it, by the kernels of `compaction_tiles`. Const IN is the type in which elements are compared with 0.
+The kernels of this module are for devices of class "cpu", where one invocation writes the output of a segment. GPUs
+launch the kernels of `compaction_tiles`, where a workgroup does. T is the type of x, U that of the elements gathered
+from another vector. Const IN is the type in which elements of x are compared with 0.
 """
 
 from __future__ import annotations
@@ -15,41 +17,41 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.elementwise import vec4 as fours
+from vkjit.stdlib.elementwise import vec4 as vec4_kernels
 from vkjit.stdlib.index import compaction_tiles as tiles
 from vkjit.stdlib.partial_sums import scratch
-from vkjit.stdlib.registry import MAX_CPU_ITERATIONS, choose, variant
+from vkjit.stdlib.registry import MAX_CPU_ITERATIONS, device_class
 
 __all__ = ["segment_offsets", "unravel", "write_indices", "write_values"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 
+MIN_SEGMENT_LENGTH = 4096
+"""Minimum number of elements per segment."""
 MAX_SEGMENTS = 8192
-"""Maximum number of segments."""
+"""Maximum number of segments, except on software drivers, whose loop limit may require shorter and more segments."""
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda counts: counts.shape[0], local=lambda SIZE: SIZE, debug=False)
 def _count_segments(
     x: vk.In[T, "N"], counts: vk.Out[vk.i32, "S"], length: vk.i64, IN: vk.Const[Any], SIZE: vk.Const[int]
 ):
-    """counts[s] = the number of nonzero elements of segment s, by a workgroup of SIZE invocations.
-
-    A segment has `length` elements; the last segment may be shorter.
-    """
-    wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
+    """counts[s] = the number of nonzero elements of segment s, by a workgroup of SIZE invocations per segment."""
+    wg, s, thread = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     begin = s * length
     count = vk.i32(0)
-    for n in range(begin + lane, vk.min(begin + length, x.shape[0]), SIZE):
+    for n in range(begin + thread, vk.min(begin + length, x.shape[0]), SIZE):
         count += vk.where(IN(x[n]) != 0, 1, 0)
     total = wg.sum(count)
-    if lane == 0:
+    if thread == 0:
         counts[s] = total
 
 
 @vk.kernel(groups=lambda: 1, local=1, debug=False)
 def _scan_counts(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
-    """starts = the exclusive prefix sum of counts, followed by the total, by one invocation."""
+    """starts[s] = the sum of counts[:s], for s from 0 to the number of segments; one invocation computes all."""
     total = vk.i64(0)
     for s in range(counts.shape[0]):
         starts[s] = total
@@ -63,9 +65,8 @@ def _write_indices(
 ):
     """Write the indices of the nonzero elements of segment s to y[starts[s] : starts[s + 1]].
 
-    One invocation per segment, which has `length` elements. Every iteration stores its index at the cursor, but only a
-    nonzero element advances the cursor, so that the next store overwrites the index of a zero element. This avoids a
-    branch on the element.
+    One invocation per segment. Every iteration stores its index at y[cursor], but only a nonzero element advances the
+    cursor, so the next store overwrites the index of a zero element. This avoids a branch on the element.
     """
     s = vk.group_id(0)
     cursor, stop, begin = starts[s], starts[s + 1], vk.i64(s) * length
@@ -84,7 +85,10 @@ def _gather_values(
     length: vk.i64,
     IN: vk.Const[Any],
 ):
-    """Write values[n] for each nonzero x[n] of segment s to y[starts[s] : starts[s + 1]], as `_write_indices` does."""
+    """Write values[n] for each nonzero x[n] of segment s to y[starts[s] : starts[s + 1]].
+
+    Works like `_write_indices`, which stores n instead of values[n].
+    """
     s = vk.group_id(0)
     cursor, stop, begin = starts[s], starts[s + 1], vk.i64(s) * length
     for n in range(begin, vk.min(begin + length, vk.i64(x.shape[0]))):
@@ -94,54 +98,47 @@ def _gather_values(
 
 
 def _compare_type(x: DeviceArray) -> vk.DType:
-    """Return the type in which elements are compared with 0."""
+    """Return IN, the type in which elements of x are compared with 0."""
     if x.dtype.kind == "bool":
         return vk.i32
     return vk.f32 if x.dtype.is_float and x.dtype.bits == 16 else x.dtype
 
 
 def _segment_length(x: DeviceArray) -> int:
-    """Return the length of a segment in elements.
+    """Return the number of elements per segment, at least MIN_SEGMENT_LENGTH.
 
-    On GPUs it is a multiple of `compaction_tiles.TILE`; on software drivers it is at most `MAX_CPU_ITERATIONS`, since
-    one invocation loops over a segment.
+    On GPUs it is a multiple of `compaction_tiles.TILE`. On software drivers it is at most `MAX_CPU_ITERATIONS`, since
+    one invocation loops over a segment. The LLVM backend ("llvm-cpu") has no such limit; 2**30 elements are allowed.
     """
-    length = max(4096, -(-x.shape[0] // MAX_SEGMENTS))
-    if choose("compaction", x.device)(x) > 1:
+    length = max(MIN_SEGMENT_LENGTH, -(-x.shape[0] // MAX_SEGMENTS))
+    if _uses_tiles(x):
         return -(-length // tiles.TILE) * tiles.TILE
-    return min(length, MAX_CPU_ITERATIONS if x.device.caps.kind != "llvm-cpu" else 1 << 30)
+    max_length = 1 << 30 if x.device.caps.kind == "llvm-cpu" else MAX_CPU_ITERATIONS
+    return min(length, max_length)
 
 
-@variant("compaction", "gpu")
-def _invocations_gpu(x: DeviceArray) -> int:  # noqa: ARG001  # all variants have the same signature
-    """Return the number of invocations that share a segment."""
-    return tiles.LOCAL
-
-
-@variant("compaction", "cpu")
-def _invocations_cpu(x: DeviceArray) -> int:  # noqa: ARG001  # all variants have the same signature
-    """Return the number of invocations that share a segment."""
-    return 1
+def _uses_tiles(x: DeviceArray) -> bool:
+    """True if x is on a device of class "gpu", which launches the kernels of `compaction_tiles`."""
+    return device_class(x.device) == "gpu"
 
 
 def _tile_arguments(x: DeviceArray) -> tuple[DeviceArray, tuple[Any, ...]] | None:
-    """Return x and the remaining arguments of the kernels of `compaction_tiles`; None on devices of class "cpu".
+    """Return the arguments (x, (tiles, total, LOAD, IN)) of the kernels of `compaction_tiles`; None on class "cpu".
 
-    These arguments are (tiles per segment, number of elements, element accessor, comparison type). An aligned vector of
-    bools is returned as a vector of 32-bit words of four bools.
+    The returned x is the vector itself or, for bools, if possible, a view of it as 32-bit words of four bools each.
     """
-    if choose("compaction", x.device)(x) == 1:
+    if not _uses_tiles(x):
         return None
-    total, take = x.shape[0], fours.load_element
-    length = _segment_length(x) // tiles.TILE
-    as_type = _compare_type(x)
-    if x.dtype.kind == "bool" and total % 4 == 0 and x.offset % 4 == 0:
-        x, take = DeviceArray(x.buffer, x.offset, vk.u32, (total // 4,), (1,)), fours.load_bool
-    return x, (length, total, take, as_type)
+    element_count, accessor = x.shape[0], vec4_kernels.load_element
+    tiles_per_segment = _segment_length(x) // tiles.TILE
+    compare_type = _compare_type(x)
+    if x.dtype.kind == "bool" and element_count % 4 == 0 and x.offset % 4 == 0:  # whole, aligned words
+        x, accessor = DeviceArray(x.buffer, x.offset, vk.u32, (element_count // 4,), (1,)), vec4_kernels.load_bool
+    return x, (tiles_per_segment, element_count, accessor, compare_type)
 
 
 def segment_offsets(x: DeviceArray) -> DeviceArray:
-    """Return `starts` (i64) of a nonempty vector x: the number of nonzero elements before each segment, and of all."""
+    """Return `starts` (i64) of a nonempty vector x: the number of nonzero elements before each segment, then of all."""
     length = _segment_length(x)
     counts = scratch((-(-x.shape[0] // length),), vk.i32, x.device)
     starts = scratch((counts.shape[0] + 1,), vk.i64, x.device)
@@ -181,13 +178,16 @@ def _unravel(
     flat: vk.In[vk.i64, "M"], strides: vk.In[vk.i64, "R"], extents: vk.In[vk.i64, "R"], y: vk.Out[vk.i64, "M R"],
     C: vk.Const[Any],
 ):  # fmt: skip
-    """y[m, r] = coordinate r of the flat index flat[m]; C is the unsigned type of the divisions. See `unravel`."""
+    """y[m, r] = coordinate r of the flat index flat[m].
+
+    `strides` and `extents` are described at `unravel`. C is the unsigned type in which to divide, u32 or u64.
+    """
     r, m = vk.global_id(0), vk.global_id(1)
     y[m, r] = vk.i64(C(flat[m]) // C(strides[r]) % C(extents[r]))
 
 
 def unravel(indices: DeviceArray, strides: DeviceArray, extents: DeviceArray, y: DeviceArray, narrow: bool) -> None:
-    """Unravel flat indices: y[m, r] = indices[m] // strides[r] % extents[r].
+    """Convert flat indices to coordinates: y[m, r] = indices[m] // strides[r] % extents[r].
 
     `extents` is the shape of the array that the indices refer to, and `strides` its C-order strides, in elements.
     `narrow` promises that this array has fewer than 2**32 elements, so that 32-bit divisions suffice.

@@ -8,6 +8,9 @@ The gradient of the table needs neither sorting nor atomics. `link_duplicates` f
 which links equal indices to a chain. In `sum_chains`, the invocations of each index's first occurrence follow its chain
 and add the rows of g in order. Results are reproducible. Linking is quadratic in the number of indices, so they are
 processed in segments of SEGMENT indices, whose sums are added in order.
+
+Type variables: T is the type of tables, rows and gradients, K that of indices, A the type in which sums are
+accumulated, and R that of other arrays.
 """
 
 from __future__ import annotations
@@ -32,20 +35,22 @@ SEGMENT = MAX_CPU_ITERATIONS
 
 
 @vk.kernel(over="y")
-def gather_rows(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
-    """y[m] = table[where[m]]; an out-of-range index is reported and yields zeros."""
+def gather_rows(table: vk.In[T, "V D"], indices: vk.In[K, "M"], y: vk.Out[T, "M D"]):
+    """y[m] = table[indices[m]]; an out-of-range index is reported and yields zeros."""
     d, m = vk.global_id(0), vk.global_id(1)
-    v = vk.i64(where[m])
+    v = vk.i64(indices[m])
     assert v >= 0, f"index {v} is no row of the table: it is below 0"
     assert v < table.shape[0], f"index {v} is no row of the table: there are {table.shape[0]}"
     y[m, d] = table.get(v, d, pad=0)
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(over="following", debug=False)
 def link_duplicates(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], is_duplicate: vk.Out[vk.u8, "S"]):
-    """following[m] = the next position whose index equals where[m], or -1 if there is none.
+    """following[m] = the next position i > m with where[i] = where[m], or -1 if there is none.
 
-    Sets is_duplicate[m] = 1 if an earlier position has the same index; the caller initializes it to 0.
+    Sets is_duplicate[m] = 1 if there is a position i < m with where[i] = where[m]. The caller initializes
+    `is_duplicate` to 0.
     """
     m = vk.i32(vk.global_id(0))
     index, next_position = where[m], vk.i32(-1)
@@ -128,6 +133,7 @@ def argmax_of_bags(
     largest = T(0)
     for m in range(vk.max(vk.i64(offsets[b]), 0), vk.min(vk.i64(offsets[b + 1]), x.shape[0])):
         value = x[m, d]
+        # the first NaN wins: it is taken if the largest element so far isn't NaN, and no element is greater than NaN
         if vk.i64(where[m]) != padding_index and (
             best < 0 or value > largest or (value != value and largest == largest)
         ):
@@ -195,7 +201,7 @@ def bag_argmax(
 
 
 def _padded_bytes(array: DeviceArray) -> int:
-    """Return the size of a dense array in bytes, rounded up to a multiple of 4."""
+    """Return the size of a dense array in bytes, rounded up to a multiple of 4: memory is filled in 4-byte words."""
     count = array.dtype.itemsize
     for extent in array.shape:
         count *= extent

@@ -2,14 +2,16 @@
 
 The caller reshapes arrays to three axes, (A, E, B) or for indices and values (A, N, B): the axes before the indexed
 axis (A), the indexed axis (E elements, N indices), and the axes after it (B). Kernels whose name ends in `_last` have
-no axis after it. `where` holds integer indices along the axis; negative ones count from the end. An out-of-range index
-reads 0 and writes nothing. The gather kernels report it by `assert`; for scatters, the caller launches `check_indices`
-on CPUs and in debug mode.
+no axis after it. `where` holds integer indices along the indexed axis; negative ones count from the end. A gather
+returns 0 for an out-of-range index and reports it by `assert`. A scatter skips an out-of-range index; the caller
+launches `check_indices` before it on CPUs and in debug mode, to report such indices.
 
-The `scatter_combine*` kernels combine values with elements by Const COMBINE, a device function of the old element and
-the new value, such as `add`, which computes in the type C. Scatters are deterministic except in `scatter_atomic`: one
+The `scatter_combine*` kernels combine values with elements of y by Const COMBINE, a device function of the old element
+and the new value, such as `add`. It computes in the type C. Scatters are deterministic except in `scatter_atomic`: one
 invocation per slice along the axis processes the indices in order, so the last write wins and sums have a fixed order.
 For long slices on GPUs, `scatter_last_writer` and `assign_last_writer` assign in parallel with the same result.
+
+T is the type of x and of values, I that of indices, and U that of y in the `scatter_combine*` kernels.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ GROUP = 256
 
 @vk.func
 def checked_index(position, extent):
-    """Return an index along an axis of `extent` elements, counted from the start; `assert` that it is in range."""
+    """Return the index `position` along an axis of `extent` elements, counted from the start if it was negative.
+
+    Asserts that it is in range.
+    """
     assert -extent <= position, f"index {position} is out of range for an axis of {extent} elements"
     assert position < extent, f"index {position} is out of range for an axis of {extent} elements"
     return vk.where(position < 0, position + extent, position)
@@ -117,13 +122,14 @@ def check_indices(where: vk.In[I, "*N"], extent: vk.i64):
 
 @vk.func
 def wrap_negative(position, extent):
-    """Return an index along an axis of `extent` elements, counted from the start, without a range check."""
+    """Return the index `position`, plus `extent` if it is negative. Doesn't check the range, unlike `checked_index`."""
     return vk.where(position < 0, position + extent, position)
 
 
-@vk.kernel(over="lines", debug=False)
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
+@vk.kernel(over="grid", debug=False)
 def scatter_combine(
-    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
+    grid: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[U, "A E B"],
@@ -134,7 +140,7 @@ def scatter_combine(
 ):
     """Combine values[a, n, b] into y[a, where[a, n, b], b] for n in [start, stop), in order.
 
-    One invocation per slice [a, :, b]. `lines` only gives the grid its shape. Since a loop over all n may be too long
+    One invocation per slice [a, :, b]. `grid` only gives the grid its shape. Since a loop over all n may be too long
     for a driver, the caller may launch the kernel for several ranges [start, stop).
     """
     b, a = vk.global_id(0), vk.global_id(1)
@@ -143,9 +149,9 @@ def scatter_combine(
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
-@vk.kernel(groups=lambda lines: (lines.shape[1], lines.shape[0]), local=1, debug=False)
+@vk.kernel(groups=lambda grid: (grid.shape[1], grid.shape[0]), local=1, debug=False)
 def scatter_combine_serial(
-    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
+    grid: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[U, "A E B"],
@@ -220,9 +226,9 @@ def assign_last_writer(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], 
             y[a, e, b] = values[a, n, b]
 
 
-@vk.kernel(over="lines", debug=False)
+@vk.kernel(over="grid", debug=False)
 def scatter_assign(
-    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
+    grid: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[T, "A E B"],
@@ -231,7 +237,7 @@ def scatter_assign(
 ):
     """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order.
 
-    One invocation per slice [a, :, b]; `lines` only gives the grid its shape.
+    One invocation per slice [a, :, b]; `grid` only gives the grid its shape.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):

@@ -27,16 +27,20 @@ GROUP = 256
 
 @vk.func
 def checked_index(position, extent):
-    """Return (in_range, index) for an index along an axis of `extent` elements.
+    """Return (in_range, index) for an index `position` along a nonempty axis of `extent` elements.
 
-    The returned index is nonnegative, and 0 if `position` is out of range, so that it can always be loaded.
+    Unlike `gather_scatter.checked_index`, this function reports nothing.
+
+    If `position` is negative, the returned index is counted from the start of the axis. If `position` is out of range,
+    the returned index is 0, so that an element can be loaded without a branch; the caller then discards the element.
     """
-    counted = vk.i64(position)
-    counted = vk.where(counted < 0, counted + vk.i64(extent), counted)
-    in_range = (counted >= 0) & (counted < vk.i64(extent))
-    return in_range, vk.index(vk.where(in_range, counted, vk.i64(0)))
+    wrapped = vk.i64(position)
+    wrapped = vk.where(wrapped < 0, wrapped + vk.i64(extent), wrapped)
+    in_range = (wrapped >= 0) & (wrapped < vk.i64(extent))
+    return in_range, vk.index(vk.where(in_range, wrapped, vk.i64(0)))
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
 def take_last_vec4(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
     """y[a, n] = x[a, where[n]], four n per invocation."""
@@ -85,7 +89,10 @@ def take_vec4(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"],
 
 
 def _supports_vec4(x: DeviceArray, y: DeviceArray, min_length: int = 2 * GROUP) -> bool:
-    """True if the vec4 kernels support the arrays, and y's last axis has at least `min_length` elements."""
+    """True if the vec4 kernels support the arrays, and y's last axis has at least `min_length` elements.
+
+    In shorter axes, most invocations of a workgroup would be idle: with the default, at least half of them are busy.
+    """
     length = y.shape[-1]
     return device_class(y.device) == "gpu" and x.shape[1] > 0 and length % 4 == 0 and length >= min_length
 
@@ -102,8 +109,11 @@ def gather_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
 
 def take(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n, b] = x[a, where[n], b]."""
+    # workgroups of `take_vec4` are as small as 32 invocations, so 128 elements fill one; loads are vectorized only if
+    # the last axis of x is contiguous
     if _supports_vec4(x, y, 128) and x.strides[2] == 1:
         vec4s = y.shape[2] // 4
-        take_vec4(x, where, y, next((size for size in (32, 64, 128) if vec4s <= size), GROUP))
+        workgroup_size = next((size for size in (32, 64, 128) if vec4s <= size), GROUP)
+        take_vec4(x, where, y, workgroup_size)
     else:
         gather_scatter.take(x, where, y)

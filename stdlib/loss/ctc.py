@@ -10,7 +10,7 @@
   this position from the start (alpha), or from it to the end (beta). Both include p at this time step.
 
 Impossible alignments have the log probability LOG_ZERO instead of -inf, so that differences never become NaN. Each time
-step is one launch with one invocation per sequence and label position; results are reproducible.
+step is one launch with one invocation per sequence n and label position s; results are reproducible.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def _logaddexp(a, b):
     return largest + vk.log1p(vk.exp(vk.min(a, b) - largest))
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(over="y", debug=False)
 def _forward(
     p: vk.In[T, "N C"],
@@ -120,18 +121,19 @@ def _gradient(
 ):
     """y = -g times the posterior probability of each class at each time step, given the target sequence.
 
-    `loss` is the negative log probability of each target sequence and g the gradient of the losses.
+    `loss` is the negative log probability of each target sequence, and g its gradient.
     """
     t, n, c = vk.index()
     posterior = T(0)
     if t < times[n]:
         for s in range(lengths[n]):
-            if labels[n, s] == c:  # p is contained in both alpha and beta; the minimum keeps exp finite
+            # alpha and beta both include p, so p is subtracted once; `min` keeps exp finite
+            if labels[n, s] == c:
                 posterior += vk.exp(vk.min(alpha[t, n, s] + beta[t, n, s] - p[t, n, c] + loss[n], T(80)))
     y[t, n, c] = -g[n] * posterior
 
 
-def _row(array: DeviceArray, t: int) -> DeviceArray:
+def _at_step(array: DeviceArray, t: int) -> DeviceArray:
     """Return the view array[t]."""
     offset = array.offset + t * array.strides[0] * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, array.shape[1:], array.strides[1:])
@@ -143,14 +145,16 @@ Targets = tuple[DeviceArray, DeviceArray, DeviceArray]
 
 def forward_step(p: DeviceArray, targets: Targets, alpha: DeviceArray, t: int, blank: int) -> None:
     """Compute alpha[t] from alpha[t - 1]; called for t = 0, 1, ... in order."""
-    _forward(_row(p, t), *targets, _row(alpha, max(t - 1, 0)), _row(alpha, t), t, blank, t == 0)
+    previous = _at_step(alpha, max(t - 1, 0))  # not read at time step 0
+    _forward(_at_step(p, t), *targets, previous, _at_step(alpha, t), t, blank, t == 0)
 
 
 def backward_step(p: DeviceArray, targets: Targets, beta: DeviceArray, t: int, blank: int) -> None:
     """Compute beta[t] from beta[t + 1]; called for t from the last time step down to 0."""
-    _backward(_row(p, t), *targets, _row(beta, min(t + 1, p.shape[0] - 1)), _row(beta, t), t, blank)
+    following = _at_step(beta, min(t + 1, p.shape[0] - 1))  # not read at the last time step
+    _backward(_at_step(p, t), *targets, following, _at_step(beta, t), t, blank)
 
 
 def gradient(p: DeviceArray, targets: Targets, alpha: Any, beta: Any, loss: Any, g: Any, y: DeviceArray) -> None:
-    """y (T, N, C) = the gradient of the log probabilities p, from g (N,), the gradient of the losses `loss` (N,)."""
+    """y (T, N, C) = the gradient of the log probabilities p. g (N,) is the gradient of the losses, `loss` (N,)."""
     _gradient(p, *targets, alpha, beta, loss, g, y)

@@ -15,7 +15,8 @@ Parameters that the kernels share:
 - smoothing: label smoothing, from 0 to 1: this share of the target probability is distributed evenly over all classes.
 - loss and scale: (outer, inner), the loss of each row and the weight of its target class. g is the gradient of `loss`.
 
-Kernels compute in the type A, f32 or f64.
+Kernels compute in the type A, f32 or f64. The other type variables are the types of the scores (T), targets (K), class
+weights (W), results (R) and gradients (G).
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def binary_cross_entropy_logits(x, t):
 @vk.func
 def kl_divergence(x, t):
     """Pointwise KL divergence t * (log(t) - x) of a log probability x and a probability t; 0 where t is 0."""
+    # the inner `where` avoids log(0) where the product isn't selected
     return vk.where(t == 0, 0, t * (vk.log(vk.where(t == 0, 1, t)) - x))
 
 
@@ -104,6 +106,7 @@ def kl_divergence_log_target(x, t):
 # -- losses of rows against class indices
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1], LOCAL), local=LOCAL, debug=False)
 def smoothing_sums(
     x: vk.In[T, "outer C inner"],
@@ -123,10 +126,10 @@ def smoothing_sums(
     top, total = combine_chunks(m, s, row, m.shape[1])
     log_sum = vk.log(total)
     first, result = chunk * length, A(0)
-    trips = vk.min(x.shape[1] - first, length)
-    for b in range(vk.cdiv(trips, BLOCK)):
+    chunk_size = vk.min(x.shape[1] - first, length)
+    for b in range(vk.cdiv(chunk_size, BLOCK)):
         part = A(0)
-        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, chunk_size)):
             value = log_sum - (A(x[i, first + j, k]) - top)
             if WEIGHT:
                 value *= A(weight[first + j])
@@ -210,7 +213,7 @@ def cross_entropy_gradient_rows(
     x: vk.In[T, "outer C inner"],
     target: vk.In[K, "outer inner"],
     weight: vk.In[W, "D"],
-    weights: vk.In[A, "E"],
+    weight_sum: vk.In[A, "E"],
     m: vk.In[A, "rows chunks"],
     s: vk.In[A, "rows chunks"],
     y: vk.Out[R, "outer C inner"],
@@ -221,7 +224,7 @@ def cross_entropy_gradient_rows(
 ):
     """y = the gradient of x, by one invocation per chunk of a row.
 
-    `weights` has one element, the sum of all class weights.
+    `weight_sum` has one element, the sum of all class weights.
     """
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
@@ -231,7 +234,7 @@ def cross_entropy_gradient_rows(
     t = vk.i64(target[i, k])
     first = chunk * length
     target_share, even_share, top, factor = gradient_factors(
-        g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
+        g[i, k], t, x.shape[1], weight, weight_sum, m, s, row, ignored, smoothing, A, WEIGHT
     )
     for j in range(vk.min(x.shape[1] - first, length)):
         share = even_share
@@ -239,6 +242,7 @@ def cross_entropy_gradient_rows(
             share *= A(weight[first + j])
         if first + j == t:
             share += target_share
+        # a row without a loss has the gradient 0, even if its scores are NaN
         y[i, first + j, k] = R(vk.where(factor == 0, 0, vk.exp(A(x[i, first + j, k]) - top) * factor - share))
 
 
@@ -248,7 +252,7 @@ def cross_entropy_gradient_by_groups(
     x: vk.In[T, "rows C"],
     target: vk.In[K, "rows one"],
     weight: vk.In[W, "D"],
-    weights: vk.In[A, "E"],
+    weight_sum: vk.In[A, "E"],
     m: vk.In[A, "rows parts"],
     s: vk.In[A, "rows parts"],
     y: vk.Out[R, "rows C"],
@@ -262,13 +266,13 @@ def cross_entropy_gradient_by_groups(
 
     `chunks` is the number of chunks per row.
     """
-    lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
+    thread, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     t = vk.i64(target[row, 0])
     target_share, even_share, top, factor = gradient_factors(
-        g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
+        g[row, 0], t, x.shape[1], weight, weight_sum, m, s, row, ignored, smoothing, A, WEIGHT
     )
-    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+    for j in range(first + thread, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
         share = even_share
         if WEIGHT:
             share *= A(weight[j])
@@ -330,15 +334,15 @@ def cross_entropy(
     Classes aren't weighted if `weight` is None. Rows with the target `ignore_index` have loss and scale 0.
     """
     m, s, length = row_statistics(x)
-    smooth = m
+    factors = _vector(m if weight is None else weight)  # without weights, a placeholder
+    smooth = m  # a placeholder
     if smoothing:
         smooth = scratch(m.shape, m.dtype, x.device)
-        smoothing_sums(x, m, s, _vector(m if weight is None else weight), smooth, length, weight is not None)
-    factors = m if weight is None else weight
+        smoothing_sums(x, m, s, factors, smooth, length, weight is not None)
     cross_entropy_rows(
         x,
         target,
-        _vector(factors),
+        factors,
         m,
         s,
         smooth,
@@ -378,17 +382,20 @@ def cross_entropy_gradient(
     None if classes aren't weighted.
     """
     m, s = statistics
-    factors, weight_total = _vector(m if weight is None else weight), _vector(m if weight_sum is None else weight_sum)
-    flags = (ignore_index, float(smoothing), weight is not None)
+    # without weights, both are placeholders
+    factors = _vector(m if weight is None else weight)
+    weight_total = _vector(m if weight_sum is None else weight_sum)
+    options = (ignore_index, float(smoothing), weight is not None)
+    # as in `row_statistics`: a workgroup or an invocation per chunk
     if use_workgroups(x):
         chunks = m.shape[1]
         length = vk.cdiv(x.shape[1], chunks)
         cross_entropy_gradient_by_groups(
-            g, matrix(x), target, factors, weight_total, m, s, matrix(y), length, chunks, *flags
+            g, matrix(x), target, factors, weight_total, m, s, matrix(y), length, chunks, *options
         )
         return
     length = chunk_length(x.shape)
-    cross_entropy_gradient_rows(g, x, target, factors, weight_total, m, s, y, length, *flags)
+    cross_entropy_gradient_rows(g, x, target, factors, weight_total, m, s, y, length, *options)
 
 
 def nll(
@@ -401,7 +408,8 @@ def nll(
     ignore_index: int,
 ) -> None:
     """Compute the loss of each row, -weight * x at the target class, and `scale`, the weight of this class."""
-    nll_rows(x, target, _vector(scale) if weight is None else weight, loss, scale, ignore_index, weight is not None)
+    factors = _vector(scale) if weight is None else weight  # without weights, a placeholder
+    nll_rows(x, target, factors, loss, scale, ignore_index, weight is not None)
 
 
 def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: DeviceArray) -> None:

@@ -7,7 +7,9 @@ y = sum(loss) / sum(scale), and inverse = 1 / sum(scale), which the gradient nee
 cross entropy itself. The order of summation depends only on the number of rows.
 
 Const ACC is the type in which the kernels accumulate. As in `loss`, Const WEIGHT is false if classes aren't weighted;
-`weight` isn't read then, and has any length D. Rows whose target is `ignored` don't count.
+`weight` isn't read then, and has any length D. Rows whose target is `ignored` don't count. T is the type of losses and
+scores, K that of targets, W that of class weights, A that of `scale`, `inverse` and statistics, G that of the incoming
+gradient, and R that of the resulting one. `thread` is an invocation's index in the workgroup.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ MAX_SCORES = 8192
 """Maximum number of scores for the fused cross entropy, which runs on one workgroup."""
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=1, local=GROUP, debug=False)
 def mean_by_group(
     loss: vk.In[T, "N"], scale: vk.In[A, "N"], y: vk.Out[T, "1"], inverse: vk.Out[A, "1"], ACC: vk.Const[Any]
@@ -45,21 +48,21 @@ def mean_by_group(
     Each invocation sums every GROUP-th row; a tree reduction adds the sums.
     """
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
-    lane = vk.local_id(0)
+    thread = vk.local_id(0)
     total, weight = ACC(0), ACC(0)
-    for i in range(lane, loss.shape[0], GROUP):
+    for i in range(thread, loss.shape[0], GROUP):
         total += ACC(loss[i])
         weight += ACC(scale[i])
-    sums[lane], weights[lane] = total, weight
+    sums[thread], weights[thread] = total, weight
     vk.barrier()
     half = GROUP // 2
     while half > 0:
-        if lane < half:
-            sums[lane] = sums[lane] + sums[lane + half]
-            weights[lane] = weights[lane] + weights[lane + half]
+        if thread < half:
+            sums[thread] = sums[thread] + sums[thread + half]
+            weights[thread] = weights[thread] + weights[thread + half]
         vk.barrier()
         half //= 2
-    if lane == 0:
+    if thread == 0:
         y[0] = T(sums[0] / weights[0])
         inverse[0] = A(1 / weights[0])
 
@@ -108,9 +111,9 @@ def cross_entropy_by_group(
     for the gradient.
     """
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
-    lane = vk.local_id(0)
+    thread = vk.local_id(0)
     total, weight_total = ACC(0), ACC(0)
-    for i in range(lane, x.shape[0], GROUP):
+    for i in range(thread, x.shape[0], GROUP):
         top = ACC(x[i, 0])
         for c in range(1, x.shape[1]):
             top = vk.max(top, ACC(x[i, c]))
@@ -128,16 +131,16 @@ def cross_entropy_by_group(
                     factor = ACC(weight[t])
                 total += factor * (vk.log(row_sum) - (ACC(x[i, t]) - top))
                 weight_total += factor
-    sums[lane], weights[lane] = total, weight_total
+    sums[thread], weights[thread] = total, weight_total
     vk.barrier()
     half = GROUP // 2
     while half > 0:
-        if lane < half:
-            sums[lane] = sums[lane] + sums[lane + half]
-            weights[lane] = weights[lane] + weights[lane + half]
+        if thread < half:
+            sums[thread] = sums[thread] + sums[thread + half]
+            weights[thread] = weights[thread] + weights[thread + half]
         vk.barrier()
         half //= 2
-    if lane == 0:
+    if thread == 0:
         y[0] = T(sums[0] / weights[0])
         inverse[0] = A(1 / weights[0])
 
@@ -166,6 +169,7 @@ def mean_gradient(
     probability = vk.exp(A(x[i, c]) - m[i]) / s[i]
     if c == t:
         probability -= 1
+    # a row without a loss has the gradient 0, even if its probabilities are NaN
     y[i, c] = R(vk.where(factor == 0, 0, factor * probability))
 
 
@@ -209,4 +213,5 @@ def cross_entropy_mean_gradient(
 ) -> None:
     """y = the gradient of x, from g, the gradient of the mean, and the outputs of `cross_entropy_mean`."""
     m, s = statistics
-    mean_gradient(g, inverse, x, target, m if weight is None else weight, m, s, y, ignore_index, weight is not None)
+    factors = m if weight is None else weight  # m is a placeholder for weights, which isn't read
+    mean_gradient(g, inverse, x, target, factors, m, s, y, ignore_index, weight is not None)

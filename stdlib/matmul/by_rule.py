@@ -1,7 +1,7 @@
 """Choose and launch the kernel of a matrix product by rules for each device class, without tuning.
 
-Registers the variants of "matmul", from which `dispatch.multiply` chooses where no tuning record says otherwise. a, b
-and c are DeviceArrays with three axes (see the package), `accumulate` is the accumulator type.
+Registers the variants of "matmul", which `dispatch.multiply` uses unless a tuning record selects another kernel. a, b
+and c are DeviceArrays with three axes (see the package's docstring), `accumulate` is the accumulator type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def multiply_without_split_k(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     """
     if multiply_coopmat(a, b, c):
         return
-    a_rows = abs(a.strides[2]) <= abs(a.strides[1])  # row-major, as A_ROWS of the kernels
+    # the parameters A_ROWS and B_ROWS of the kernels in `shared_tiles`: a, b is rather row-major than column-major
+    a_rows = abs(a.strides[2]) <= abs(a.strides[1])
     b_rows = abs(b.strides[2]) <= abs(b.strides[1])
     tiles = c.shape[0] * vk.cdiv(c.shape[1], LARGE) * vk.cdiv(c.shape[2], LARGE)
     large = tiles >= MIN_LARGE_TILES and accumulate is vk.f32
@@ -63,10 +64,15 @@ def multiply_without_split_k(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 @variant("matmul", "cpu")
 def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    """Choose one of the kernels of `registers`, and the block of results per invocation."""
+    """Choose one of the kernels of `registers`, and the block of results per invocation.
+
+    The block has at most 8 rows, and several columns if the result is wide enough.
+    """
+    # `caps.kind` is "cpu" for a Vulkan driver on the CPU; the device "cpu", of kind "llvm-cpu", has a variant of its
+    # own, and comes here only if the class "cpu" is forced
     caps = c.device.caps
     rows, columns, size = *c.shape[1:], caps.subgroup_size
-    if caps.kind == "interpreter":  # the cost is in operations per iteration, not in invocations
+    if caps.kind == "interpreter":  # a single result per invocation: operations cost time there, invocations don't
         multiply_registers(a, b, c, accumulate, 1, 1, size)
     elif caps.kind == "llvm-cpu" or rows < 4 or "subgroup_shuffle" not in caps.features:
         multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > size else 1, size)
@@ -86,12 +92,13 @@ def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     if c.shape[2] < min(size, c.shape[1]):  # few columns: transpose, so that lanes run along the longer axis
         a, b, c = _transposed(b), _transposed(a), _transposed(c)
     groups, rows, columns = c.shape
-    # up to 6 x 4 (or 2) vectors of results: with the vectors of the panel, they fill the CPU's 32 (or 16) vector
-    # registers
+    # Up to 6 x 4 vectors of results, or 6 x 2 with fewer than 16 lanes: with the vectors of the panel, they fill the 32
+    # (or 16) vector registers of such a CPU.
     max_across = 4 if size >= 16 else 2
     vectors_per_row = min(max_across, vk.cdiv(columns, size))
     rows_per_block = min(rows, 6)
     tiles = groups * vk.cdiv(columns, size * vectors_per_row) * vk.cdiv(rows, rows_per_block)
+    # several blocks share a packed panel of b, if enough workgroups remain
     blocks = 16 if tiles >= 16 * MIN_GROUPS else 4 if tiles >= 4 * MIN_GROUPS else 1
     multiply_panels(a, b, c, accumulate, size, rows_per_block, vectors_per_row, blocks)
 

@@ -2,7 +2,8 @@
 
 `cooperative_plan` chooses the parameters and launches the kernel. The operands have three axes; their rows or their
 columns are contiguous and 16-byte aligned. A *line* of an operand is such a contiguous row or column. The operand is
-passed as a flat array of 32-bit words (`operands.Operand`) and read in *vectors* of 16 bytes.
+passed as a flat array of 32-bit words (`operands.Operand`) and read in *vectors* of 16 bytes. R is the element type of
+c.
 
 Tiles of a and b are staged in shared memory, with lines padded by one vector against bank conflicts. The loop over K is
 software-pipelined: while the subgroups multiply one K slice (the MK elements along K of one cooperative matrix
@@ -23,17 +24,17 @@ R = TypeVar("R", bound=vk.Element)
 
 
 @vk.func
-def load_a_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
+def load_a_matrix(sg, tile, row, k, T, ALONG, E, MM, MK):
     """Load a cooperative matrix of MM x MK elements of type T from the tile of a in shared memory.
 
-    `line` is its first row and k its first column in the tile, in elements. ALONG: the vectors of the tile lie along K,
-    else along the rows' axis. Each vector holds E elements. `sg` is the subgroup.
+    `row` is its first row and k its first column in the tile, in elements. ALONG: the vectors of the tile lie along K,
+    else along M. Each vector holds E elements. `sg` is the subgroup.
     """
     if ALONG:
         q = k // E
-        return sg.load(tile[line : line + MM, q : q + MK // E], "a", dtype=T)
+        return sg.load(tile[row : row + MM, q : q + MK // E], "a", dtype=T)
     else:
-        q = line // E
+        q = row // E
         return sg.load(tile[k : k + MK, q : q + MM // E], "a", "column", dtype=T)
 
 
@@ -41,7 +42,8 @@ def load_a_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
 def load_b_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
     """Load a cooperative matrix of MK x MN elements of type T from the tile of b in shared memory.
 
-    k is its first row and `column` its first column in the tile, in elements. ALONG and E are as in `load_a_matrix`.
+    k is its first row and `column` its first column in the tile, in elements. ALONG: the vectors of the tile lie along
+    K, else along N. Each vector holds E elements. `sg` is the subgroup.
     """
     if ALONG:
         q = k // E
@@ -76,21 +78,24 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
     PLAN holds the compile-time parameters, in the order in which `cooperative_plan._plan` returns them:
 
     - BM, BN: rows and columns of a workgroup's tile of results.
-    - BK, HALVES: extent of a tile of b along K, in elements; a tile of a spans HALVES tiles of b along K.
-    - DOWN, ACROSS: rows and columns of subgroups in the workgroup. SIZE: invocations per subgroup.
+    - BK: extent of a tile of b along K, in elements. A_DEPTH_FACTOR: number of these that a tile of a spans along K.
+    - SUBGROUP_ROWS, SUBGROUP_COLUMNS: the workgroup's arrangement of subgroups. SIZE: invocations per subgroup.
     - MM, MN, MK: M, N and K of one cooperative matrix product.
     - E: elements per vector. A_ALONG, B_ALONG: the vectors of a, b lie along K.
-    - EXACT: K is a multiple of BK * HALVES. EDGES: some tiles extend beyond c.
+    - EXACT: K is a multiple of BK * A_DEPTH_FACTOR. EDGES: some tiles extend beyond c.
     - EARLY: issue the global loads of the next tiles between the two barriers instead of after the second one.
-    - BAND: the number of tile rows in a band of the swizzled tile order (see the comment below).
+    - BAND: the number of tile rows in a band of the swizzled tile order (see the comment in the kernel).
     """
-    BM, BN, BK, HALVES, DOWN, ACROSS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES, EARLY, BAND = PLAN
-    # A tile has A_LINES (B_LINES) lines of AV (BV) vectors each; an invocation loads NA (NB) vectors of it, A_STEP
-    # (B_STEP) lines apart. A subgroup computes TM x TN results in FM x FN matrices. A tile of b is KV vectors deep, or
-    # PARTS slices.
+    (
+        BM, BN, BK, A_DEPTH_FACTOR, SUBGROUP_ROWS, SUBGROUP_COLUMNS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES,
+        EARLY, BAND,
+    ) = PLAN  # fmt: skip
+    # The tile of a (b) has A_LINES (B_LINES) lines of AV (BV) vectors each; each of COUNT invocations loads NA (NB)
+    # vectors of it, A_STEP (B_STEP) lines apart. A subgroup computes TM x TN results in FM x FN matrices. Along K, a
+    # tile of a has AK elements, and a tile of b has KV vectors, or SLICES K slices.
     V = vk.vec(vk.u32, 4)
-    KV, PARTS, COUNT = BK // E, BK // MK, DOWN * ACROSS * SIZE
-    AK, TM, TN = BK * HALVES, BM // DOWN, BN // ACROSS
+    KV, SLICES, COUNT = BK // E, BK // MK, SUBGROUP_ROWS * SUBGROUP_COLUMNS * SIZE
+    AK, TM, TN = BK * A_DEPTH_FACTOR, BM // SUBGROUP_ROWS, BN // SUBGROUP_COLUMNS
     FM, FN = TM // MM, TN // MN
     AV = AK // E if A_ALONG else BM // E
     BV = KV if B_ALONG else BN // E
@@ -99,15 +104,14 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
     NA, NB = A_LINES // A_STEP, B_LINES // B_STEP
     a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
     sg = vk.subgroup()
-    # `lane` is the index of the invocation in its workgroup.
-    lane, subgroup_index, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
+    invocation, subgroup_index, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
     rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
-    down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
+    tiles_down, tiles_across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
     # Swizzled tile order for L2 locality: a band is BAND rows of tiles. Consecutive workgroups compute the tiles of a
     # band column by column, so that those running at the same time share tiles of a and b.
-    tile_number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
-    band, in_band = tile_number // (BAND * across), tile_number % (BAND * across)
-    band_height = vk.min(down - band * BAND, BAND)
+    tile_number = vk.i32(vk.group_id(1)) * tiles_across + vk.i32(vk.group_id(0))
+    band, in_band = tile_number // (BAND * tiles_across), tile_number % (BAND * tiles_across)
+    band_height = vk.min(tiles_down - band * BAND, BAND)
     tile_row, tile_column = band * BAND + in_band % band_height, in_band // band_height
     row, column = tile_row * BM, tile_column * BN
     # First line (or vector, if the vectors don't lie along K) of this tile in a and b, and the last one in the matrix.
@@ -116,9 +120,9 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
     a_last = rows - 1 if A_ALONG else vk.cdiv(rows, E) - 1
     b_last = columns - 1 if B_ALONG else vk.cdiv(columns, E) - 1
     a_base, b_base = g * a_batch, g * b_batch
-    my_row, my_column = subgroup_index // ACROSS * TM, subgroup_index % ACROSS * TN
+    my_row, my_column = subgroup_index // SUBGROUP_COLUMNS * TM, subgroup_index % SUBGROUP_COLUMNS * TN
     # Line and vector in the tile of a (ra, ca) and in that of b (rb, cb) at which this invocation starts to load.
-    ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
+    ra, ca, rb, cb = invocation // AV, invocation % AV, invocation // BV, invocation % BV
     acc = ()
     for _ in vk.unroll(FM * FN):
         acc = acc + (sg.matrix((MM, MN), ACC),)
@@ -131,13 +135,13 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
         b_tile[rb + t * B_STEP, cb] = load_tile_vector(
             b, b_base, b_line, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
         )
-    # Prefetch the first 1 / HALVES of the next tile of a, and the next tile of b, into registers. With EXACT, loads
-    # aren't checked against `depth`: the offset is clamped, so that a prefetch past the end reloads the last tile,
-    # unused.
-    ka = vk.min(KV * HALVES, depth - KV * HALVES) if EXACT else KV * HALVES
+    # Prefetch the first 1 / A_DEPTH_FACTOR of the next tile of a, and the next tile of b, into registers. With EXACT,
+    # loads aren't checked against `depth`. Instead the offset is clamped: a prefetch past the end of K loads the last
+    # tile again, which isn't used.
+    ka = vk.min(KV * A_DEPTH_FACTOR, depth - KV * A_DEPTH_FACTOR) if EXACT else KV * A_DEPTH_FACTOR
     kb = vk.min(KV, depth - KV) if EXACT else KV
     ahead_a, ahead_b = (), ()
-    for t in vk.unroll(NA // HALVES):
+    for t in vk.unroll(NA // A_DEPTH_FACTOR):
         ahead_a = ahead_a + (
             load_tile_vector(
                 a, a_base, a_line, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
@@ -157,14 +161,14 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
     for j in vk.unroll(FN):
         right = right + (load_b_matrix(sg, b_tile, my_column + j * MN, 0, T, B_ALONG, E, MN, MK),)
     # Main loop: one tile of a per iteration. k is in vectors; s counts the K slices of the tile.
-    for k in range(0, depth, KV * HALVES):
-        for s in vk.unroll(PARTS * HALVES):
-            if s % PARTS == PARTS - 1:
+    for k in range(0, depth, KV * A_DEPTH_FACTOR):
+        for s in vk.unroll(SLICES * A_DEPTH_FACTOR):
+            if s % SLICES == SLICES - 1:
                 # The matrices of the last K slice of this tile of b are in registers, so its shared memory can be
-                # reused. With LAST, in the last of the HALVES tiles of b, that is true of the tile of a, too. Store the
-                # prefetched tiles to shared memory.
-                half = s // PARTS
-                LAST = half == HALVES - 1
+                # reused. If it is the last tile of b that the tile of a spans (LAST), so can the memory of the tile of
+                # a. Store the prefetched tiles to shared memory.
+                b_tile_number = s // SLICES
+                LAST = b_tile_number == A_DEPTH_FACTOR - 1
                 vk.barrier()
                 for t in vk.unroll(NB):
                     b_tile[rb + t * B_STEP, cb] = ahead_b[t]
@@ -174,12 +178,12 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
                     ahead_a = ()
                 if not EARLY:
                     vk.barrier()
-                # Prefetch the tile of b after the one just stored, and the next 1 / HALVES of a tile of a.
-                ka, kb = k + KV * HALVES * (2 if LAST else 1), k + KV * (half + 2)
+                # Prefetch the tile of b after the one just stored, and the next 1 / A_DEPTH_FACTOR of a tile of a.
+                ka, kb = k + KV * A_DEPTH_FACTOR * (2 if LAST else 1), k + KV * (b_tile_number + 2)
                 if EXACT:
-                    ka, kb = vk.min(ka, depth - KV * HALVES), vk.min(kb, depth - KV)
-                for t in vk.unroll(NA // HALVES):
-                    r = ra + ((0 if LAST else half + 1) * (NA // HALVES) + t) * A_STEP
+                    ka, kb = vk.min(ka, depth - KV * A_DEPTH_FACTOR), vk.min(kb, depth - KV)
+                for t in vk.unroll(NA // A_DEPTH_FACTOR):
+                    r = ra + ((0 if LAST else b_tile_number + 1) * (NA // A_DEPTH_FACTOR) + t) * A_STEP
                     ahead_a = ahead_a + (
                         load_tile_vector(
                             a, a_base, a_line, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES
@@ -198,10 +202,10 @@ def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to f
             # Load the matrices of the next K slice while the current ones are multiplied.
             next_left, next_right, new_acc = (), (), ()
             for i in vk.unroll(FM):
-                q = (s + 1) % (PARTS * HALVES) * MK
+                q = (s + 1) % (SLICES * A_DEPTH_FACTOR) * MK
                 next_left = next_left + (load_a_matrix(sg, a_tile, my_row + i * MM, q, T, A_ALONG, E, MM, MK),)
             for j in vk.unroll(FN):
-                q = (s + 1) % PARTS * MK
+                q = (s + 1) % SLICES * MK
                 next_right = next_right + (load_b_matrix(sg, b_tile, my_column + j * MN, q, T, B_ALONG, E, MN, MK),)
             for i in vk.unroll(FM):
                 for j in vk.unroll(FN):

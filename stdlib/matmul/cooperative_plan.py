@@ -1,8 +1,8 @@
 """Matrix multiplication on cooperative matrices: choose the tile shape, and launch the kernel of `cooperative`.
 
 `by_rule` calls `multiply_coopmat`; `variants` calls `multiply_coopmat_tile` to tune the tile shape. In this module, a
-vector is 16 bytes of an operand, `each` is the number of elements in a vector, and `along` tells for (a, b) whether the
-vectors, which lie along the operand's contiguous axis, lie along K.
+vector is 16 bytes of an operand along its contiguous axis. `each` is the number of elements in a vector. `along` is a
+pair of booleans for (a, b): True if the operand's vectors lie along K.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["ACCUMULATORS", "TileShape", "fits", "multiply_coopmat", "multiply_co
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """Tiling of a product by a workgroup: the parameters BM to ACROSS, EARLY and BAND of `multiply_coopmat_tiles`.
+    """Tiling of a product: the parameters BM to SUBGROUP_COLUMNS, EARLY and BAND of `multiply_coopmat_tiles`.
 
-    `rows` x `columns` results are computed by `subgroup_rows` x `subgroup_columns` subgroups. Shared memory holds
-    `depth` elements of b along K, and `a_depth_factor` times as many of a. With `early_loads`, the global loads of the
-    next tiles are issued between the two barriers of an iteration, else after the second one. Consecutive workgroups
-    compute the tiles in bands of `swizzle_height` rows of tiles, column by column (L2 locality).
+    A workgroup of `subgroup_rows` x `subgroup_columns` subgroups computes `rows` x `columns` results. Its shared memory
+    holds `depth` elements of b along K, and `a_depth_factor` times as many of a. With `early_loads`, the global loads
+    of the next tiles are issued between the two barriers of an iteration, else after the second one. Consecutive
+    workgroups compute the tiles in bands of `swizzle_height` rows of tiles, column by column (L2 locality).
     """
 
     rows: int
@@ -70,13 +70,12 @@ def _can_store(c: DeviceArray) -> bool:
 
 def _plan(c: DeviceArray, depth: int, operands: _Operands, shape: MatrixShape, tile: TileShape) -> tuple[Any, ...]:
     """Return PLAN, the compile-time parameters of `multiply_coopmat_tiles`, in the order in which it unpacks them."""
-    edges = c.shape[1] % tile.rows != 0 or c.shape[2] % tile.columns != 0
+    exact = depth % (tile.depth * tile.a_depth_factor) == 0  # K consists of whole tiles
+    edges = c.shape[1] % tile.rows != 0 or c.shape[2] % tile.columns != 0  # some tiles extend beyond c
     return (
         tile.rows, tile.columns, tile.depth, tile.a_depth_factor, tile.subgroup_rows, tile.subgroup_columns,
-        c.device.caps.subgroup_size,
-        shape.m, shape.n, shape.k, operands.each, *operands.along, depth % (tile.depth * tile.a_depth_factor) == 0,
-        edges, tile.early_loads,
-        tile.swizzle_height,
+        c.device.caps.subgroup_size, shape.m, shape.n, shape.k, operands.each, *operands.along, exact, edges,
+        tile.early_loads, tile.swizzle_height,
     )  # fmt: skip
 
 
@@ -129,7 +128,8 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
 
     `each` and `along` are explained in the module docstring.
     """
-    count = tile.subgroup_rows * tile.subgroup_columns * caps.subgroup_size
+    subgroups = tile.subgroup_rows * tile.subgroup_columns
+    invocations = subgroups * caps.subgroup_size
     if (
         tile.rows % (tile.subgroup_rows * shape.m)
         or tile.columns % (tile.subgroup_columns * shape.n)
@@ -137,31 +137,39 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
     ):
         return False
     sizes = (tile.rows, tile.columns, shape.m, shape.n, shape.k)
-    if count > caps.max_invocations or shape.n % 4 or any(size % each for size in sizes):
+    # a row of a result matrix, of 32-bit elements, must consist of whole vectors of four (see `_staging_slots`)
+    if invocations > caps.max_invocations or shape.n % 4 or any(size % each for size in sizes):
         return False
-    shared = 0
-    for size, k_extent, is_along, halves in (
-        (tile.rows, tile.depth * tile.a_depth_factor, along[0], tile.a_depth_factor), (tile.columns, tile.depth, along[1], 1),
-    ):  # fmt: skip
-        lines, vectors = (size, k_extent // each) if is_along else (k_extent, size // each)
-        if count % vectors or lines * vectors % (count * halves):  # invocations must divide the loads evenly
-            return False
-        shared += lines * (vectors + 1) * 16
-    return (
-        shared <= caps.shared_bytes
-        and _staging_slots(tile, shape, each, along[0]) >= tile.subgroup_rows * tile.subgroup_columns
-    )
+    a_lines, a_vectors = _tile_lines(tile.rows, tile.depth * tile.a_depth_factor, each, along[0])
+    b_lines, b_vectors = _tile_lines(tile.columns, tile.depth, each, along[1])
+    # Invocations must divide the loads of a tile evenly; the tile of a is loaded in `a_depth_factor` equal portions.
+    if invocations % a_vectors or a_lines * a_vectors % (invocations * tile.a_depth_factor):
+        return False
+    if invocations % b_vectors or b_lines * b_vectors % invocations:
+        return False
+    # each line is padded by one vector of 16 bytes
+    shared = a_lines * (a_vectors + 1) * 16 + b_lines * (b_vectors + 1) * 16
+    return shared <= caps.shared_bytes and _staging_slots(a_lines, a_vectors, shape) >= subgroups
 
 
-def _staging_slots(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
-    """Return the number of result matrices, of 32-bit elements, that fit into the shared memory of the tile of a.
+def _tile_lines(size: int, k_extent: int, each: int, along: bool) -> tuple[int, int]:
+    """Return (number of lines, vectors per line) of an operand's tile of `size` x `k_extent` elements.
 
-    The kernel stages results there that can't be stored to c directly (at edges, or where their type is converted). For
-    this, each subgroup needs a slot for one matrix. `along`: the vectors of a lie along K.
+    `size` is its extent along M or N. `along`: the vectors, and thus the lines, lie along K.
     """
-    k_extent = tile.depth * tile.a_depth_factor
-    lines, vectors = (tile.rows, k_extent // each) if along else (k_extent, tile.rows // each)
-    return lines // shape.m * ((vectors + 1) // (shape.n // 4))
+    return (size, k_extent // each) if along else (k_extent, size // each)
+
+
+def _staging_slots(lines: int, vectors: int, shape: MatrixShape) -> int:
+    """Return the number of result matrices that fit side by side into the tile of a in shared memory.
+
+    After the last product, the kernel reuses the tile of a to stage results that can't be stored to c directly: at
+    edges, or where their type is converted. For this, each subgroup needs a slot for one matrix of 32-bit elements:
+    `shape.m` lines high and `shape.n` / 4 vectors wide. The tile has `lines` lines of `vectors` vectors, padded by one.
+    """
+    slots_down = lines // shape.m
+    slots_across = (vectors + 1) // (shape.n // 4)
+    return slots_down * slots_across
 
 
 def tile_for(

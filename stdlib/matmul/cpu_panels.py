@@ -1,12 +1,13 @@
 """Matrix multiplication on the device "cpu" (LLVM): packed panels of b in cache, blocks of results in registers.
 
-`by_rule` launches the kernels. Arrays have three axes and any strides. Products are accumulated in the type ACC, in the
-order of k, and converted once. A workgroup is one SIMD vector of SIZE invocations along a row of c.
+`by_rule` launches the kernels. Arrays have three axes and any strides. T, U and R are the element types of a, b and c.
+Products are accumulated in the type ACC and converted once. A workgroup is one SIMD vector of SIZE invocations.
+`debug=False` omits the bounds checks that devices on the CPU make by default.
 
-In `multiply_panels`, each invocation keeps a block of ROWS x COLUMNS results in registers. It packs a panel of b, DEPTH
-rows of its columns, and computes from it BLOCKS blocks one after another. This is Goto's loop order (Goto and van de
-Geijn, Anatomy of High-Performance Matrix Multiplication) without packing of a, whose elements are broadcast directly
-from memory.
+In `multiply_panels`, the lanes lie along a row of c, and products are added in the order of k. Each invocation keeps a
+block of ROWS x COLUMNS results in registers. It packs a panel of b, DEPTH rows of its columns, and computes from it
+BLOCKS blocks one after another. This is Goto's loop order (Goto and van de Geijn, Anatomy of High-Performance Matrix
+Multiplication) without packing of a, whose elements are broadcast directly from memory.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def multiply_panels(
     row, first = vk.group_id(1) * (ROWS * BLOCKS), vk.group_id(0) * (SIZE * COLUMNS)
     rows, columns, depth = c.shape[1], c.shape[2], a.shape[2]
     blocks = vk.min(vk.cdiv(rows - row, ROWS), BLOCKS)
+    # `total` are the sums over all panels so far, for all blocks; `acc` are those of the current block
     total, panel = vk.local(ACC, (BLOCKS * ROWS, COLUMNS)), vk.local(ACC, (DEPTH, COLUMNS))
     acc = vk.local(ACC, (ROWS, COLUMNS))
     for i in range(blocks * ROWS):
@@ -99,7 +101,7 @@ def multiply_dots(
     Each workgroup of SIZE lanes computes ROWS rows of c and sums over its lanes at the end. COLUMNS is the number of
     columns of c. Rows past the end repeat the last one and aren't stored. ACC is the accumulator type.
     """
-    lanes = vk.subgroup()
+    sg = vk.subgroup()
     lane, g, row = vk.local_id(0), vk.group_id(2), vk.group_id(1) * ROWS
     rows, depth = c.shape[1], a.shape[2]
     acc = vk.local(ACC, (ROWS, COLUMNS))
@@ -113,6 +115,6 @@ def multiply_dots(
                 acc[i, j] = acc[i, j] + left * ACC(b[g, k, j])
     for i in vk.unroll(ROWS):
         for j in vk.unroll(COLUMNS):
-            total = lanes.sum(acc[i, j])
+            total = sg.sum(acc[i, j])
             if lane == 0 and row + i < rows:
                 c[g, row + i, j] = R(total)

@@ -36,16 +36,18 @@ def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
 
     Return None unless its lines consist of whole vectors, aligned to 16 bytes.
     """
-    each = 16 // array.dtype.itemsize
+    each = 16 // array.dtype.itemsize  # elements per vector
+    # if both strides are 1, one of the extents is 1, and the lines lie along the other axis
     along = array.strides[2] == 1 and (array.strides[1] != 1 or array.shape[2] > 1)
     inner, outer = (2, 1) if along else (1, 2)  # the axis along the lines, and the axis across them
     line, batch = array.strides[outer], array.strides[0]
     if array.strides[inner] != 1 or array.shape[inner] % each or array.offset % 16:
         return None
+    # lines and matrices must be whole vectors apart, and lines must not overlap
     if line % each or batch % each or line < array.shape[inner] or batch < 0:
         return None
-    last = batch * (array.shape[0] - 1) + line * (array.shape[outer] - 1) + array.shape[inner]
-    words = last * array.dtype.itemsize // 4
+    elements = batch * (array.shape[0] - 1) + line * (array.shape[outer] - 1) + array.shape[inner]  # up to the last one
+    words = elements * array.dtype.itemsize // 4
     if words >= 1 << 31:  # offsets are computed in 32 bits
         return None
     return Operand(DeviceArray(array.buffer, array.offset, word, (words,), (1,)), line // each, batch // each, along)
@@ -72,13 +74,14 @@ def load_vector(x, base, line_stride, line, column, inside, T, EXACT):
 def load_tile_vector(x, base, line_stride, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
     """Load the vector at line r, vector c of a tile of x, as four words of type T.
 
-    The tile begins at k, counted in vectors of E elements, along K, and at `first` along the other axis, which ends
-    with `last`. ALONG: the vectors lie along K, and `first` and `last` count lines. Otherwise the lines are indexed by
-    K, and `first` and `last` count vectors. `base` and `line_stride` are the offset of the matrix and the stride of
-    lines, in vectors.
+    Along K, the tile begins at k, counted in vectors of E elements. Along the other axis, it begins at `first`, and
+    `last` is the last index of the matrix. ALONG: the vectors lie along K, and `first` and `last` count lines.
+    Otherwise there is a line for each k, and `first` and `last` count vectors. `base` and `line_stride` are the offset
+    of the matrix and the stride of lines, in vectors.
 
-    EDGES: the tile may extend past `last`, which is then loaded instead; the results that use it are never stored.
-    Unless EXACT, loads past `depth`, the end of K in vectors, return 0; their addresses are clamped to be valid.
+    EDGES: the tile may extend past `last`. Line or vector `last` is then loaded instead; the results that use it are
+    never stored. Unless EXACT, loads past `depth`, the end of K in vectors, return 0; their addresses are clamped to be
+    valid.
     """
     if ALONG:
         line, column = first + r, k + c

@@ -89,9 +89,10 @@ def split_to_bf16(
 ):
     """Split x into two bf16 terms, x ~ first + rest, padded with zeros from (M, K) to (R, C).
 
-    The product of two split operands is approximated by three products: first * first + again * rest + rest * again.
-    `again` is a copy of `first` in which infinities and NaN are replaced by 0. `rest` is 0 there as well, so that an
-    infinity or NaN enters only the product first * first.
+    `first` is x rounded to bf16, `rest` the remainder x - first rounded to bf16. `again` is a second copy of `first`.
+    The product of a and b, both split, is approximated by three products of bf16:
+    a.first * b.first + a.again * b.rest + a.rest * b.again. Where x is infinite or NaN, `again` and `rest` are 0, so
+    that such an element contributes only to the first of these products.
     """
     g, i, k = vk.index()
     value = x.get(g, i, k, pad=0)
@@ -113,17 +114,16 @@ def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
     precision = _setting.precision
     if precision == "highest" or not (a.dtype is b.dtype is c.dtype is vk.f32):
         return False
-    if (
-        math.prod(c.shape) * a.shape[2] < MIN_MULTIPLY_ADDS
-        or not _has_bf16(c.device.caps)
-        or c.shape[2] % 4
-        or c.offset % 16
-    ):
+    if math.prod(c.shape) * a.shape[2] < MIN_MULTIPLY_ADDS or not _has_bf16(c.device.caps):
+        return False
+    # `multiply_coopmat` requires of c that rows are contiguous and begin at multiples of 16 bytes; tested here before
+    # the operands are converted in vain
+    if c.shape[2] % 4 or c.offset % 16:
         return False
     if c.strides[2] != 1 or c.strides[1] != c.shape[2]:
         return False
     parts = 3 if precision == "high" else 1
-    left, right = _left(a, parts), _right(b, parts)
+    left, right = _pack_left(a, parts), _pack_right(b, parts)
     return multiply_coopmat(left, right, c)
 
 
@@ -137,11 +137,12 @@ def _round_up(extent: int) -> int:
     return vk.cdiv(extent, 8) * 8
 
 
-def _left(a: DeviceArray, parts: int) -> DeviceArray:
+def _pack_left(a: DeviceArray, parts: int) -> DeviceArray:
     """Convert a from (G, M, K) to bf16 (G, M, parts * K'), where K' is K padded to whole 16-byte vectors.
 
-    For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, again, rest. With the
-    order of `_right`, one product then computes the sum of three.
+    With `parts` = 1, a is rounded. With 3, the results `first`, `again` and `rest` of `split_to_bf16` are concatenated
+    along K in this order; `_pack_right` concatenates those of b in the order `first`, `rest`, `again`. One matrix
+    product over the longer K then computes first * first + again * rest + rest * again.
     """
     groups, rows, depth = a.shape[0], a.shape[1], _round_up(a.shape[2])
     packed = scratch((groups, rows, parts * depth), vk.bf16, a.device)
@@ -150,10 +151,11 @@ def _left(a: DeviceArray, parts: int) -> DeviceArray:
     return packed
 
 
-def _right(b: DeviceArray, parts: int) -> DeviceArray:
+def _pack_right(b: DeviceArray, parts: int) -> DeviceArray:
     """Convert b from (G, K, N) to bf16 (G, parts * K', N'), where K' and N' are padded to whole 16-byte vectors.
 
-    For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, rest, again.
+    With `parts` = 1, b is rounded. With 3, the results `first`, `rest` and `again` of `split_to_bf16` are concatenated
+    along K in this order, which matches that of `_pack_left`.
     """
     groups, depth, columns = b.shape[0], _round_up(b.shape[1]), _round_up(b.shape[2])
     packed = scratch((groups, parts * depth, columns), vk.bf16, b.device)
@@ -163,7 +165,10 @@ def _right(b: DeviceArray, parts: int) -> DeviceArray:
 
 
 def _convert(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]) -> None:
-    """Store x, rounded to bf16, to the only piece, or the terms of `split_to_bf16` to three pieces in `order`."""
+    """Convert x to bf16: round it to a single piece, or store the results of `split_to_bf16` to three pieces.
+
+    `order` names, for each of three pieces, the result of `split_to_bf16` that is stored to it.
+    """
     if len(pieces) == 1:
         convert_to_bf16(x, pieces[0])
         return

@@ -1,12 +1,13 @@
 """Batched matrix multiplication with results in registers, for devices of class "cpu": no shared memory, no barriers.
 
 Computes c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]; `by_rule` launches the kernels. Arrays have three axes and
-any strides (transposed views, broadcast batches). Products are accumulated in the type ACC, in the order of k, and
-converted once.
+any strides (transposed views, broadcast batches). T, U and R are the element types of a, b and c. Products are
+accumulated in the type ACC, in the order of k, and converted once.
 
 Each invocation computes ROWS rows and COLUMNS columns of results. The invocations of a workgroup, LANES or SIZE of
 them, compute the same rows; their columns are interleaved, so that lanes access adjacent elements of b and c. Rows and
-columns past the end repeat the last one and aren't stored.
+columns past the end repeat the last one and aren't stored. `debug=False` omits the bounds checks that devices on the
+CPU make by default.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def multiply_registers(
     COLUMNS: vk.Const[int],
     LANES: vk.Const[int],
 ):
-    """Compute c = a @ b; every invocation loads all elements of a that it needs, the same in the whole workgroup.
+    """Compute c = a @ b; all invocations of a workgroup load the same elements of a.
 
     The parameters are described in the module docstring.
     """
@@ -84,10 +85,10 @@ def multiply_broadcast(
 ):
     """Variant of `multiply_registers` that distributes the elements of a by subgroup broadcasts.
 
-    A workgroup is one subgroup of SIZE lanes. For each k, a lane loads the element of a of one row and broadcasts it.
-    ACC, ROWS and COLUMNS are described in the module docstring.
+    A workgroup is one subgroup of SIZE lanes, at least ROWS. For each k, lane i loads the element of a in row i of the
+    block and broadcasts it. ACC, ROWS and COLUMNS are described in the module docstring.
     """
-    lanes = vk.subgroup()
+    sg = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
     row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * COLUMNS) + lane
     last_row, last_column = vk.i32(c.shape[1]) - 1, vk.i32(c.shape[2]) - 1
@@ -101,7 +102,7 @@ def multiply_broadcast(
             right[j] = ACC(b[g, k, vk.min(column + j * SIZE, last_column)])
         my_a = ACC(a[g, my_row, k])
         for i in vk.unroll(ROWS):
-            left = lanes.broadcast(my_a, i)
+            left = sg.broadcast(my_a, i)
             for j in vk.unroll(COLUMNS):
                 acc[i, j] = acc[i, j] + left * right[j]
     for i in vk.unroll(ROWS):
@@ -124,10 +125,10 @@ def multiply_pairs(
 ):
     """Variant of `multiply_broadcast` for f32, loaded as 64-bit words of two adjacent elements of a row (`as_pairs`).
 
-    A word of a has two values of k, a word of b two columns. A workgroup is one subgroup of SIZE lanes. Each lane
-    computes ROWS rows and PAIRS pairs of columns.
+    A word of a holds the elements for two adjacent k, a word of b those of two columns: H = K / 2, P = N / 2. A
+    workgroup is one subgroup of SIZE lanes, at least ROWS. Each lane computes ROWS rows and PAIRS pairs of columns.
     """
-    lanes = vk.subgroup()
+    sg = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
     row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * PAIRS) + lane
     last_row, last_pair = vk.i32(c.shape[1]) - 1, vk.i32(b.shape[2]) - 1
@@ -147,7 +148,7 @@ def multiply_pairs(
                 )
             my_a = vk.bitcast(vk.f32, vk.u32(a_pair >> (32 * half)))
             for i in vk.unroll(ROWS):
-                left = lanes.broadcast(my_a, i)
+                left = sg.broadcast(my_a, i)
                 for j in vk.unroll(2 * PAIRS):
                     acc[i, j] = acc[i, j] + left * right[j]
     for i in vk.unroll(ROWS):

@@ -32,6 +32,7 @@ MIN_DEPTH = 2048
 MIN_PART_DEPTH = 512
 """Minimum extent of a part along K."""
 MAX_PARTS = 8
+"""Maximum number of split-K parts."""
 
 
 def split_k_parts(c: DeviceArray, depth: int) -> int:
@@ -54,9 +55,12 @@ def multiply_split_k(
     if parts < 2 or c.shape[0] != 1 or not is_dense(c) or depth < 2 * STEP:
         return False
     chunk = vk.cdiv(vk.cdiv(depth, parts), STEP) * STEP
-    full, remainder = divmod(depth, chunk)
+    full, remainder = divmod(
+        depth, chunk
+    )  # the number of parts of `chunk` elements, and the length of a last, shorter one
     results = math.prod(c.shape)
     partial = scratch((full + (remainder > 0), *c.shape[1:]), accumulate, c.device)
+    # K is axis 2 of a and axis 1 of b
     multiply(_part(a, 2, 0, full, chunk), _part(b, 1, 0, full, chunk), _slice_parts(partial, 0, full), accumulate)
     if remainder:
         start = full * chunk

@@ -62,6 +62,8 @@ MAX_PARTS = 16
 """Maximum number of split-K parts, unless `max_depth` requires more."""
 TARGET_GROUPS_CPU = 16
 """Number of workgroups that keeps the cores of a CPU evenly busy."""
+INTEGER_ACTIVATIONS = ("", "relu")
+"""The activations of `ACTIVATIONS` that don't need floats."""
 
 
 def split_k_parts(tiles: int, depth: int, target_groups: int, max_depth: int = 0) -> int:
@@ -81,14 +83,15 @@ def plan_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> TilePl
 
 def _count(c: DeviceArray, rows: int, columns: int) -> int:
     """Return the number of output tiles of `rows` x `columns`."""
-    return c.shape[0] * -(-c.shape[1] // rows) * -(-c.shape[2] // columns)
+    return c.shape[0] * vk.cdiv(c.shape[1], rows) * vk.cdiv(c.shape[2], columns)
 
 
 @variant("gemm", "gpu")
 def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
     """Choose large tiles if there are enough to fill the device, else small ones.
 
-    Without cooperative matrices, the steps along K are 64 bytes, or 128 for 32-bit elements and accumulators.
+    Without cooperative matrices, 64-bit elements always use small tiles, and the steps along K are 64 bytes, or 128 for
+    32-bit elements and accumulators.
     """
     for plan in _on_matrices(a, c, accumulate):
         if _count(c, plan.rows, plan.columns) >= MIN_GROUPS:
@@ -109,15 +112,16 @@ def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[Ti
     half of it for the 256 x 256 tile of 16-bit accumulators. Iterations are software-pipelined ("overlap"). Each
     subgroup keeps 16 KiB of accumulators: 64 x 64 of 32 bits.
     """
-    caps, kind = c.device.caps, a.dtype.name
-    if a.dtype.itemsize > 2 or native_shape(caps.matrices, kind, kind, accumulate.name) is None:
+    caps, type_name = c.device.caps, a.dtype.name
+    if a.dtype.itemsize > 2 or native_shape(caps.matrices, type_name, type_name, accumulate.name) is None:
         return
     depth, threads = 128 // a.dtype.itemsize, 8 * caps.subgroup_size
     if caps.shared_bytes >= LARGE_TILE_SHARED_BYTES and caps.max_invocations >= threads:
         if accumulate.itemsize == 2:
             yield TilePlan(256, 256, depth // 2, threads, prefetch="overlap late")
-        rows, columns = (128, 256) if accumulate.is_float else (256, 128)
+        rows, columns = (128, 256) if accumulate.is_float else (256, 128)  # as measured
         yield TilePlan(rows, columns, depth, threads, prefetch="overlap")
+    # half the invocations on half the results
     if caps.shared_bytes >= LARGE_TILE_SHARED_BYTES // 2:
         yield TilePlan(128, 128, depth, threads // 2, prefetch="overlap")
 
@@ -163,8 +167,9 @@ def multiply_by_tiles(
     to that of `plan_tiles`. Raises `ArgumentError` for any other activation, and for "gelu" and "silu" with integer
     accumulators.
     """
-    if activation not in ACTIVATIONS or (activation not in ("", "relu") and not accumulate.is_float):
-        allowed = ", ".join(repr(name) for name in (ACTIVATIONS if accumulate.is_float else ACTIVATIONS[:2]))
+    allowed_names = ACTIVATIONS if accumulate.is_float else INTEGER_ACTIVATIONS
+    if activation not in allowed_names:
+        allowed = ", ".join(repr(name) for name in allowed_names)
         raise ArgumentError(f"no activation {activation!r} for sums of {accumulate!r}: expected one of {allowed}")
     if 0 in c.shape:
         return
@@ -178,7 +183,7 @@ def multiply_by_tiles(
             activation, biased, plan.threads, plan.prefetch, in_bounds,
         )  # fmt: skip
         return
-    chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth
+    chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth  # K extent of a part, in whole steps
     parts = scratch((vk.cdiv(a.shape[2], chunk), *c.shape), accumulate, c.device)
     gemm_split_k(
         left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_transposed, b_transposed, plan.threads,
@@ -193,7 +198,7 @@ def _placeholder_bias(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Device
     An element of c would serve as well, but the compiler would then assume that every store to c may change the bias.
     Only if the buffer of a is too small, an element of c is used.
     """
-    start = a.offset - a.offset % ROW_ALIGNMENT
+    start = a.offset - a.offset % ROW_ALIGNMENT  # aligned, as arrays usually are
     if start + accumulate.itemsize > a.buffer.nbytes:
         return DeviceArray(c.buffer, c.offset, accumulate, (c.shape[2],), (0,))
     return DeviceArray(a.buffer, start, accumulate, (c.shape[2],), (0,))

@@ -71,7 +71,7 @@ def gemm(
 ) -> None:
     """Compute c = activation(a @ b + bias) for each matrix of the batch, without transposed operands or split-K.
 
-    The parameters are described in the module docstring.
+    T is the element type of a and b, R that of bias and c. The parameters are described in the module docstring.
     """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
@@ -141,7 +141,7 @@ def gemm_transposed(
     PREFETCH: vk.Const[str] = "",
     IN_BOUNDS: vk.Const[bool] = False,
 ) -> None:
-    """Variant of `gemm` with the parameters A_TRANSPOSED and B_TRANSPOSED.
+    """Variant of `gemm` with the parameters A_TRANSPOSED and B_TRANSPOSED, and with any type P of the bias.
 
     The other parameters are described in the module docstring.
     """
@@ -177,7 +177,8 @@ def gemm_split_k(
 ) -> None:
     """Compute the split-K parts: parts[s] = a @ b summed over s * chunk <= k < (s + 1) * chunk.
 
-    `chunk` is a multiple of BK. The other parameters are described in the module docstring.
+    T is the element type of a and b, P that of `parts`. `chunk` is a multiple of BK. The other parameters are described
+    in the module docstring.
     """
     wg, batch = vk.workgroup(), parts.shape[1]
     g, part = vk.group_id(2) % batch, vk.group_id(2) // batch
@@ -205,7 +206,7 @@ def gemm_reduce_split_k(
 ) -> None:
     """Compute c = activation(sum of the split-K parts + bias); the parts are added in order.
 
-    The parameters are described in the module docstring.
+    P, T and R are the element types of `parts`, bias and c. The parameters are described in the module docstring.
     """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN

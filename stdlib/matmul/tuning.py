@@ -31,10 +31,11 @@ def tune_product(device: Device, size: int, dtype: Any, budget: float) -> Any:
     try:
         if len(variants) < 2:
             return None
-        candidates = [Candidate(launch, words) for words, launch in variants]
-        # relative: the unit roundoff of the type, times a bound that grows with the square root of the number of
-        # additions
-        tolerance = 2.0 ** -{"bf16": 8, "f16": 11, "f32": 24, "f64": 53}.get(dtype.name, 60) * (8 + 2 * size**0.5)
+        candidates = [Candidate(launch, variant_name) for variant_name, launch in variants]
+        # relative: the unit roundoff of the type (practically 0 for integers, whose results are exact), times a bound
+        # that grows with the square root of the number of additions
+        unit_roundoff = 2.0 ** -{"bf16": 8, "f16": 11, "f32": 24, "f64": 53}.get(dtype.name, 60)
+        tolerance = unit_roundoff * (8 + 2 * size**0.5)
         problem = Problem(
             f"product of {size} x {size} {dtype.name}", product_key(a, b, c), device, candidates, lambda launch: launch(),
             lambda: [_values(c)], tolerance,
@@ -59,7 +60,7 @@ def _matrix(device: Device, size: int, dtype: Any, seed: int) -> DeviceArray:
         rng = np.random.default_rng(seed)
         if dtype.is_float:
             values = (rng.random((size, size)) * 2 - 1).astype(np.float32)
-            # bf16 is the upper half of an f32
+            # bf16 is the upper half of an f32; the lower half is cut off
             high_halves = (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
             stored = high_halves if dtype is vk.bf16 else values.astype(dtype.storage)
         else:

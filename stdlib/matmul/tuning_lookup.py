@@ -23,7 +23,11 @@ MAX_CACHED = 4096
 
 
 def product_key(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str:
-    """Return the key of a product's tuning record: types, shapes, and which axes are contiguous."""
+    """Return the key of a product's tuning record: types, shapes, and which axes are contiguous.
+
+    "n" stands for a contiguous last axis, "t" for any other layout, such as a transposed one; the 1 is the version of
+    the key's format.
+    """
     operands = [f"{x.dtype.name}{x.shape}{'n' if x.strides[2] == 1 else 't'}" for x in (a, b, c)]
     return f"matmul 1 | {', '.join(operands)}"
 
@@ -47,10 +51,11 @@ def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
         return None
     record = storage.load(product_key(a, b, c), *key_of_device(c.device))
     best = record.best if record is not None else None
+    # the first row of a record is the default variant, "by rule"
     return None if record is None or best is None or best == record.rows[0] else best.choice
 
 
 def invalidate(device: Device) -> None:
-    """After tuning, discard the cached results and the device's cached dispatches: the records are read again."""
+    """Discard a device's cached lookups and dispatches after tuning, so that the records are read again."""
     _CACHE.pop(device, None)
     renew(device)

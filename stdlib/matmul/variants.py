@@ -35,12 +35,12 @@ def variants_of(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any)
 def _tiles(each: int) -> Iterator[TileShape]:
     """Yield the tile shapes for cooperative matrices to try; `each` is the number of elements in 16 bytes."""
     depth = 4 * each
-    for rows, columns, down, across in (
+    for rows, columns, subgroup_rows, subgroup_columns in (
         (256, 128, 4, 2), (128, 256, 2, 4), (128, 128, 2, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2),
         (32, 64, 1, 2),
     ):  # fmt: skip
         for a_depth_factor, early in ((2, True), (1, False), (1, True)):
-            yield TileShape(rows, columns, depth, down, across, a_depth_factor, early)
+            yield TileShape(rows, columns, depth, subgroup_rows, subgroup_columns, a_depth_factor, early)
 
 
 @variant("matmul variants", "gpu")
@@ -48,12 +48,10 @@ def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> 
     """Return the kernels of `cooperative`, `vec4`, `shared_tiles` and `tiles` with several tilings, and split-K."""
     variants: Variants = []
     for tile, launch in _on_matrices(a, b, c):
-        variants.append(
-            (
-                f"matrices {tile.rows}x{tile.columns}, {tile.a_depth_factor} halves{', early' if tile.early_loads else ''}",
-                launch,
-            )
-        )
+        # "halves": the `a_depth_factor`; stored tuning records contain this name
+        early = ", early" if tile.early_loads else ""
+        variants.append((f"matrices {tile.rows}x{tile.columns}, {tile.a_depth_factor} halves{early}", launch))
+    # A_ROWS and B_ROWS of the kernels in `shared_tiles`
     row_major = abs(a.strides[2]) <= abs(a.strides[1]), abs(b.strides[2]) <= abs(b.strides[1])
     if a.dtype is b.dtype is accumulate is vk.f32 and flat_operand(a, vk.f32) and flat_operand(b, vk.f32):
         variants.append(("vectors", lambda: vec4.multiply_vec4(a, b, c)))
@@ -88,18 +86,18 @@ def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tup
 
     Yield nothing if the device, the types or the layouts don't allow cooperative matrices.
     """
-    caps, kind = c.device.caps, a.dtype.name
-    accumulator = cooperative_plan.ACCUMULATORS.get(kind, "")
-    shape = native_shape(caps.matrices, kind, kind, accumulator)
+    caps, type_name = c.device.caps, a.dtype.name
+    accumulator_name = cooperative_plan.ACCUMULATORS.get(type_name, "")
+    shape = native_shape(caps.matrices, type_name, type_name, accumulator_name)
     left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
     if shape is None or left is None or right is None or a.dtype is not b.dtype:
         return
-    for tile in _tiles(16 // a.dtype.itemsize):
-        if cooperative_plan.fits(
-            tile, shape, 16 // a.dtype.itemsize, caps, (left.along_last_axis, not right.along_last_axis)
-        ):
+    each = 16 // a.dtype.itemsize  # elements per vector
+    along = (left.along_last_axis, not right.along_last_axis)  # for (a, b): True if the vectors lie along K
+    for tile in _tiles(each):
+        if cooperative_plan.fits(tile, shape, each, caps, along):
             # default arguments bind the values of this iteration
-            tile_copy, matrix_shape, acc = tile, shape, getattr(vk, accumulator)
+            tile_copy, matrix_shape, acc = tile, shape, getattr(vk, accumulator_name)
             yield (
                 tile,
                 lambda t=tile_copy, s=matrix_shape, k=acc: cooperative_plan.multiply_coopmat_tile(a, b, c, k, s, t),

@@ -2,8 +2,8 @@
 
 `by_rule` uses this kernel for large products of f32. The operands have three axes; their rows or their columns are
 contiguous and 16-byte aligned. A *line* of an operand is such a contiguous row or column, and a *vector* is four
-adjacent elements of a line (see `operands`). Products are added in the order of k. The next tiles are prefetched into
-registers while the current ones are multiplied.
+adjacent elements of a line (see `operands`). R is the element type of c. Products are added in the order of k. The next
+tiles are prefetched into registers while the current ones are multiplied.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ def multiply_vec4_tiles(
     `depth` is the extent of K; `a_line` and `b_line` are the strides of lines, `a_batch` and `b_batch` those of
     matrices in the batch. All five are in vectors. A_ALONG, B_ALONG: the vectors of a, b lie along K. EXACT: K is a
     multiple of DEPTH. EDGES: some tiles extend beyond c. BAND: the number of tile rows in a band of the swizzled tile
-    order (see the comment below).
+    order (see the comment in the kernel).
     """
     V = vk.vec(vk.f32, 4)
     # A tile has A_LINES (B_LINES) lines of AV (BV) vectors, padded by one vector against bank conflicts.
     AV, BV = (QUADS if A_ALONG else TILE // 4), (QUADS if B_ALONG else TILE // 4)
     A_LINES, B_LINES = (TILE if A_ALONG else DEPTH), (TILE if B_ALONG else DEPTH)
     a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
-    lane, g = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(2))
+    invocation, g = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(2))
     rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
-    down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
+    tiles_down, tiles_across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
     # Swizzled tile order for L2 locality: a band is BAND rows of tiles. Consecutive workgroups compute the tiles of a
     # band column by column, so that those running at the same time share tiles of a and b.
-    tile_number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
-    band, in_band = tile_number // (BAND * across), tile_number % (BAND * across)
-    band_height = vk.min(down - band * BAND, BAND)
+    tile_number = vk.i32(vk.group_id(1)) * tiles_across + vk.i32(vk.group_id(0))
+    band, in_band = tile_number // (BAND * tiles_across), tile_number % (BAND * tiles_across)
+    band_height = vk.min(tiles_down - band * BAND, BAND)
     tile_row, tile_column = band * BAND + in_band % band_height, in_band // band_height
     row, column = tile_row * TILE, tile_column * TILE
     # First line (or vector, if the vectors don't lie along K) of this tile in a and b, and the last one in the matrix.
@@ -72,10 +72,10 @@ def multiply_vec4_tiles(
     a_base, b_base = g * a_batch, g * b_batch
     # Line and vector in the tile of a (ra, ca) and in that of b (rb, cb) at which this invocation starts to load. It
     # loads two vectors of each tile, A_STEP (B_STEP) lines apart.
-    ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
+    ra, ca, rb, cb = invocation // AV, invocation % AV, invocation // BV, invocation % BV
     A_STEP, B_STEP = 256 // AV, 256 // BV
     # The 256 invocations form a grid of 16 x 16; 32 consecutive ones cover 4 x 8 of it, so that they share loads.
-    my_row, my_column = lane // 64 * 4 + lane % 32 // 8, lane // 32 % 2 * 8 + lane % 8
+    my_row, my_column = invocation // 64 * 4 + invocation % 32 // 8, invocation // 32 % 2 * 8 + invocation % 8
     acc = vk.local(V, (8, 2))
     for i in vk.unroll(8):
         for j in vk.unroll(2):
@@ -104,6 +104,8 @@ def multiply_vec4_tiles(
             ahead_b[s] = load_tile_vector(
                 b, b_base, b_line, after, b_first, b_last, depth, q, cb, vk.f32, B_ALONG, 4, EXACT, EDGES
             )
+        # With A_ALONG, left[i] is the vector of row my_row + 16 i for four k; without it, left[0] and left[1] are those
+        # of 4 rows each for one k. Likewise with B_ALONG, `right` and the columns.
         for quad in vk.unroll(QUADS):
             left, right = vk.local(V, 8), vk.local(V, 8)
             if A_ALONG:

@@ -9,7 +9,7 @@ CPUs each tensor has its own launch: a launch costs less there than looking up t
 
 Constants that the kernels share: RULE is a device function of `rules`, FLAGS its compile-time booleans, STATES the
 number of states it uses, and NEGATE negates the gradient (gradient ascent). Unused states are placeholders that aren't
-read.
+read. T, G and S are the types of parameters, gradients and states; A is the type in which rules compute.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ LOCAL = 256
 """Invocations of a workgroup."""
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(over="p", debug=False)
 def step_one(
     p: vk.InOut[T, "*N"],
@@ -133,7 +134,7 @@ def step_many(
     i = vk.global_id(0)
     ps, gs = (p0, p1, p2, p3, p4, p5, p6, p7), (g0, g1, g2, g3, g4, g5, g6, g7)
     if i < count:
-        tensor = 0
+        tensor = 0  # the tensor of element i: the last one whose elements begin at or before i
         for k in vk.unroll(1, TENSORS):
             if i >= table[0, k]:
                 tensor = k
@@ -169,7 +170,10 @@ def step_many(
 
 
 def _hyperparameters(p: DeviceArray, values: Sequence[float]) -> list[Any]:
-    """Convert hyperparameters to scalars of the accumulator type of `p`, padded with zeros to MAX_HYPERPARAMETERS."""
+    """Convert hyperparameters to scalars of the accumulator type of `p`, padded with zeros to MAX_HYPERPARAMETERS.
+
+    The scalars' NumPy types determine the kernel's type variable A.
+    """
     if accumulator_type(p.dtype) is vk.f32:
         return [*map(np.float32, values), *_ZEROS[len(values) :]]
     return [np.asarray(v, np.float64) for v in (*values, *_ZEROS[len(values) :])]
@@ -198,6 +202,7 @@ def step(
     arrays = [p, g, *states]
     if all(is_dense(x) for x in arrays):
         arrays = [flattened(x) for x in arrays]
+    # placeholders: the first state or, without states, the parameter
     unused = [arrays[2] if states else arrays[0]] * (MAX_STATES - len(states))
     step_one(*arrays, *unused, *_hyperparameters(p, hyperparameters), rule, flags, len(states), negate)
 
@@ -207,8 +212,8 @@ class TensorBatch:
     """The parameters that one launch updates: up to MAX_TENSORS dense tensors of one type, each flattened to one axis.
 
     `states` has one array per kind of state, with the states of all parameters. `table` is an i32 array of shape (2,
-    MAX_TENSORS): row 0 has the number of elements before each parameter, row 1 its offset in the arrays of `states`.
-    `count` is the total number of elements.
+    MAX_TENSORS): row 0 has the number of elements of all previous parameters, row 1 the offset of a parameter's states
+    in the arrays of `states`. `count` is the total number of elements.
     """
 
     parameters: tuple[DeviceArray, ...]

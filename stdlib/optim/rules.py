@@ -87,6 +87,7 @@ def nadam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
     n: rate of the gradient term, 1 - beta1, beta2, 1 - beta2, epsilon, decay (decoupled: 1 - rate * decay), rate of the
     momentum term, sqrt(1 - beta2^t). FLAGS: decoupled decay.
     """
+    # n[5] is the decay or, if decoupled, the decay factor; `apply_weight_decay` reads only that one of its arguments
     value, slope = apply_weight_decay(value, slope, n[5], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     root = vk.sqrt(square) / n[7] + n[4]
@@ -100,6 +101,7 @@ def radam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
     n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay (decoupled: 1 - rate * decay), rectification
     factor, sqrt(1 - beta2^t). FLAGS: decoupled decay, rectified.
     """
+    # n[5] is the decay or, if decoupled, the decay factor; `apply_weight_decay` reads only that one of its arguments
     value, slope = apply_weight_decay(value, slope, n[5], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     step = mean

@@ -18,8 +18,8 @@ Kernels take arrays flattened to one axis. Parameters that they share:
 - A and I: the types to compute values and indices in.
 
 In the kernels, nc is the index of a batch element and channel, (d, h, w) are coordinates in the input and (o, p, q) in
-the output. Loops run over the maximum number of taps or windows, the same for all elements, and test whether each tap
-or window exists.
+the output. The loops over t, r and s go through the taps of a window, or the windows that cover an element, along the
+three axes. Their numbers of iterations are the same for all elements, so they test whether each tap or window exists.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from ..partial_sums import accumulator_type, flattened, index_type
 __all__ = ["Window", "avg_pool", "avg_pool_gradient", "gather_at_indices", "max_pool", "max_pool_gradient"]
 
 T = TypeVar("T", bound=vk.Element)
-S = TypeVar("S", bound=vk.Element)
 
 Triple = tuple[int, int, int]
 """A value per spatial axis."""
@@ -68,27 +67,28 @@ class Window:
     divisor: int = 0
 
     def taps(self) -> Triple:
-        """Return the maximum number of input elements per window along each axis."""
-        if self.adaptive:
+        """Return, for each axis, an upper bound of the number of input elements per window."""
+        if self.adaptive:  # D / O elements, rounded outward at both ends; no window exists if O is 0
             d, h, w = (s // o + 2 if o else 0 for s, o in zip(self.size, self.out, strict=True))
         else:
             d, h, w = self.kernel
         return d, h, w
 
     def covering(self) -> Triple:
-        """Return the maximum number of windows that cover an input element along each axis."""
+        """Return, for each axis, an upper bound of the number of windows that cover an input element."""
         if self.adaptive:
             d, h, w = (o // s + 2 if s else 0 for s, o in zip(self.size, self.out, strict=True))
-        else:
+        else:  # windows begin every s elements and extend over (k - 1) * t + 1 elements
             d, h, w = ((k - 1) * t // s + 1 for k, t, s in zip(self.kernel, self.dilation, self.stride, strict=True))
         return d, h, w
 
     def overlaps(self) -> bool:
         """True if an input element may be covered by several windows."""
         axes = zip(self.size, self.out, self.kernel, self.stride, self.dilation, strict=True)
-        if self.adaptive:
-            return any(o and s % o for s, o, *_ in axes)
-        return any(o > 1 and (k - 1) * d + 1 > step for _, o, k, step, d in axes)
+        if self.adaptive:  # unless O divides D, windows are rounded outward
+            return any(out and size % out for size, out, *_ in axes)
+        # windows extend over (kernel - 1) * dilation + 1 elements
+        return any(out > 1 and (kernel - 1) * dilation + 1 > stride for _, out, kernel, stride, dilation in axes)
 
     def kernel_arguments(self) -> tuple[int, ...]:
         """Return the 18 scalars that the kernels take: size, out, kernel, stride, pad and dilation of each axis."""
@@ -100,7 +100,7 @@ class Window:
 def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
     """Return (first, end, step) of the input indices of window i along an axis.
 
-    `first` is negative in the padding.
+    `first` is negative if the window begins in the padding.
     """
     size, out, kernel, stride, pad, dilation = axis
     if ADAPTIVE:
@@ -111,7 +111,12 @@ def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
 
 @vk.func
 def covering(i, axis, ADAPTIVE: vk.Const[bool]):
-    """Return (first, end) of the output indices whose windows may cover input index i along an axis."""
+    """Return the range (first, end), end exclusive, of the output indices whose windows may cover input index i.
+
+    `Window.covering` returns an upper bound of the length of this range.
+
+    With a dilation above 1, a window of this range may skip element i, which lies between two of the window's elements.
+    """
     size, out, kernel, stride, pad, dilation = axis
     if ADAPTIVE:
         return i * out // size, vk.min(((i + 1) * out + size - 1) // size, out)
@@ -121,7 +126,10 @@ def covering(i, axis, ADAPTIVE: vk.Const[bool]):
 
 @vk.func
 def divisor_along(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
-    """Return the number of elements of window i along an axis, for the divisor of a mean."""
+    """Return the number of elements of window i along an axis, a factor of the divisor of average pooling.
+
+    Elements of the padding are counted if COUNT_PAD. The dilation is 1.
+    """
     size, _, kernel, _, pad, _ = axis
     first, end, _ = bounds(i, axis, ADAPTIVE)
     if COUNT_PAD and not ADAPTIVE:
@@ -149,6 +157,7 @@ def unravel(e, a, b, c):
     return quotient // a, quotient % a, j, k
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
 def _max_pool(
     x: vk.In[T],
@@ -187,6 +196,7 @@ def _max_pool(
                     if w >= 0 and w < w_end:
                         index = (d * H + h) * W + w
                         value = A(x[nc * (I(D) * H * W) + index])
+                        # the first element is always taken, even -inf; NaN replaces all elements before it (value != value)
                         if value > best or value != value or best_index < 0:
                             best, best_index = value, index
     y[e] = T(best)
@@ -334,8 +344,8 @@ def _avg_pool_gradient(
                 for s in range(windows_w):
                     q = q0 + s
                     if q < q_end:
-                        size = window_divisor(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)
-                        total += A(g[row + q]) / A(size)
+                        own_divisor = window_divisor(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)
+                        total += A(g[row + q]) / A(own_divisor)
     y[e] = T(total)
 
 
@@ -355,14 +365,15 @@ def _gather_at_indices(
         y[e] = x[vk.i64(e // out) * size + at[e]]
 
 
-def max_pool(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> None:
-    """Max pooling: y = the maximum of each window, at = its index among the D * H * W elements of its channel (i64)."""
+def max_pool(x: DeviceArray, y: DeviceArray, indices: DeviceArray, window: Window) -> None:
+    """Max pooling: y = the maximum of each window, indices = its index among the elements of its channel (i64)."""
     count = math.prod(y.shape)
     if count:
         compute_type = accumulator_type(x.dtype) if x.dtype.is_float else vk.i64
-        _max_pool(flattened(x), flattened(y), flattened(at), count, *window.kernel_arguments(), *window.taps(),
-                window.adaptive, compute_type,
-                index_type(x, y))  # fmt: skip
+        _max_pool(
+            flattened(x), flattened(y), flattened(indices), count, *window.kernel_arguments(), *window.taps(),
+            window.adaptive, compute_type, index_type(x, y),
+        )  # fmt: skip
 
 
 def max_pool_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
@@ -370,14 +381,17 @@ def max_pool_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: W
     count = math.prod(y.shape)
     if count and g.device.caps.kind == "llvm-cpu" and not window.overlaps():
         # without overlapping windows, scattering to the indices is less work than gathering for each element
-        y.device.fill(y.buffer, y.offset, (count * y.dtype.itemsize + 3) & ~3, 0)
-        _scatter_at_indices(flattened(g), flattened(at), flattened(y), math.prod(g.shape), math.prod(y.shape[1:]),
-                       math.prod(g.shape[1:]),
-                       index_type(g, y))  # fmt: skip
+        padded_bytes = (count * y.dtype.itemsize + 3) & ~3  # memory is filled in 4-byte words
+        y.device.fill(y.buffer, y.offset, padded_bytes, 0)
+        _scatter_at_indices(
+            flattened(g), flattened(at), flattened(y), math.prod(g.shape), math.prod(y.shape[1:]),
+            math.prod(g.shape[1:]), index_type(g, y),
+        )  # fmt: skip
     elif count:
-        _max_pool_gradient(flattened(g), flattened(at), flattened(y), count, *window.kernel_arguments(),
-                         *window.covering(), window.adaptive,
-                         accumulator_type(g.dtype), index_type(g, y))  # fmt: skip
+        _max_pool_gradient(
+            flattened(g), flattened(at), flattened(y), count, *window.kernel_arguments(), *window.covering(),
+            window.adaptive, accumulator_type(g.dtype), index_type(g, y),
+        )  # fmt: skip
 
 
 def gather_at_indices(x: DeviceArray, at: DeviceArray, y: DeviceArray) -> None:
@@ -402,14 +416,17 @@ def avg_pool(x: DeviceArray, y: DeviceArray, window: Window) -> None:
     """Average pooling: y = the mean of each window."""
     count = math.prod(y.shape)
     if count:
-        _avg_pool(flattened(x), flattened(y), count, *window.kernel_arguments(), *window.taps(), window.divisor, window.adaptive,
-               window.count_pad, accumulator_type(x.dtype), index_type(x, y))  # fmt: skip
+        _avg_pool(
+            flattened(x), flattened(y), count, *window.kernel_arguments(), *window.taps(), window.divisor,
+            window.adaptive, window.count_pad, accumulator_type(x.dtype), index_type(x, y),
+        )  # fmt: skip
 
 
 def avg_pool_gradient(g: DeviceArray, y: DeviceArray, window: Window) -> None:
     """Compute y = the gradient of the input of `avg_pool`, from g, the gradient of its output."""
     count = math.prod(y.shape)
     if count:
-        _avg_pool_gradient(flattened(g), flattened(y), count, *window.kernel_arguments(), *window.covering(),
-                        window.divisor, window.adaptive,
-                        window.count_pad, accumulator_type(g.dtype), index_type(g, y))  # fmt: skip
+        _avg_pool_gradient(
+            flattened(g), flattened(y), count, *window.kernel_arguments(), *window.covering(), window.divisor,
+            window.adaptive, window.count_pad, accumulator_type(g.dtype), index_type(g, y),
+        )  # fmt: skip

@@ -2,7 +2,8 @@
 
 `vkjit.tensor.ops.random` launches these kernels. Philox maps a seed and a counter to random words. Invocation e of a
 kernel uses the counter `counter` + e for the four elements of y from 4 e on, so results are reproducible, and equal on
-every device, except that normal numbers depend on the rounding of log, sin and cos.
+every device, except that normal numbers depend on the rounding of log, sin and cos. T is the type of y, P that of
+probabilities.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ TO_UNIT_53 = 2.0**-53
 TWO_PI = 6.283185307179586
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def uniform(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.f32, span: vk.f32, BITS: vk.Const[int]):
     """y = low + span * u, with u a random multiple of 2 ** -BITS in [0, 1).
@@ -42,6 +44,7 @@ def uniform(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.f32, span:
 def uniform_f64(y: vk.Out[vk.f64, "N"], seed: vk.u64, counter: vk.u64, low: vk.f64, span: vk.f64):
     """y = low + span * u, with u a random multiple of 2 ** -53 in [0, 1)."""
     e = vk.global_id(0)
+    # each of the four elements takes two words: one of each call
     first = vk.philox(seed, counter + vk.u64(e))
     second = vk.philox(seed, counter + vk.u64(e), 1)
     for i in vk.unroll(4):
@@ -56,6 +59,7 @@ def normal(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, mean: vk.f32, devia
     e = vk.global_id(0)
     words = vk.philox(seed, counter + vk.u64(e))
     for pair in vk.unroll(2):
+        # 1 is added so that the logarithm's argument is in (0, 1]
         radius = vk.sqrt(-2 * vk.log((vk.f32(words[2 * pair] >> 8) + 1) * TO_UNIT))
         angle = vk.f32(words[2 * pair + 1] >> 8) * TO_UNIT * TWO_PI
         index = 4 * e + 2 * pair
@@ -77,6 +81,7 @@ def integers(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.i64, span
     for i in vk.unroll(4):
         if 4 * e + i < y.shape[0]:
             word = (vk.u64(first[i]) << 32) | vk.u64(second[i])
+            # `max` avoids a remainder by 0 where it isn't selected
             y[4 * e + i] = T(low + vk.i64(vk.where(span == 0, word, word % vk.max(span, 1))))
 
 

@@ -1,8 +1,8 @@
 """Concatenation of two matrices along their second axis in one launch, for `cat` of two tensors on GPUs.
 
-Each row of the result is a row of the first matrix followed by the same row of the second. Elements are copied as
-unsigned integers of the same size, so that element types of one size share a kernel; each invocation copies four
-elements.
+Each row of the result is a row of the first matrix followed by the row of the second with the same index. Elements are
+copied as unsigned integers of their size, the type T of the kernels, so that all element types of one size share a
+kernel. Each invocation copies four elements.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP = 256
 
 @vk.func
 def cat_element_at(p, q, i, length):
-    """Load element i of the flattened result: rows of `length` elements, each a row of p followed by a row of q."""
+    """Load element i of the flattened result, whose rows of `length` elements are a row of p and then a row of q."""
     p_length, row, column = p.shape[1], i // length, i % length
     if column < p_length:
         value = p[row, column]
@@ -39,7 +39,7 @@ def cat_elements(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
     Each invocation copies four elements that are GROUP apart, so that adjacent invocations access adjacent elements.
     """
     i, count, length = vk.group_id(0) * (4 * GROUP) + vk.local_id(0), y.shape[0], p.shape[1] + q.shape[1]
-    if i + 3 * GROUP < count:
+    if i + 3 * GROUP < count:  # issue all loads before the stores
         values = ()
         for k in vk.unroll(4):
             values = values + (cat_element_at(p, q, i + k * GROUP, length),)
@@ -70,11 +70,11 @@ def cat_vec4(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
 
 
 def cat_pair(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
-    """Concatenate the rows of two matrices of the same element type: each row of y is a row of p, then one of q.
+    """Store the concatenation of the matrices p and q along their second axis to y.
 
-    The matrices aren't empty, and y is in C order.
+    The matrices have the same element type and aren't empty, and y is in C order.
     """
-    p, q, y = (DeviceArray(x.buffer, x.offset, _bits(x), x.shape, x.strides) for x in (p, q, y))
+    p, q, y = (DeviceArray(x.buffer, x.offset, _copy_type(x), x.shape, x.strides) for x in (p, q, y))
     use_vec4 = all(x.shape[1] % 4 == 0 and x.strides[1] == 1 for x in (p, q))
     if use_vec4 and math.prod(y.shape) >= 4 * GROUP:
         cat_vec4(p, q, y)
@@ -82,8 +82,11 @@ def cat_pair(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
         cat_elements(p, q, DeviceArray(y.buffer, y.offset, y.dtype, (math.prod(y.shape),), (1,)))
 
 
-def _bits(x: DeviceArray) -> vk.DType:
-    """Return the type as which elements of x are copied: the unsigned integer of the same size."""
-    if x.dtype.kind == "bool" and "int8" not in x.device.caps.features:  # the device can't load single bytes
+def _copy_type(x: DeviceArray) -> vk.DType:
+    """Return the type as which the elements of x are copied: the unsigned integer of their size.
+
+    On devices that can't load single bytes, elements of type bool are copied as bool.
+    """
+    if x.dtype.kind == "bool" and "int8" not in x.device.caps.features:
         return x.dtype
     return {1: vk.u8, 2: vk.u16, 4: vk.u32, 8: vk.u64}[x.dtype.itemsize]

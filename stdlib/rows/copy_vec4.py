@@ -1,6 +1,6 @@
 """Vec4 copies of rows for GPUs: copies with the column order reversed, and triangles (tril, triu).
 
-In both kernels rows are contiguous, their length is a multiple of four, and x and y have the same element type.
+In both kernels rows are contiguous, their length is a multiple of four, and x and y have the same element type T.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reverse_vec4(x: vk.In[T, "R C"], y: vk.Out[T, "R C"]):
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[2], 4 * GROUP), y.shape[1], y.shape[0]), local=GROUP, debug=False)
 def triangle_vec4(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
-    """Copy a triangle of each matrix of x to y, which is 0 elsewhere; four elements per invocation.
+    """Copy a triangle of each matrix of x to y, and set all other elements of y to 0: four elements per invocation.
 
     With UPPER, the triangle is the part on and above the diagonal, otherwise the part on and below it. `diagonal` is
     the column in which the diagonal starts in row 0; it may be negative.
@@ -50,9 +50,10 @@ def triangle_vec4(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64,
 
 
 def supports_vec4(x: DeviceArray, y: DeviceArray) -> bool:
-    """True if the vec4 kernels support a copy from x to y of the same shape, and the rows keep a workgroup busy.
+    """True if the vec4 kernels support a copy from x to y of the same shape, and its rows are long enough for them.
 
-    The device must be a GPU. Along the last axis, the stride of x must be 1 or -1 and that of y must be 1.
+    The device must be a GPU, and elements must be larger than one byte. Along the last axis, the stride of x must be 1
+    or -1 and that of y must be 1.
     """
     last = len(y.shape) - 1
     if device_class(y.device) != "gpu" or x.dtype is not y.dtype or y.dtype.itemsize == 1:
@@ -65,6 +66,6 @@ def copy_reversed(x: DeviceArray, y: DeviceArray) -> bool:
     """Copy the matrix x, whose column stride is -1, to y; return False if `reverse_vec4` doesn't support the arrays."""
     if not supports_vec4(x, y) or x.strides[1] != -1:
         return False
-    start = x.offset - (x.shape[1] - 1) * x.dtype.itemsize  # the first row's lowest address: the last column
+    start = x.offset - (x.shape[1] - 1) * x.dtype.itemsize  # the last column of the first row has its lowest address
     reverse_vec4(DeviceArray(x.buffer, start, x.dtype, x.shape, (x.strides[0], 1)), y)
     return True

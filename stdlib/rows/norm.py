@@ -94,8 +94,9 @@ class AffineLayout:
 
 def _sizes(x: DeviceArray, *values: int) -> list[Any]:
     """Convert sizes to the integer type of the kernels' indices: i32 if all offsets fit, else i64."""
-    kind = np.int32 if math.prod(x.shape) < 2**31 - 2**12 else np.int64
-    return [kind(v) for v in values]
+    # the margin of 2**12 is for indices past the end, as surplus invocations of the last workgroup have
+    index_type = np.int32 if math.prod(x.shape) < 2**31 - 2**12 else np.int64
+    return [index_type(v) for v in values]
 
 
 def _scalar(x: DeviceArray, value: float) -> Any:
@@ -106,9 +107,10 @@ def _scalar(x: DeviceArray, value: float) -> Any:
 def _chunk_shape(rows: Rows, kind: str) -> tuple[int, int]:
     """Return the extents (outer, inner) of a chunk of a row, for the device class `kind`.
 
-    Chunks are small enough that loops stay short (class "cpu") and that there are enough chunks to keep the device
-    busy.
+    On class "cpu" chunks are small enough that loops stay short. On both classes there are enough of them to keep the
+    device busy.
     """
+    # at most about 256 chunks in all, or 2048 on GPUs
     if kind == "cpu":
         max_elements = min(MAX_CPU_ITERATIONS // 4, max(256, vk.cdiv(rows.count * rows.length, 256)))
     else:
@@ -127,18 +129,18 @@ def moments(
     """
     rows = rows.with_longer_axis_inner()
     dtype, device = accumulator_type(x.dtype), x.device
-    kind = row_kernel_class(device)
-    chunk_shape = _chunk_shape(rows, kind)
+    kernel_class = row_kernel_class(device)
+    chunk_shape = _chunk_shape(rows, kernel_class)
     chunks = vk.cdiv(rows.outer, chunk_shape[0]) * vk.cdiv(rows.inner, chunk_shape[1])
     means, squares = (scratch((rows.count, chunks), dtype, device) for _ in range(2))
     sizes = _sizes(x, rows.outer, rows.inner, rows.step, rows.outer_step, rows.inner_step, *chunk_shape)
-    if kind == "cpu":
+    if kernel_class == "cpu":
         kernels.chunk_moments(flattened(x), means, squares, *sizes, center)
     else:
-        # loop over both axes if one row of the chunk occupies the workgroup; else over the flattened chunk
-        kernels.chunk_moments_workgroup(
-            flattened(x), means, squares, *sizes, center, chunk_shape[0] == 1 or chunk_shape[1] >= kernels.GROUP
-        )
+        # NESTED: loop over both axes of a chunk if its outer extent is 1 or its inner extent keeps all invocations of
+        # the workgroup busy; else loop over the flattened chunk
+        nested = chunk_shape[0] == 1 or chunk_shape[1] >= kernels.GROUP
+        kernels.chunk_moments_workgroup(flattened(x), means, squares, *sizes, center, nested)
     mean, variance, scale = (scratch((rows.count,), dtype, device) for _ in range(3))
     sizes = _sizes(x, rows.outer, rows.inner, *chunk_shape)
     kernels.combine_moments(means, squares, mean, variance, scale, _scalar(x, epsilon), *sizes, center)
@@ -167,7 +169,7 @@ def normalize(
 ) -> None:
     """Compute y = (x - mean) * scale * weight + bias. Terms whose array is None are omitted.
 
-    `affine` maps each element to its index in `mean` and `scale`, and to that in `weight` and `bias`.
+    `affine` maps each element to its index in `mean` and `scale` and to its index in `weight` and `bias`.
     """
     if 0 in y.shape:
         return
@@ -191,6 +193,7 @@ def _register_plan(affine: AffineLayout) -> tuple[int, int] | None:
 
     None if the row is too long for that.
     """
+    # at most 4, 8, 16 or 32 elements per invocation for the workgroup sizes 32, 64, 128 and 256
     size = next((s for s, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if affine.length <= limit), 512)
     per_invocation = vk.cdiv(affine.length, size)
     return (per_invocation, size) if per_invocation <= MAX_ELEMENTS_PER_INVOCATION else None
@@ -219,7 +222,9 @@ def normalize_rows(
     mean, scale = (scratch((affine.rows,), dtype, device) for _ in range(2))
     eps_scalar = _scalar(x, epsilon)
     flags = (weight is not None, bias is not None, center)
-    factors, offsets = scale if weight is None else weight, scale if bias is None else bias  # `scale` as placeholder
+    # `scale` stands in for a missing weight or bias, which the kernels don't read
+    factors = scale if weight is None else weight
+    offsets = scale if bias is None else bias
     register_plan = _register_plan(affine)
     if row_kernel_class(device) == "gpu" and register_plan is not None:
         norm_per_row.norm_per_workgroup(
@@ -231,6 +236,7 @@ def normalize_rows(
             _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, eps_scalar, *flags
         )
         return mean, scale
+    # contiguous rows of one axis: the outer extent is 1
     mean, _, scale = moments(x, Rows(affine.rows, 1, affine.length, affine.length, 0, 1), epsilon, center=center)
     normalize(x, mean if center else None, scale, weight, bias, y, affine)
     return mean, scale
@@ -249,16 +255,16 @@ def row_gradient(
 
     `mean` and `scale` are the results of `normalize_rows`; `mean` is None if it wasn't subtracted (RMS norm).
     """
-    factors, center = scale if weight is None else weight, scale if mean is None else mean  # `scale` as placeholder
-    flags, register_plan, kind = (
-        (weight is not None, mean is not None),
-        _register_plan(affine),
-        row_kernel_class(g.device),
-    )
+    # `scale` stands in for a missing weight or mean, which the kernels don't read
+    factors = scale if weight is None else weight
+    center = scale if mean is None else mean
+    flags = (weight is not None, mean is not None)
+    register_plan = _register_plan(affine)
+    kernel_class = row_kernel_class(g.device)
     arrays = (_matrix(g, affine), _matrix(x, affine), center, scale, factors, _matrix(y, affine))
-    if kind == "gpu" and register_plan is not None:
+    if kernel_class == "gpu" and register_plan is not None:
         norm_per_row.gradient_per_workgroup(*arrays, *flags, *register_plan)
-    elif kind == "cpu" and _use_invocation_per_row(affine):
+    elif kernel_class == "cpu" and _use_invocation_per_row(affine):
         norm_per_row.gradient_per_invocation(*arrays, *flags)
     else:
         shift, slope = gradient_sums(g, x, mean, scale, weight, affine)
@@ -273,7 +279,7 @@ def gradient_sums(
     weight: DeviceArray | None,
     affine: AffineLayout,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return two sums for each row: that of the gradients g, and that of g times the normalized x.
+    """Return two arrays with one sum per row: the sums of the gradients g, and those of g times the normalized x.
 
     If `affine.per_element`, g is first multiplied by the weight. `mean` is None if it wasn't subtracted.
     """
@@ -285,6 +291,7 @@ def gradient_sums(
         sums = scratch((1, 2, affine.rows), dtype, device)
         kernels.row_gradient_sums(*arrays, sums, *_sizes(g, affine.rows, *layout), *flags)
         return _sum_chunks(sums)
+    # at most about 256 chunks in all, unless loops would get too long
     chunk_length = min(affine.length, MAX_CPU_ITERATIONS // 2, max(256, vk.cdiv(affine.rows * affine.length, 256)))
     chunks = vk.cdiv(affine.length, chunk_length)
     sums = scratch((chunks, 2, affine.rows), dtype, device)
@@ -307,12 +314,14 @@ def _sum_chunks(parts: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
 def column_sums(
     g: DeviceArray, x: DeviceArray, mean: DeviceArray | None, scale: DeviceArray, affine: AffineLayout
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return two sums over all rows, for each column: that of g, and that of g times the normalized x.
+    """Return two arrays with one sum over all rows per column: the sums of g, and those of g times the normalized x.
 
-    They are the gradients of the bias and of the weight of `normalize_rows`, from g, the gradient of its output.
+    They are the gradients of the bias and of the weight of `normalize_rows`; g is the gradient of its output.
     """
     dtype, device = accumulator_type(g.dtype), g.device
-    target_chunks = max(1, vk.cdiv(4096 if device_class(device) == "cpu" else 131_072, affine.length))
+    # there is an invocation per column and chunk: about 4096 on class "cpu", 131,072 on GPUs
+    target_invocations = 4096 if device_class(device) == "cpu" else 131_072
+    target_chunks = max(1, vk.cdiv(target_invocations, affine.length))
     rows_per_chunk = max(1, min(vk.cdiv(affine.rows, target_chunks), MAX_CPU_ITERATIONS // 4))
     sums = scratch((vk.cdiv(affine.rows, rows_per_chunk), 2, affine.length), dtype, device)
     center = scale if mean is None else mean

@@ -7,11 +7,12 @@ the other kernels, the array is `lines` rows of `length` elements, and `channels
 weight.
 
 `mean` and `scale` are the mean and 1 / sqrt(variance + epsilon); "the normalized x" is (x - mean) * scale. g is the
-gradient of the normalization's output. All sizes have type I, which is i32 if all offsets fit, else i64. Statistics and
-sums have type A, f32 or f64.
+gradient of the normalization's output. Element types: T is that of the first array of each kernel, U that of x in the
+gradients, W and B those of weight and bias, R that of the result. All sizes have type I, which is i32 if all offsets
+fit, else i64. Statistics and sums have type A, f32 or f64.
 
-The Consts WEIGHT and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is true
-if the mean is subtracted, and PER_ELEMENT is `norm.AffineLayout.per_element`.
+The constants WEIGHT and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is
+true if the mean is subtracted, and PER_ELEMENT is `norm.AffineLayout.per_element`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def chunk_moments(
     inner_cut: I,
     CENTER: vk.Const[bool],
 ):
-    """Compute each chunk's mean, and in `squares` the sum of squared deviations from it, one invocation per chunk.
+    """Compute each chunk's mean and, in `squares`, the sum of squared deviations from it: one invocation per chunk.
 
     Without CENTER, 0 is used as the mean. The other parameters are described in the module docstring.
     """
@@ -112,8 +113,10 @@ def chunk_moments(
 
 
 @vk.func
-def sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A: vk.Const[object], NESTED: vk.Const[bool],
-             SQUARES: vk.Const[bool]):  # fmt: skip
+def sum_over(
+    x, base, invocation, rows, columns, outer_step, inner_step, center,
+    A: vk.Const[object], NESTED: vk.Const[bool], SQUARES: vk.Const[bool],
+):  # fmt: skip
     """Return an invocation's part of the sum over a chunk of x - center, or with SQUARES of (x - center)**2.
 
     The GROUP invocations of a workgroup share the chunk of `rows` x `columns` elements, which starts at offset `base`.
@@ -123,13 +126,13 @@ def sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A: vk
     total = A(0)
     if NESTED:
         for i in range(rows):
-            for j in range(lane, columns, GROUP):
+            for j in range(invocation, columns, GROUP):
                 distance = A(x[base + i * outer_step + j * inner_step]) - center
                 if SQUARES:
                     distance = distance * distance
                 total += distance
     else:
-        for k in range(lane, rows * columns, GROUP):
+        for k in range(invocation, rows * columns, GROUP):
             distance = A(x[base + k // columns * outer_step + k % columns * inner_step]) - center
             if SQUARES:
                 distance = distance * distance
@@ -156,17 +159,18 @@ def chunk_moments_workgroup(
 
     The other parameters are described in the module docstring.
     """
-    wg, lane = vk.workgroup(), I(vk.local_id(0))
+    wg, invocation = vk.workgroup(), I(vk.local_id(0))
     row, chunk = I(vk.group_id(0)), I(vk.group_id(1))
     i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
     base = row * step + i0 * outer_step + j0 * inner_step
     center = A(0)
     if CENTER:
-        total = sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A, NESTED, False)
+        # the last argument, SQUARES: the first call sums the elements, the second one the squared deviations
+        total = sum_over(x, base, invocation, rows, columns, outer_step, inner_step, center, A, NESTED, False)
         center = wg.sum(total) / A(rows * columns)
-    total = sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A, NESTED, True)
+    total = sum_over(x, base, invocation, rows, columns, outer_step, inner_step, center, A, NESTED, True)
     total = wg.sum(total)
-    if lane == 0:
+    if invocation == 0:
         mean[row, chunk] = center
         squares[row, chunk] = total
 
@@ -210,15 +214,18 @@ def combine_moments(
 
 
 @vk.kernel(over="running", debug=False)
-def update_running(running: vk.InOut[T, "N"], found: vk.In[A, "N"], keep: A, take: A):
-    """Update running statistics with those of a batch, `found`: running = keep * running + take * found."""
+def update_running(running: vk.InOut[T, "N"], batch: vk.In[A, "N"], running_weight: A, batch_weight: A):
+    """Update running statistics with those of a batch: running = running_weight * running + batch_weight * batch."""
     i = vk.global_id(0)
-    running[i] = T(keep * A(running[i]) + take * found[i])
+    running[i] = T(running_weight * A(running[i]) + batch_weight * batch[i])
 
 
 @vk.func
 def statistic_index(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
-    """Return the index of the statistics of row `line`; the other parameters are described in the module docstring."""
+    """Return the index of the statistics of row `line`, as `norm.AffineLayout` defines it.
+
+    The other parameters are described in the module docstring.
+    """
     if PER_ELEMENT:
         return line
     return line // channels * stride + line % channels // share
@@ -293,10 +300,11 @@ def chunk_gradient_sums(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Compute two sums for each chunk of `cut` elements of a row.
+    """Compute two sums for each chunk of `cut` elements of a row, one invocation per chunk.
 
     sums[:, 0] is the sum of g, sums[:, 1] that of g times the normalized x. With PER_ELEMENT, g is first multiplied by
-    the weight. One invocation per chunk. The other parameters are described in the module docstring.
+    the weight, if any. `chunks` is the number of chunks per row. The other parameters are described in the module
+    docstring.
     """
     e = I(vk.global_id(0))
     if e >= lines * chunks:
@@ -307,11 +315,11 @@ def chunk_gradient_sums(
     if CENTER:
         center = mean[statistic]
     total, product = A(0), A(0)
-    trips = vk.min(length - chunk * cut, cut)
+    count = vk.min(length - chunk * cut, cut)
     base = line * length + chunk * cut
-    for b in range(vk.cdiv(trips, BLOCK)):
+    for b in range(vk.cdiv(count, BLOCK)):
         part, part_product = A(0), A(0)
-        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, count)):
             slope = A(g[base + j])
             if PER_ELEMENT and WEIGHT:
                 slope *= A(weight[chunk * cut + j])
@@ -340,24 +348,24 @@ def row_gradient_sums(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Variant of `chunk_gradient_sums` with one workgroup per row, so that a row is one chunk.
+    """Variant of `chunk_gradient_sums` with one workgroup per row, in which each row is a single chunk.
 
     The parameters are described in the module docstring.
     """
-    wg, lane, line = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
+    wg, invocation, line = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
     statistic = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center = A(0)
     if CENTER:
         center = mean[statistic]
     total, product = A(0), A(0)
-    for j in range(lane, length, GROUP):
+    for j in range(invocation, length, GROUP):
         slope = A(g[line * length + j])
         if PER_ELEMENT and WEIGHT:
             slope *= A(weight[j])
         total += slope
         product += slope * (A(x[line * length + j]) - center)
     total, product = wg.sum(total), wg.sum(product)
-    if lane == 0:
+    if invocation == 0:
         sums[0, 0, line] = total
         sums[0, 1, line] = product * scale[statistic]
 
@@ -372,7 +380,7 @@ def column_gradient_sums(
     cut: I,
     CENTER: vk.Const[bool],
 ):
-    """Compute two sums over a chunk of `cut` rows for each column.
+    """Compute two sums over each chunk of `cut` rows, for each column.
 
     sums[:, 0] is the sum of g, sums[:, 1] that of g times the normalized x. The other parameters are described in the
     module docstring.
@@ -402,7 +410,7 @@ def gradient_values(
     shift: vk.In[A, "S"],
     slope: vk.In[A, "S"],
     y: vk.Out[R, "N"],
-    over: A,
+    inverse_count: A,
     lines: I,
     segments: I,
     length: I,
@@ -414,10 +422,10 @@ def gradient_values(
     CENTER: vk.Const[bool],
     SIZE: vk.Const[int],
 ):
-    """Compute y = scale * (g * weight - shift * over - normalized x * slope * over), the gradient of the input.
+    """Compute y = scale * (g * weight - (shift + normalized x * slope) * inverse_count), the gradient of the input.
 
-    `shift` and `slope` are the sums of g and of g times the normalized x, `over` is 1 / their number of elements.
-    Without CENTER the term with `shift` is omitted. Each row is divided into `segments` segments of SIZE elements, one
+    `shift` and `slope` are the sums of g and of g times the normalized x. `inverse_count` is 1 / the number of elements
+    in each sum. Without CENTER, `shift` is omitted. Each row is divided into `segments` segments of SIZE elements, one
     per invocation. The other parameters are described in the module docstring.
     """
     e = I(vk.global_id(0))
@@ -426,9 +434,9 @@ def gradient_values(
         return
     first = (e - line * segments) * SIZE
     statistic = statistic_index(line, channels, stride, share, PER_ELEMENT)
-    center, offset, factor, rate = A(0), A(0), scale[statistic], slope[statistic] * over
+    center, offset, factor, rate = A(0), A(0), scale[statistic], slope[statistic] * inverse_count
     if CENTER:
-        center, offset = mean[statistic], shift[statistic] * over
+        center, offset = mean[statistic], shift[statistic] * inverse_count
     w = A(1)
     if WEIGHT and not PER_ELEMENT:
         w = A(weight[line % channels])

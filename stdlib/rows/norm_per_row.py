@@ -3,9 +3,12 @@
 `norm` launches them. Matrices have shape (lines, length): `lines` rows of `length` elements, each normalized by its own
 mean and variance, with weight and bias of shape (length,). The forward kernels also store `mean`, and `scale`, which is
 1 / sqrt(variance + epsilon), for each row; the gradient kernels need both. In the kernels with one workgroup per row,
-SIZE invocations keep the row in registers, ITEMS elements each, and read it once. WEIGHT and BIAS are true if there is a
-weight or bias; otherwise the array is a placeholder. CENTER is true if the mean is subtracted (layer norm), false for
+SIZE invocations keep the row in registers, ITEMS elements each, and read it once. WEIGHT and BIAS are true if there is
+a weight or bias; otherwise the array is a placeholder. CENTER is true if the mean is subtracted (layer norm), false for
 RMS norm.
+
+Element types: T is that of x, or of the output's gradient g, U that of x in the gradient kernels, W and B those of
+weight and bias, R that of the result. Statistics and sums have type A, f32 or f64.
 """
 
 from __future__ import annotations
@@ -93,33 +96,33 @@ def norm_per_workgroup(
 
     The parameters are described in the module docstring.
     """
-    wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    wg, invocation, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
-    held, total = (), A(0)
+    row_values, total = (), A(0)
     for i in vk.unroll(ITEMS):
         value = A(0)
-        if lane + i * SIZE < length:
-            value = A(x[line, lane + i * SIZE])
-        held = held + (value,)
+        if invocation + i * SIZE < length:
+            value = A(x[line, invocation + i * SIZE])
+        row_values = row_values + (value,)
         total += value
     center = A(0)
     if CENTER:
         center = wg.sum(total) / A(length)
     total = A(0)
     for i in vk.unroll(ITEMS):
-        distance = vk.where(lane + i * SIZE < length, held[i] - center, 0)
+        distance = vk.where(invocation + i * SIZE < length, row_values[i] - center, 0)
         total += distance * distance
     factor = 1 / vk.sqrt(wg.sum(total) / A(length) + epsilon)
     for i in vk.unroll(ITEMS):
-        j = lane + i * SIZE
+        j = invocation + i * SIZE
         if j < length:
-            value = (held[i] - center) * factor
+            value = (row_values[i] - center) * factor
             if WEIGHT:
                 value *= A(weight[j])
             if BIAS:
                 value += A(bias[j])
             y[line, j] = R(value)
-    if lane == 0:
+    if invocation == 0:
         mean[line] = center
         scale[line] = factor
 
@@ -184,14 +187,14 @@ def gradient_per_workgroup(
 
     The parameters are described in the module docstring.
     """
-    wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    wg, invocation, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     center, factor = A(0), scale[line]
     if CENTER:
         center = mean[line]
     slopes, values, total, product = (), (), A(0), A(0)
     for i in vk.unroll(ITEMS):
-        j = lane + i * SIZE
+        j = invocation + i * SIZE
         slope, value = A(0), A(0)
         if j < length:
             slope, value = A(g[line, j]), (A(x[line, j]) - center) * factor
@@ -204,6 +207,6 @@ def gradient_per_workgroup(
     if CENTER:
         offset = wg.sum(total) / A(length)
     for i in vk.unroll(ITEMS):
-        j = lane + i * SIZE
+        j = invocation + i * SIZE
         if j < length:
             y[line, j] = R(factor * (slopes[i] - offset - values[i] * rate))

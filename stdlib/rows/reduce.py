@@ -1,19 +1,21 @@
 """Reductions, argmin and argmax along the last of three axes: y[a, b] = FINISH(COMBINE over r of LOAD(x[a, b, r])).
 
 `vkjit.tensor.ops.reduction_launch` reshapes arrays, of any strides, to three axes (A, B, R), and chooses the kernel and
-its compile-time parameters. A row is a slice along the last axis. The parameters of the reductions:
+its compile-time parameters. A row is a slice along the last axis. T and U are the element types of x and y. The
+parameters of the reductions:
 
 - LOAD(x) maps an element, converted to type IN, to the value to reduce.
 - COMBINE(x, y) combines two values of the accumulator type ACC; INIT is its identity, from which accumulators start.
-- FINISH(x, count) maps the reduced value to the result; `count` is the argument `total`, the number of elements that it
-  combines. That is more than the length of a row of x if x holds the partial results of a longer row.
+- FINISH(x, count) maps the reduced value to the result. `count` is the kernel argument `total`, the number of elements
+  that the result combines: more than the length of a row of x if x holds the partial results of a longer row.
 
 The order of combination depends on the shape alone, so results are deterministic. `reduce_per_invocation` reduces a row
 with one invocation, `reduce_per_subgroup` with one subgroup, `reduce_per_workgroup` and `reduce_by_shuffles` with one
 workgroup. `reduce_per_workgroup` finishes with a tree in shared memory, `reduce_by_shuffles` with subgroup shuffles.
 
 The argmin and argmax kernels (`arg_reduce_*`) take the function REPLACES, `replaces_minimum` or `replaces_maximum`, and
-compare elements converted to type IN. They return the lowest index of the minimum or maximum; a NaN counts as both.
+compare elements converted to type IN. They return the lowest index of the minimum or maximum. A row that contains NaN
+yields the index of its first NaN.
 """
 
 from __future__ import annotations
@@ -116,8 +118,8 @@ def reduce_per_invocation(
 ):
     """Reduce each row by one invocation, with four accumulators.
 
-    The caller guarantees that rows have at most LIMIT elements. The constant bounds the loop for drivers that stop long
-    ones. The other parameters are described in the module docstring.
+    The caller guarantees that rows have at most LIMIT elements. This constant bounds the loop for drivers that stop
+    kernels with long loops. The other parameters are described in the module docstring.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     n = vk.min(x.shape[2], LIMIT)
@@ -178,7 +180,7 @@ def reduce_per_workgroup(
     then combines the results of the invocations. The parameters are described in the module docstring.
     """
     shared = vk.shared(ACC, GROUP)
-    lane, b, a = vk.local_id(0), vk.group_id(0), vk.group_id(1)
+    invocation, b, a = vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
     # Elements before `long` are loaded as four vec4s per iteration, those before `whole` as one, the remaining ones
@@ -190,23 +192,23 @@ def reduce_per_workgroup(
     for start in range(0, long, 4 * ELEMENTS_PER_ITERATION):
         vectors = ()
         for q in vk.unroll(4):  # issue all loads before the first use
-            vectors = vectors + load_vec4(x, a, b, start + q * ELEMENTS_PER_ITERATION + 4 * lane)
+            vectors = vectors + load_vec4(x, a, b, start + q * ELEMENTS_PER_ITERATION + 4 * invocation)
         for q in vk.unroll(4):
             sums = combine_vec4(sums, vectors, 4 * q, LOAD, COMBINE, IN, ACC)
     for start in range(long, whole, ELEMENTS_PER_ITERATION):
-        sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
+        sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * invocation), 0, LOAD, COMBINE, IN, ACC)
     partial = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
-    for r in range(whole + lane, n, GROUP):
+    for r in range(whole + invocation, n, GROUP):
         partial = COMBINE(partial, ACC(LOAD(IN(x[a, b, r]))))
-    shared[lane] = partial
+    shared[invocation] = partial
     vk.barrier()
     width = GROUP // 2
     while width > 0:
-        if lane < width:
-            shared[lane] = COMBINE(shared[lane], shared[lane + width])
+        if invocation < width:
+            shared[invocation] = COMBINE(shared[invocation], shared[invocation + width])
         vk.barrier()
         width //= 2
-    if lane == 0:
+    if invocation == 0:
         y[a, b] = U(FINISH(shared[0], ACC(total)))
 
 
@@ -226,11 +228,11 @@ def reduce_per_subgroup(
 ):
     """Reduce each row by one subgroup of SIZE = 2**DOUBLINGS invocations, for CPUs.
 
-    Each iteration reads from all four quarters of a row: several streams use the memory bandwidth better than one. A
-    butterfly of shuffles then combines the results of the lanes. The other parameters are described in the module
+    Each iteration reads from all four quarters of a row, because four streams use the memory bandwidth better than one.
+    A butterfly of shuffles then combines the results of the lanes. The other parameters are described in the module
     docstring.
     """
-    lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    sg, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     s0, s1, s2, s3 = ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT)
     whole = n // (4 * SIZE)
@@ -245,7 +247,7 @@ def reduce_per_subgroup(
         s0 = COMBINE(s0, ACC(LOAD(IN(x[a, b, r]))))
     s0 = COMBINE(COMBINE(s0, s1), COMBINE(s2, s3))
     for k in vk.unroll(DOUBLINGS):
-        s0 = COMBINE(s0, lanes.shuffle_xor(s0, 1 << k))
+        s0 = COMBINE(s0, sg.shuffle_xor(s0, 1 << k))
     if lane == 0:
         y[a, b] = U(FINISH(s0, ACC(total)))
 
@@ -271,7 +273,7 @@ def reduce_by_shuffles(
     vec4 loads that an invocation issues before it uses the first. The results of several subgroups are combined through
     shared memory. The other parameters are described in the module docstring.
     """
-    lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    sg, invocation, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
     # Elements before `long` are loaded as DEPTH vec4s per iteration, those before `whole` as one, the remaining ones
@@ -280,26 +282,26 @@ def reduce_by_shuffles(
     for start in range(0, long, 4 * DEPTH * LOCAL):
         vectors = ()
         for q in vk.unroll(DEPTH):  # issue all loads before the first use
-            vectors = vectors + load_vec4(x, a, b, start + q * (4 * LOCAL) + 4 * lane)
+            vectors = vectors + load_vec4(x, a, b, start + q * (4 * LOCAL) + 4 * invocation)
         for q in vk.unroll(DEPTH):
             sums = combine_vec4(sums, vectors, 4 * q, LOAD, COMBINE, IN, ACC)
     for start in range(long, whole, 4 * LOCAL):
-        sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
+        sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * invocation), 0, LOAD, COMBINE, IN, ACC)
     partial = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
-    for r in range(whole + lane, n, LOCAL):
+    for r in range(whole + invocation, n, LOCAL):
         partial = COMBINE(partial, ACC(LOAD(IN(x[a, b, r]))))
     for k in vk.unroll(DOUBLINGS):
-        partial = COMBINE(partial, lanes.shuffle_xor(partial, 1 << k))
+        partial = COMBINE(partial, sg.shuffle_xor(partial, 1 << k))
     LANES = 1 << DOUBLINGS
     if LOCAL > LANES:
         shared = vk.shared(ACC, LOCAL // LANES)
-        if lane % LANES == 0:
-            shared[lane // LANES] = partial
+        if invocation % LANES == 0:
+            shared[invocation // LANES] = partial
         vk.barrier()
         partial = shared[0]
         for k in vk.unroll(LOCAL // LANES - 1):
             partial = COMBINE(partial, shared[k + 1])
-    if lane == 0:
+    if invocation == 0:
         y[a, b] = U(FINISH(partial, ACC(total)))
 
 
@@ -344,7 +346,7 @@ def arg_reduce_per_invocation(
 
 @vk.func
 def better_pair(value, index, best_value, best_index, REPLACES: vk.Const[Any]):
-    """Return the pair, (value, index) or (best_value, best_index), that holds the minimum or maximum, as REPLACES decides.
+    """Return (value, index) or (best_value, best_index), the pair with the minimum or maximum, as REPLACES decides.
 
     Of equal values, the one with the lower index is returned.
     """
@@ -366,9 +368,9 @@ def arg_reduce_per_subgroup(
     Rows are contiguous, so that elements can be loaded as vec4s. The other parameters are described in the module
     docstring.
     """
-    lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    sg, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = vk.i32(x.shape[2])
-    best_value, best_index = IN(x[a, b, 0]), vk.i32(0)
+    best_value, best_index = IN(x[a, b, 0]), vk.i32(0)  # in all lanes
     whole = n // (16 * SIZE) * (16 * SIZE)
     for start in range(0, whole, 16 * SIZE):
         vectors = ()
@@ -385,7 +387,7 @@ def arg_reduce_per_subgroup(
         best_value = vk.where(replaces, value, best_value)
         best_index = vk.where(replaces, index, best_index)
     for k in vk.unroll(DOUBLINGS):
-        value, index = lanes.shuffle_xor(best_value, 1 << k), lanes.shuffle_xor(best_index, 1 << k)
+        value, index = sg.shuffle_xor(best_value, 1 << k), sg.shuffle_xor(best_index, 1 << k)
         best_value, best_index = better_pair(value, index, best_value, best_index, REPLACES)
     if lane == 0:
         y[a, b] = vk.i64(best_index)
@@ -401,13 +403,13 @@ def arg_reduce_blocks(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Find the minimum or maximum of parts of each row, the first stage for rows too long for one invocation.
+    """Find the minimum or maximum of parts of each row: the first stage for rows that are too long for one invocation.
 
     Row l of x is divided into S blocks of `size` elements. P invocations search block s; invocation p searches its
     elements p, p + P, and so on. It stores the minimum or maximum to best[l, s, p] and its lowest index in the row to
-    y[l, s, p]. An invocation without elements in its block stores a later element of the row, or the last one. That
-    doesn't change the result of the row. LIMIT bounds the iterations of an invocation. The other parameters are
-    described in the module docstring.
+    y[l, s, p]. An invocation without elements in its block stores a later element of the row, or the last one, together
+    with its index. Such an extra candidate doesn't change the result of the row. LIMIT bounds the iterations of an
+    invocation. The other parameters are described in the module docstring.
     """
     p, s, row = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     parts, last = y.shape[2], x.shape[1] - 1
@@ -433,14 +435,14 @@ def arg_reduce_blocks(
 @vk.kernel(over="y", debug=False)
 def arg_reduce_partials(
     x: vk.In[T, "L N"],
-    places: vk.In[vk.i64, "L N"],
+    indices: vk.In[vk.i64, "L N"],
     best: vk.Out[T, "L P"],
     y: vk.Out[vk.i64, "L P"],
     REPLACES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Reduce the results of `arg_reduce_blocks`: N values x[l] and their indices places[l] for each row l.
+    """Reduce the results of `arg_reduce_blocks`: N values x[l] and their indices indices[l] for each row l.
 
     P invocations share a row; invocation p reduces the pairs p, p + P, and so on to one value, best[l, p], and its
     index, y[l, p]. Of equal values, the one with the lowest index is kept. LIMIT bounds the iterations of an
@@ -449,11 +451,11 @@ def arg_reduce_partials(
     p, row = vk.global_id(0), vk.global_id(1)
     parts, n = y.shape[1], x.shape[1]
     best_value = IN(x[row, p])
-    best_index = places[row, p]
+    best_index = indices[row, p]
     for q in range(1, vk.min((n + parts - 1) // parts, LIMIT)):
-        position = vk.min(q * parts + p, n - 1)
-        value = IN(x[row, position])
-        index = places[row, position]
+        pair = vk.min(q * parts + p, n - 1)  # reading the last pair again doesn't change the result
+        value = IN(x[row, pair])
+        index = indices[row, pair]
         if REPLACES(value, best_value) or (index < best_index and not REPLACES(best_value, value)):
             best_value = value
             best_index = index

@@ -2,7 +2,8 @@
 
 `vkjit.tensor.nn.softmax` calls `softmax` and `gradient`. Arrays are dense and viewed as (outer, C, inner); a row is a
 slice along the middle axis, so there are `outer * inner` rows. The kernels for rows along the last axis (inner = 1)
-take matrices (R, C). Sums are in f32 (f64 for f64), the type A.
+take matrices (R, C). Element types: T is that of x or g, U that of y as an input, R that of the result, and A that of
+maxima and sums: f32, or f64 for f64.
 
 Long rows are split into chunks of `length` elements. `chunk_statistics` computes each chunk's maximum m and the sum s
 of exp(x - m); the kernels that read m and s combine the chunks of a row in order (`combine_chunks`). On GPUs, rows
@@ -63,7 +64,7 @@ def chunk_length(rows: Rows) -> int:
     Loops stay short, and there are enough chunks for all threads.
     """
     count, length = rows[0] * rows[2], rows[1]
-    target = max(256, vk.cdiv(count * length, 256))
+    target = max(256, vk.cdiv(count * length, 256))  # at most about 256 chunks in all
     chosen = max(1, min(length, MAX_CPU_ITERATIONS // 2, target))
     return chosen + chosen % 2 if chosen < length else chosen  # even, for the kernels that access pairs of elements
 
@@ -97,15 +98,15 @@ def chunk_statistics(
     row, chunk = e // m.shape[1], e % m.shape[1]
     i, k = row // x.shape[2], row % x.shape[2]
     first = chunk * length
-    trips = vk.min(x.shape[1] - first, length)
+    count = vk.min(x.shape[1] - first, length)
     top = A(x[i, first, k])
-    for j in range(1, trips):
+    for j in range(1, count):
         top = vk.max(top, A(x[i, first + j, k]))
-    shift = vk.where(top == -math.inf, 0, top)
+    shift = vk.where(top == -math.inf, 0, top)  # -inf - -inf would be NaN
     total = A(0)
-    for b in range(vk.cdiv(trips, BLOCK)):
+    for b in range(vk.cdiv(count, BLOCK)):
         part = A(0)
-        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, count)):
             part += vk.exp(A(x[i, first + j, k]) - shift)
         total += part
     m[row, chunk] = top
@@ -154,10 +155,10 @@ def gradient_sums(
     i, k = row // g.shape[2], row % g.shape[2]
     first = chunk * length
     total = A(0)
-    trips = vk.min(g.shape[1] - first, length)
-    for b in range(vk.cdiv(trips, BLOCK)):
+    count = vk.min(g.shape[1] - first, length)
+    for b in range(vk.cdiv(count, BLOCK)):
         part = A(0)
-        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, count)):
             if LOG:
                 part += A(g[i, first + j, k])
             else:
@@ -193,7 +194,7 @@ def gradient_rows(
             z[i, first + j, k] = R(result * (slope - total))
 
 
-# -- rows of f32 along the last axis, accessed as 64-bit words of two elements: twice as fast on software drivers
+# -- rows of f32 along the last axis on software drivers: accesses to 64-bit words of two elements are twice as fast
 
 
 @vk.func
@@ -212,22 +213,22 @@ def pack_f32x2(low, high):
 def chunk_statistics_f32x2(
     x: vk.In[vk.u64, "rows words"], m: vk.Out[vk.f32, "rows chunks"], s: vk.Out[vk.f32, "rows chunks"], length: vk.i32
 ):
-    """Variant of `chunk_statistics` for 64-bit words of two f32; `length`, of a chunk, counts words."""
+    """Variant of `chunk_statistics` for 64-bit words of two f32; `length` is the number of words per chunk."""
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
     row, chunk = e // vk.i32(m.shape[1]), e % vk.i32(m.shape[1])
     first = chunk * length
-    trips = vk.min(vk.i32(x.shape[1]) - first, length)
+    count = vk.min(vk.i32(x.shape[1]) - first, length)
     top = vk.f32(-math.inf)
-    for j in range(trips):
+    for j in range(count):
         low, high = unpack_f32x2(x[row, first + j])
         top = vk.max(top, vk.max(low, high))
-    shift = vk.where(top == -math.inf, 0, top)
+    shift = vk.where(top == -math.inf, 0, top)  # -inf - -inf would be NaN
     total = vk.f32(0)
-    for b in range(vk.cdiv(trips, BLOCK)):
+    for b in range(vk.cdiv(count, BLOCK)):
         part = vk.f32(0)
-        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, count)):
             low, high = unpack_f32x2(x[row, first + j])
             part += vk.exp(low - shift) + vk.exp(high - shift)
         total += part
@@ -244,7 +245,7 @@ def normalize_f32x2(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """Variant of `normalize` for 64-bit words of two f32; `length`, of a chunk, counts words.
+    """Variant of `normalize` for 64-bit words of two f32; `length` is the number of words per chunk.
 
     LOG selects log-softmax.
     """
@@ -281,15 +282,15 @@ def softmax_in_registers(
     Each of SIZE invocations keeps VECTORS vectors of VECTOR_SIZE adjacent elements, where VECTOR_SIZE divides the row
     length. A is the type in which the row is kept and summed. See `register_plan`.
     """
-    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * VECTOR_SIZE, vk.i32(vk.group_id(0))
+    wg, first, row = vk.workgroup(), vk.i32(vk.local_id(0)) * VECTOR_SIZE, vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
     row_values, top = (), A(-math.inf)
     for i in vk.unroll(VECTORS):
-        values = (A(-math.inf),) * VECTOR_SIZE
-        if lane + i * (SIZE * VECTOR_SIZE) < length:
+        values = (A(-math.inf),) * VECTOR_SIZE  # past the end of the row: exp(-inf) adds nothing to the sum
+        if first + i * (SIZE * VECTOR_SIZE) < length:
             values = ()
             for k in vk.unroll(VECTOR_SIZE):
-                values = values + (A(x[row, lane + i * (SIZE * VECTOR_SIZE) + k]),)
+                values = values + (A(x[row, first + i * (SIZE * VECTOR_SIZE) + k]),)
         row_values = row_values + values
         for k in vk.unroll(VECTOR_SIZE):
             top = vk.max(top, values[k])
@@ -302,7 +303,7 @@ def softmax_in_registers(
     total = wg.sum(total)
     factor, offset = 1 / total, vk.log(total)
     for i in vk.unroll(VECTORS):
-        j = lane + i * (SIZE * VECTOR_SIZE)
+        j = first + i * (SIZE * VECTOR_SIZE)
         if j < length:
             for k in vk.unroll(VECTOR_SIZE):
                 if LOG:
@@ -317,20 +318,21 @@ def online_statistics(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A,
 
     Online softmax: where an invocation finds a new maximum, it rescales the sum that it has so far.
     """
-    wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
+    wg, invocation = vk.workgroup(), vk.i32(vk.local_id(0))
     row, chunk = vk.group_id(0), vk.group_id(1)
     first = vk.i32(chunk) * length
     top, total = A(-math.inf), A(0)
-    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+    for j in range(first + invocation, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
         value = A(x[row, j])
+        # each `where` replaces a maximum of -inf, because -inf - -inf would be NaN
         if value > top or vk.isnan(value):
-            total *= vk.exp(vk.where(top == -math.inf, value, top) - value)
+            total *= vk.exp(vk.where(top == -math.inf, value, top) - value)  # times 1 if there is no maximum yet
             top = value
         total += vk.exp(value - vk.where(top == -math.inf, 0, top))
-    whole = wg.max(top)
-    total = wg.sum(total * vk.exp(top - vk.where(whole == -math.inf, 0, whole)))
-    if lane == 0:
-        m[row, chunk] = whole
+    chunk_top = wg.max(top)
+    total = wg.sum(total * vk.exp(top - vk.where(chunk_top == -math.inf, 0, chunk_top)))
+    if invocation == 0:
+        m[row, chunk] = chunk_top
         s[row, chunk] = total
 
 
@@ -349,17 +351,17 @@ def gradient_in_registers(
 
     VECTORS, SIZE, A and VECTOR_SIZE have the same meaning as in `softmax_in_registers`.
     """
-    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * VECTOR_SIZE, vk.i32(vk.group_id(0))
+    wg, first, row = vk.workgroup(), vk.i32(vk.local_id(0)) * VECTOR_SIZE, vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     slopes, results, total = (), (), A(0)
     for i in vk.unroll(VECTORS):
         slope, value = (A(0),) * VECTOR_SIZE, (A(0),) * VECTOR_SIZE
-        if lane + i * (SIZE * VECTOR_SIZE) < length:
+        if first + i * (SIZE * VECTOR_SIZE) < length:
             slope, value = (), ()
             for k in vk.unroll(VECTOR_SIZE):
-                slope = slope + (A(g[row, lane + i * (SIZE * VECTOR_SIZE) + k]),)
+                slope = slope + (A(g[row, first + i * (SIZE * VECTOR_SIZE) + k]),)
             for k in vk.unroll(VECTOR_SIZE):
-                value = value + (A(y[row, lane + i * (SIZE * VECTOR_SIZE) + k]),)
+                value = value + (A(y[row, first + i * (SIZE * VECTOR_SIZE) + k]),)
         slopes, results = slopes + slope, results + value
     for i in vk.unroll(VECTORS * VECTOR_SIZE):
         if LOG:
@@ -368,7 +370,7 @@ def gradient_in_registers(
             total += slopes[i] * results[i]
     total = wg.sum(total)
     for i in vk.unroll(VECTORS):
-        j = lane + i * (SIZE * VECTOR_SIZE)
+        j = first + i * (SIZE * VECTOR_SIZE)
         if j < length:
             for k in vk.unroll(VECTOR_SIZE):
                 if LOG:
@@ -391,11 +393,11 @@ def normalize_workgroup(
 
     LOG selects log-softmax.
     """
-    lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
+    invocation, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     top, total = combine_chunks(m, s, row, m.shape[1])
     factor, offset = 1 / total, vk.log(total)
-    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+    for j in range(first + invocation, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
         value = A(x[row, j]) - top
         if LOG:
             y[row, j] = R(value - offset)
@@ -411,6 +413,8 @@ def register_plan(length: int) -> tuple[int, int, int] | None:
 
     These are VECTORS, SIZE and VECTOR_SIZE of `softmax_in_registers`. None if a row of `length` elements is too long.
     """
+    # Vec4s: the smallest workgroup with at most 4 of them per invocation, or 512 invocations with up to 8. Single
+    # elements: at most 4, 8, 16 or 32 per invocation for the workgroup sizes 32, 64, 128 and 256.
     if length % 4 == 0 and 128 <= length <= 4 * MAX_VECTORS_PER_INVOCATION * 512:
         vectors = length // 4
         size = next((n for n in (32, 64, 128, 256) if vectors <= 4 * n), 512)
@@ -471,7 +475,7 @@ def use_workgroups(x: DeviceArray) -> bool:
 
 
 def workgroup_chunk_length(rows: Rows) -> int:
-    """Return the number of elements per chunk, for one workgroup per chunk."""
+    """Return the number of elements per chunk, for one workgroup per chunk: at least 4096, but few chunks in all."""
     return min(rows[1], max(4096, vk.cdiv(rows[0] * rows[1], 1024)))
 
 
@@ -499,12 +503,13 @@ def _softmax_chunks(x: DeviceArray, y: DeviceArray, log: bool) -> None:
 
 @variant("softmax", "gpu")
 def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
-    """Process rows along the last axis by workgroups, in registers if they fit; other rows as on class "cpu"."""
+    """Process rows along the last axis by workgroups, in registers if they fit; leave others to `_softmax_chunks`."""
     plan = register_plan(x.shape[1])
-    if not use_workgroups(x) and x.shape[2] != 1:
+    if x.shape[2] != 1:
         _softmax_chunks(x, y, log)
     elif plan is not None:
-        softmax_in_registers(matrix(x), matrix(y), *plan[:2], log, accumulator_type(x.dtype), plan[2])
+        vectors, size, vector_size = plan
+        softmax_in_registers(matrix(x), matrix(y), vectors, size, log, accumulator_type(x.dtype), vector_size)
     else:
         m, s, length = row_statistics(x)
         normalize_workgroup(matrix(x), m, s, matrix(y), length, m.shape[1], log)
@@ -522,9 +527,12 @@ def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) 
 
 @variant("softmax_gradient", "gpu")
 def _gradient_groups(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
-    """Process rows along the last axis by workgroups if they fit into registers; other rows as on class "cpu"."""
+    """Process rows along the last axis by workgroups if they fit into registers; leave others to `_gradient_chunks`."""
     plan = register_plan(g.shape[1])
     if g.shape[2] == 1 and plan is not None:
-        gradient_in_registers(matrix(g), matrix(y), matrix(z), *plan[:2], log, accumulator_type(g.dtype), plan[2])
+        vectors, size, vector_size = plan
+        gradient_in_registers(
+            matrix(g), matrix(y), matrix(z), vectors, size, log, accumulator_type(g.dtype), vector_size
+        )
     else:
         _gradient_chunks(g, y, z, log)

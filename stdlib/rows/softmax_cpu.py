@@ -1,8 +1,9 @@
 """Softmax kernels for the device "cpu" (LLVM): one subgroup, which is compiled to SIMD vectors, processes each row.
 
 `softmax_cpu_plan` launches them. Arrays have shape (lines, length): `lines` contiguous rows of `length` elements. SIZE
-is the number of lanes of the subgroup, and ACC the type of all arithmetic and sums. LOG selects log-softmax. A NaN
-makes its whole row NaN: the maximum ignores it, the sum doesn't.
+is the number of lanes of the subgroup. T and U are the element types of the inputs, R that of the result, and ACC is
+the type of all arithmetic and sums. LOG selects log-softmax. A NaN makes its whole row NaN: the maximum ignores it, the
+sum doesn't. `debug=False` omits the bounds checks that devices on the CPU make by default.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ def softmax_per_subgroup(
 ):
     """y = the softmax of each row, or with LOG its logarithm.
 
-    Each invocation keeps at most ITEMS elements of a row in local memory, so rows have at most SIZE * ITEMS elements. ACC
-    is described in the module docstring.
+    Each invocation keeps at most ITEMS elements of a row in local memory, so rows have at most SIZE * ITEMS elements.
+    ACC and SIZE are described in the module docstring.
     """
-    lanes, line = vk.subgroup(), vk.group_id(0)
+    sg, line = vk.subgroup(), vk.group_id(0)
     lane, length = vk.i32(vk.local_id(0)), vk.i32(x.shape[1])
-    held = vk.local(ACC, ITEMS)
+    row_values = vk.local(ACC, ITEMS)
     # four independent maxima keep the CPU's execution units busy
     m0, m1, m2, m3 = ACC(-math.inf), ACC(-math.inf), ACC(-math.inf), ACC(-math.inf)
     whole = length // (4 * SIZE)
@@ -56,24 +57,24 @@ def softmax_per_subgroup(
         m3 = larger(ACC(x[line, j + 3 * SIZE]), m3)
     for j in range(whole * (4 * SIZE) + lane, length, SIZE):
         m0 = larger(ACC(x[line, j]), m0)
-    m = lanes.max(larger(larger(m0, m1), larger(m2, m3)))
+    top = sg.max(larger(larger(m0, m1), larger(m2, m3)))
     total = ACC(0)
     for k in range(vk.cdiv(length, SIZE)):
         j = k * SIZE + lane
         value = ACC(0)
         if j < length:
-            value = ACC(x[line, j]) - m
-            e = vk.exp(value)
-            total += e
+            value = ACC(x[line, j]) - top
+            power = vk.exp(value)
+            total += power
             if not LOG:
-                value = e
-        held[k] = value
-    total = lanes.sum(total)
-    factor = vk.log(total) if LOG else 1 / total
+                value = power
+        row_values[k] = value
+    total = sg.sum(total)
+    normalizer = vk.log(total) if LOG else 1 / total  # subtracted with LOG, otherwise multiplied
     for k in range(vk.cdiv(length, SIZE)):
         j = k * SIZE + lane
         if j < length:
-            y[line, j] = R(held[k] - factor if LOG else held[k] * factor)
+            y[line, j] = R(row_values[k] - normalizer if LOG else row_values[k] * normalizer)
 
 
 @vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
@@ -89,7 +90,7 @@ def gradient_per_subgroup(
 
     ACC is the type of sums, SIZE the number of lanes of the subgroup that processes a row.
     """
-    lanes, line = vk.subgroup(), vk.group_id(0)
+    sg, line = vk.subgroup(), vk.group_id(0)
     lane, length = vk.i32(vk.local_id(0)), vk.i32(g.shape[1])
     total = ACC(0)
     for j in range(lane, length, SIZE):
@@ -97,7 +98,7 @@ def gradient_per_subgroup(
             total += ACC(g[line, j])
         else:
             total += ACC(g[line, j]) * ACC(y[line, j])
-    total = lanes.sum(total)
+    total = sg.sum(total)
     for j in range(lane, length, SIZE):
         if LOG:
             z[line, j] = R(ACC(g[line, j]) - vk.exp(ACC(y[line, j])) * total)

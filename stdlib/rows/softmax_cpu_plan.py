@@ -1,8 +1,8 @@
 """Softmax on the device "cpu" (LLVM): choose between the kernels of `softmax_cpu` and those for GPUs in `softmax`.
 
-`softmax_cpu` handles rows along the last axis that aren't too long. For the others, the GPU variants are used: on this
-device, a workgroup is a loop over vectors and workgroup collectives are cheap. Importing the module registers the
-variants.
+The kernels of `softmax_cpu` process rows along the last axis that aren't too long. For all other rows, the GPU variants
+are used: on this device, a workgroup is a loop over vectors, and workgroup collectives are cheap. Importing the module
+registers the variants.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.partial_sums import accumulator_type
 from vkjit.stdlib.registry import forcing_class, variant
-from vkjit.stdlib.rows import softmax as rows, softmax_cpu as lines
+from vkjit.stdlib.rows import softmax as generic, softmax_cpu as kernels
 
 __all__: list[str] = []
 
@@ -19,12 +19,14 @@ __all__: list[str] = []
 def _softmax(x: DeviceArray, y: DeviceArray, log: bool) -> None:
     """Use one subgroup per row for rows along the last axis, unless they are too long; else the variant for GPUs."""
     size = x.device.caps.subgroup_size
-    per_invocation = lines.elements_per_invocation(x.shape[1], size)
-    if x.shape[2] == 1 and per_invocation <= lines.MAX_ELEMENTS_PER_INVOCATION:
-        lines.softmax_per_subgroup(rows.matrix(x), rows.matrix(y), accumulator_type(x.dtype), size, per_invocation, log)
+    per_invocation = kernels.elements_per_invocation(x.shape[1], size)
+    if x.shape[2] == 1 and per_invocation <= kernels.MAX_ELEMENTS_PER_INVOCATION:
+        kernels.softmax_per_subgroup(
+            generic.matrix(x), generic.matrix(y), accumulator_type(x.dtype), size, per_invocation, log
+        )
         return
     with forcing_class("gpu"):
-        rows.softmax(x, y, log=log)
+        generic.softmax(x, y, log=log)
 
 
 @variant("softmax_gradient", "llvm-cpu")
@@ -32,8 +34,8 @@ def _softmax_gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool)
     """Use one subgroup per row for rows along the last axis, else the variant for GPUs."""
     if g.shape[2] == 1:
         size = g.device.caps.subgroup_size
-        matrices = (rows.matrix(array) for array in (g, y, z))
-        lines.gradient_per_subgroup(*matrices, accumulator_type(g.dtype), size, log)
+        matrices = (generic.matrix(array) for array in (g, y, z))
+        kernels.gradient_per_subgroup(*matrices, accumulator_type(g.dtype), size, log)
         return
     with forcing_class("gpu"):
-        rows.gradient(g, y, z, log=log)
+        generic.gradient(g, y, z, log=log)

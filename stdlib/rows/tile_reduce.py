@@ -1,10 +1,11 @@
 """Reductions, argmin/argmax and scans along an axis, as tile kernels (see docs/tiles.md).
 
 x is (A x P x Q), of any strides. AXIS, 1 or 2, is the axis along which x is reduced or scanned; a row is a slice along
-it. OP is "sum", "prod", "min" or "max", IDENTITY the identity of OP in the type of x (see `identity`), and ACC the
-accumulator type. The result y has shape (A x L), where L is the extent of the other one of the axes 1 and 2, or (A x P
-x Q) for scans. A workgroup processes BB rows, in steps of BR elements along the axis. The order of combination is
-fixed.
+it. OP is "sum", "prod", "min" or "max", IDENTITY the identity of OP in the type of x (see `identity`). T and U are the
+element types of x and y, and ACC is the accumulator type. The result y of a reduction has the shape (A x L), where L is
+Q for reductions along axis 1 and P for reductions along axis 2; that of a scan has the shape of x. A workgroup
+processes BB rows, in steps of BR elements along the axis. Its tile has two axes, P and Q, of which AXIS - 1 is the one
+along the rows. The order of combination is fixed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def identity(op: str, dtype: DType) -> Any:
         return 0 if op == "sum" else 1
     if dtype.is_float:
         return float("inf") if op == "min" else -float("inf")
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0  # the type's lowest value; the highest is 2**bits - 1 more
     return low + (1 << dtype.bits) - 1 if op == "min" else low
 
 
@@ -40,8 +41,8 @@ def tile_shape(lines: int, length: int) -> tuple[int, int]:
 
 
 def _groups(x: Any, AXIS: int, BB: int) -> tuple[int, int]:
-    """Return the grid: blocks of BB rows, then the extent A of axis 0."""
-    return vk.cdiv(x.shape[3 - AXIS], BB), x.shape[0]
+    """Return the grid: the number of blocks of BB rows, and the extent of axis 0."""
+    return vk.cdiv(x.shape[3 - AXIS], BB), x.shape[0]  # 3 - AXIS is the other one of the axes 1 and 2
 
 
 @vk.func
@@ -107,18 +108,18 @@ def arg_reduce(
 ) -> None:
     """y = the lowest index of the minimum or maximum (OP "min" or "max") along the axis, or of the first NaN.
 
-    Each element of the tile tracks its own best value and the first index of that. At the end, the lowest index of
-    those whose value equals the minimum or maximum of the row is taken; the others count as the largest i32. The other
-    parameters are described in the module docstring.
+    Each element of the tile keeps the best value that it has seen so far, and the index of its first occurrence. At the
+    end, the tile elements whose best value is the row's minimum or maximum compete for the lowest index; the largest
+    i32 stands in for the index of all others. The other parameters are described in the module docstring.
     """
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
-    shape, step = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
+    shape, offsets = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
     best, best_index = wg.full(shape, ACC(IDENTITY), ACC), wg.zeros(shape, vk.i32)
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
         t = ACC(wg.load(part, pad=IDENTITY))
         better = replaces_extreme(t, best, OP)
-        best, best_index = vk.where(better, t, best), vk.where(better, vk.i32(r) + step, best_index)
+        best, best_index = vk.where(better, t, best), vk.where(better, vk.i32(r) + offsets, best_index)
     extreme = reduce_tile(wg, best, AXIS - 1, OP)
     extreme = extreme[None, :] if AXIS == 1 else extreme[:, None]
     is_extreme = (best == extreme) | ((best != best) & (extreme != extreme))
@@ -142,7 +143,7 @@ def scan(
     """
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
     op_name = "add" if OP == "sum" else "mul" if OP == "prod" else OP
-    before = wg.full(BB, ACC(IDENTITY), ACC)
+    before = wg.full(BB, ACC(IDENTITY), ACC)  # for each row, the reduction of the elements before the tile
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
         target = y[a, r : r + BR, b : b + BB] if AXIS == 1 else y[a, b : b + BB, r : r + BR]

@@ -1,9 +1,9 @@
 """Softmax and normalization along rows, as tile kernels (see docs/tiles.md): a workgroup keeps a row in registers.
 
 x and y are (R x C). SIZE, a power of two and at least C, is the padded row length (see `row_size`). Each element is
-read once and written once. Sums are in the type ACC in the softmax kernels, and in A, the type of eps, in the
-normalization kernels; their order is that of a tree reduction over the workgroup. w and b are weight and bias. The
-gradients are in `tile_softmax_norm_backward`.
+read once and written once. All arrays have the element type T. Sums are in the type ACC in the softmax kernels, and in
+A, the type of eps, in the normalization kernels; their order is that of a tree reduction over the workgroup. w and b
+are weight and bias. The gradients are in `tile_softmax_norm_backward`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def layer_norm(
     """
     wg, r, n = vk.workgroup(), vk.group_id(0), A(x.shape[1])
     row = A(wg.load(x[r, 0:SIZE]))
-    centered = vk.where(wg.arange(SIZE) < x.shape[1], row - wg.sum(row) / n, 0)
+    centered = vk.where(wg.arange(SIZE) < x.shape[1], row - wg.sum(row) / n, 0)  # 0 in the padding, not -mean
     scale = vk.rsqrt(wg.sum(centered * centered) / n + eps)
     wg.store(y[r, 0:SIZE], centered * scale * A(w[0:SIZE]) + A(b[0:SIZE]))
 

@@ -3,8 +3,8 @@
 Matrices are (R x C). g is the gradient of the forward kernel's result y, and dx receives that of its input x. In
 `softmax_gradient` and `norm_gradient`, a workgroup keeps a row in registers, padded to SIZE elements, a power of two
 that is at least C. `norm_gradient` also stores the mean and `scale`, which is 1 / sqrt(variance + eps), of each row.
-From these, `norm_parameter_gradients` computes the gradients of weight and bias. Sums are in the type ACC for softmax,
-and in A, the type of eps, mean and scale, for normalization.
+From these, `norm_parameter_gradients` computes the gradients of weight and bias. T is the element type of the other
+arrays. Sums are in the type ACC for softmax, and in A, the type of eps, mean and scale, for normalization.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def norm_gradient(
     SIZE: vk.Const[int],
     CENTER: vk.Const[bool] = True,
 ) -> None:
-    """dx = the gradient of x, the input of layer norm, or without CENTER of RMS norm, with weight w.
+    """dx = the gradient of x, the input of layer norm with weight w; without CENTER, of RMS norm.
 
     Also stores the mean (0 without CENTER) and the scale of each row. SIZE is the padded row length, a power of two.
     """
@@ -80,7 +80,7 @@ def norm_parameter_gradients(
     BR: vk.Const[int] = 32,
     BC: vk.Const[int] = 32,
 ) -> None:
-    """Compute dw and db, the gradients of weight and bias: the sums over all rows of g * (x - mean) * scale, and of g.
+    """Compute the gradients of weight and bias over all rows: dw = sum(g * (x - mean) * scale) and db = sum(g).
 
     A workgroup processes BC columns, in steps of BR rows.
     """

@@ -1,15 +1,18 @@
 """Stable sorting along the last of two axes, top-k of each row, and binary search.
 
-`vkjit.tensor.ops.sorting` launches these kernels. They sort rows (L, N) together with the original indices of the
-elements: `places` holds the indices of the elements of the input x, `where` those of the result y. The sort needs no
-shared memory or barriers. `rank_sort_blocks` sorts each block of a row by ranks: the rank of an element is the number
-of elements of the block that precede it in the sorted order. `merge_runs` then merges pairs of adjacent sorted runs:
-the rank of an element is its index in its own run plus the number of preceding elements in the other run, found by
-binary search.
+`vkjit.tensor.ops.sorting` launches these kernels. They sort arrays (L, N) of L rows, together with the original indices
+of the elements: `x_indices` holds the original indices of the elements of the input x, `y_indices` those of the result
+y. The sort needs no shared memory or barriers. `rank_sort_blocks` sorts each block of a row by ranks: the rank of an
+element is the number of elements of the block that precede it in the sorted order. `merge_runs` then merges pairs of
+adjacent sorted runs: the index of an element in the merged run is its index in its own run plus the number of elements
+of the other run that precede it, found by binary search.
 
 Elements are compared by keys, unsigned integers that order as the elements do. Const KEY is the device function that
-computes the key of an element, one of the `key_*` functions. Const DESCENDING sorts in descending order, by complemented
-keys. NaN is the greatest, zeros of both signs are equal, and equal elements keep their order.
+computes the key of an element, one of the `key_*` functions. Const DESCENDING sorts in descending order, by
+complemented keys. NaN is the greatest, zeros of both signs are equal, and equal elements keep their order.
+
+T is the type of x and y, R that of the resulting indices in top-k and binary search, U that of the values of the binary
+search. In the kernels, `thread` is an invocation's index in the workgroup.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ GROUP = 64
 def key_f32(x):
     """Return an order-preserving u32 key of a float of up to 32 bits.
 
-    The bits of positive floats have the order of their values; those of negative ones have the reverse order and are
-    inverted.
+    As unsigned integers, the bits of positive floats order as their values; setting the sign bit makes them greater
+    than those of negative floats. The bits of negative floats have the reverse order and are inverted. NaN has the
+    greatest key, and both zeros have the key of +0.
     """
     y = vk.f32(x)
     bits = vk.bitcast(vk.u32, vk.where(y == 0, vk.f32(0), y))
@@ -94,12 +98,13 @@ def ordered_key(x, KEY, DESCENDING):
     return key
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda x, BLOCK: (vk.cdiv(x.shape[1], BLOCK), x.shape[0]), local=GROUP, debug=False)
 def rank_sort_blocks(
     x: vk.In[T, "L N"],
-    places: vk.In[vk.i32, "L N"],
+    x_indices: vk.In[vk.i32, "L N"],
     y: vk.Out[T, "L N"],
-    where: vk.Out[vk.i32, "L N"],
+    y_indices: vk.Out[vk.i32, "L N"],
     BLOCK: vk.Const[int],
     KEY: vk.Const[Any],
     DESCENDING: vk.Const[bool],
@@ -108,57 +113,57 @@ def rank_sort_blocks(
 
     The last block of a row may be shorter.
     """
-    line, begin = vk.group_id(1), vk.group_id(0) * BLOCK
+    row, begin = vk.group_id(1), vk.group_id(0) * BLOCK
     count = vk.i32(vk.min(x.shape[1] - begin, BLOCK))
     for i in range(vk.i32(vk.local_id(0)), count, GROUP):
-        value = ordered_key(x[line, begin + i], KEY, DESCENDING)
+        key = ordered_key(x[row, begin + i], KEY, DESCENDING)
         rank = vk.i32(0)
         for q in range(count):
-            other = ordered_key(x[line, begin + q], KEY, DESCENDING)
-            ahead = (other < value) | ((q < i) & (other == value))
-            rank += vk.where(ahead, 1, 0)
-        y[line, begin + rank] = x[line, begin + i]
-        where[line, begin + rank] = places[line, begin + i]
+            other_key = ordered_key(x[row, begin + q], KEY, DESCENDING)
+            precedes = (other_key < key) | ((q < i) & (other_key == key))
+            rank += vk.where(precedes, 1, 0)
+        y[row, begin + rank] = x[row, begin + i]
+        y_indices[row, begin + rank] = x_indices[row, begin + i]
 
 
 @vk.kernel(over="x", debug=False)
 def merge_runs(
     x: vk.In[T, "L N"],
-    places: vk.In[vk.i32, "L N"],
+    x_indices: vk.In[vk.i32, "L N"],
     y: vk.Out[T, "L N"],
-    where: vk.Out[vk.i32, "L N"],
+    y_indices: vk.Out[vk.i32, "L N"],
     width: vk.i64,
     KEY: vk.Const[Any],
     DESCENDING: vk.Const[bool],
 ):
     """Merge pairs of sorted runs of `width` elements into runs of twice the width, by one invocation per element."""
-    i, line = vk.i32(vk.global_id(0)), vk.global_id(1)
+    i, row = vk.i32(vk.global_id(0)), vk.global_id(1)
     n, run_length = vk.i32(x.shape[1]), vk.i32(width)
-    run = i // run_length
-    in_first_run = run % 2 == 0
+    run_number = i // run_length
+    in_first_run = run_number % 2 == 0
     # Binary search in the pair's other run, which begins at `start`, for the number of elements that precede this one.
     # Of equal elements, those of the first run come first.
-    start = vk.min(vk.where(in_first_run, (run + 1) * run_length, (run - 1) * run_length), n)
+    start = vk.min(vk.where(in_first_run, (run_number + 1) * run_length, (run_number - 1) * run_length), n)
     low = start
     high = start + vk.min(run_length, n - start)
-    value = ordered_key(x[line, i], KEY, DESCENDING)
+    key = ordered_key(x[row, i], KEY, DESCENDING)
     while low < high:
         middle = low + (high - low) // 2
-        other = ordered_key(x[line, middle], KEY, DESCENDING)
-        go_right = (other < value) | ((not in_first_run) & (other == value))
+        other_key = ordered_key(x[row, middle], KEY, DESCENDING)
+        go_right = (other_key < key) | ((not in_first_run) & (other_key == key))
         low = vk.where(go_right, middle + 1, low)
         high = vk.where(go_right, high, middle)
     target = i + low - start - vk.where(in_first_run, 0, run_length)
-    y[line, target] = x[line, i]
-    where[line, target] = places[line, i]
+    y[row, target] = x[row, i]
+    y_indices[row, target] = x_indices[row, i]
 
 
 @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=lambda LOCAL: LOCAL, debug=False)
 def top_k_per_workgroup(
     x: vk.In[T, "L S N"],
-    places: vk.In[vk.i32, "L S N"],
+    x_indices: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
-    where: vk.Out[R, "L S M"],
+    y_indices: vk.Out[R, "L S M"],
     begin: vk.i64,
     FIRST: vk.Const[bool],
     LOCAL: vk.Const[int],
@@ -168,46 +173,45 @@ def top_k_per_workgroup(
 ):
     """Find the first M elements of each part in sorted order (top-k), by one workgroup of LOCAL invocations per part.
 
-    x has L lines (rows of the tensor), each cut into S parts of N elements, at least M and at most LOCAL * MAX_ITEMS. MAX_ITEMS
-    is the maximum number of elements per invocation. The elements are found one by one, each by a minimum over the
-    workgroup.
+    x has L rows, each cut into S parts of N elements, where M <= N <= LOCAL * MAX_ITEMS. MAX_ITEMS is the maximum
+    number of elements per invocation. The M elements are found one by one, each by a minimum over the workgroup.
 
-    FIRST is true if x is the original array, or a slice of it that starts at element `begin` of each line. In this
-    case, the original index of element i of part p is begin + p * N + i, and `places` isn't read.
+    FIRST is true if x is the original array, or a slice of it that starts at element `begin` of each row. In this case,
+    the original index of element i of part p is begin + p * N + i, and `x_indices` isn't read.
     """
     wg = vk.workgroup()
-    line, part, lane = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
+    row, part, thread = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
     n = vk.i32(x.shape[2])
     per_invocation = vk.min((n + LOCAL - 1) // LOCAL, MAX_ITEMS)
-    last, last_index = ordered_key(x[line, part, 0], KEY, DESCENDING), vk.i32(-1)
+    last, last_index = ordered_key(x[row, part, 0], KEY, DESCENDING), vk.i32(-1)
     for j in range(vk.i32(y.shape[2])):
-        # Find the first element after the previous result in (key, index) order; best_index is n if there is none.
+        # Among this invocation's elements, find the first one after the previous result, `last`, in (key, index) order;
+        # best_index is n if there is none.
         best, best_index = last, n
         for r in range(per_invocation):
-            i = r * LOCAL + lane
-            key = ordered_key(x[line, part, vk.min(i, n - 1)], KEY, DESCENDING)
+            i = r * LOCAL + thread
+            key = ordered_key(x[row, part, vk.min(i, n - 1)], KEY, DESCENDING)
             later = (j == 0) | (key > last) | ((key == last) & (i > last_index))
             better = later & (i < n) & ((key < best) | (best_index == n))
             best = vk.where(better, key, best)
             best_index = vk.where(better, i, best_index)
         none_found = best_index == n
-        # ~(best & 0) is the maximum of the key's type, u32 or u64, so that invocations that found none don't affect the
-        # minimum.
+        # An invocation without such an element contributes ~(best & 0), the maximum of the key's type (u32 or u64).
         minimum = wg.min(vk.where(none_found, ~(best & 0), best))
         last_index = wg.min(vk.where((best == minimum) & ~none_found, best_index, n))
         last = minimum
-        if lane == 0:
-            y[line, part, j] = x[line, part, last_index]
+        if thread == 0:
+            y[row, part, j] = x[row, part, last_index]
             original = vk.i32(begin + vk.i64(part) * vk.i64(n)) + last_index
-            where[line, part, j] = R(original if FIRST else places[line, part, last_index])
+            y_indices[row, part, j] = R(original if FIRST else x_indices[row, part, last_index])
 
 
 @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=1, debug=False)
 def top_k_per_invocation(
     x: vk.In[T, "L S N"],
-    places: vk.In[vk.i32, "L S N"],
+    x_indices: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
-    where: vk.Out[R, "L S M"],
+    y_indices: vk.Out[R, "L S M"],
     begin: vk.i64,
     FIRST: vk.Const[bool],
     KEY: vk.Const[Any],
@@ -215,19 +219,20 @@ def top_k_per_invocation(
     DESCENDING: vk.Const[bool],
     MAX_ITEMS: vk.Const[int],
 ):
-    """Variant of `top_k_per_workgroup` with one invocation per part, for CPUs.
+    """Variant of `top_k_per_workgroup` for CPUs, with one invocation per part.
 
-    An invocation reads its part once and keeps the first M elements, sorted by insertion. MAX_ITEMS is the capacity of its
-    local arrays, at least M. BITS is the type of the keys, u32 or u64. `begin` and FIRST are those of
-    `top_k_per_workgroup`.
+    The invocation reads its part once and keeps the first M elements in sorted order, by insertion. MAX_ITEMS is the
+    capacity of its local arrays, at least M. BITS is the type of the keys, u32 or u64. `begin` and FIRST are described
+    at `top_k_per_workgroup`.
     """
-    line, part = vk.group_id(1), vk.group_id(0)
+    row, part = vk.group_id(1), vk.group_id(0)
     keys, indices = vk.local(BITS, MAX_ITEMS), vk.local(vk.i32, MAX_ITEMS)
     size, count = vk.i32(y.shape[2]), vk.i32(0)
     last = BITS(0)
     for i in range(vk.i32(x.shape[2])):
-        key = ordered_key(x[line, part, i], KEY, DESCENDING)
+        key = ordered_key(x[row, part, i], KEY, DESCENDING)
         if count < size or key < last:
+            # shift greater keys by one, dropping the last one if the list is full
             j = vk.min(count, size - 1)
             while j > 0 and keys[j - 1] > key:
                 keys[j] = keys[j - 1]
@@ -239,9 +244,9 @@ def top_k_per_invocation(
             if count == size:
                 last = keys[size - 1]
     for j in range(size):
-        y[line, part, j] = x[line, part, indices[j]]
+        y[row, part, j] = x[row, part, indices[j]]
         original = vk.i32(begin + vk.i64(part) * vk.i64(x.shape[2])) + indices[j]
-        where[line, part, j] = R(original if FIRST else places[line, part, indices[j]])
+        y_indices[row, part, j] = R(original if FIRST else x_indices[row, part, indices[j]])
 
 
 @vk.kernel(over="y", debug=False)
@@ -254,22 +259,23 @@ def search_sorted(
     KEY: vk.Const[Any],
     INDEX: vk.Const[Any],
 ):
-    """Binary search: y[l, m] = the number of elements of bounds[l] less than values[l, m]; if RIGHT, not greater.
+    """Binary search: y[l, m] = the number of elements of bounds[l] that are less than values[l, m].
 
-    The rows of `bounds` are sorted in ascending order. Both arrays are converted to the type C and compared by their
-    keys. INDEX is an integer type wide enough for N.
+    If RIGHT, elements equal to values[l, m] are counted, too. The rows of `bounds` are sorted in ascending order.
+    `bounds` and `values` are converted to the type C and compared by their keys. INDEX is an integer type wide enough
+    for N.
     """
-    m, line = vk.global_id(0), vk.global_id(1)
-    value = KEY(C(values[line, m]))
+    m, row = vk.global_id(0), vk.global_id(1)
+    key = KEY(C(values[row, m]))
     low = INDEX(0)
     high = INDEX(bounds.shape[1])
     while low < high:
         middle = low + ((high - low) >> 1)
-        other = KEY(C(bounds[line, middle]))
+        other_key = KEY(C(bounds[row, middle]))
         if RIGHT:
-            go_right = other <= value
+            go_right = other_key <= key
         else:
-            go_right = other < value
+            go_right = other_key < key
         low = vk.where(go_right, middle + 1, low)
         high = vk.where(go_right, high, middle)
-    y[line, m] = R(low)
+    y[row, m] = R(low)

@@ -1,15 +1,23 @@
 """Stable LSD radix sort of rows (L, N), with the original indices of the elements: one digit of the keys per pass.
 
-A pass counts the digits of each tile of a row (upsweep), scans the counts into the first output index of each digit in
-each tile, and scatters the elements (downsweep). On CPUs one invocation processes a tile, with digits of 8 bits. On
-GPUs one workgroup does, with digits of 4 bits; for the scatter each invocation owns a contiguous run of the tile.
-`vkjit.tensor.ops.sorting` calls it on the "llvm-cpu" device, and on GPUs that `radix_sort_ballot` doesn't support.
+A pass has three steps. The first counts the elements with each digit value in each tile of a row. The second scans the
+counts, which gives the first output index of each digit value in each tile. The third scatters the elements. On CPUs,
+one invocation processes a tile, with digits of 8 bits. On GPUs, one workgroup does, with digits of 4 bits; in the third
+step, each invocation processes a contiguous run of the tile. `vkjit.tensor.ops.sorting` calls `radix_sort` on the
+"llvm-cpu" device, and on GPUs that `radix_sort_ballot` doesn't support.
 
-Parameters of the kernels: `places` holds the original indices of the elements of the input x, `where` those of the
-output y; FIRST is true in the first pass, where the indices are 0, 1, 2..., and `places` isn't read. `shift` is the
-lowest bit of the pass's digit, `length` the number of elements of a tile. `counts` has an element per row, tile (S) and
-digit value (B). KEY computes the key of an element, of the unsigned type BITS; DESCENDING sorts in descending order. Keys are
-those of `merge_sort`: NaN is the greatest, zeros of both signs are equal.
+Parameters that the kernels share:
+
+- x_indices and y_indices: the original indices of the elements of the input x and of the output y.
+- FIRST: true in the first pass, where the original indices are 0, 1, 2..., and `x_indices` isn't read.
+- shift: the lowest bit of the pass's digit.
+- length: the number of elements of a tile on CPUs.
+- counts: an element per row (L), tile (S) and digit value (B), as (L, S, B) on CPUs and (L, B, S) on GPUs.
+- KEY: a device function of `merge_sort` that computes the key of an element, of the unsigned type BITS. NaN has the
+  greatest key, and zeros of both signs have the same key.
+- DESCENDING: true to sort in descending order.
+
+In the kernels for GPUs, `thread` is an invocation's index in the workgroup.
 """
 
 from __future__ import annotations
@@ -26,25 +34,34 @@ __all__ = ["radix_sort"]
 
 T = TypeVar("T", bound=vk.Element)
 
+CPU_DIGIT_BITS = 8
+"""Width of a digit on CPUs."""
 CPU_BINS = 256
 """Number of digit values on CPUs."""
+MIN_CPU_TILE = 1 << 14
+"""Minimum number of elements of a tile on CPUs."""
+MAX_CPU_TILES = 64
+"""Maximum number of tiles of a row on CPUs."""
 WORKGROUP_SIZE = 256
 """Invocations of a workgroup on GPUs."""
 ELEMENTS_PER_INVOCATION = 16
 """Elements per invocation on GPUs."""
+GPU_DIGIT_BITS = 4
+"""Width of a digit on GPUs."""
 GPU_BINS = 16
 """Number of digit values on GPUs."""
 
 
 @vk.func
 def digit_of(x, shift, MASK, KEY, BITS, DESCENDING):
-    """Return the digit from bit `shift` on of an element's key. MASK is the maximum value of a digit."""
+    """Return the digit that begins at bit `shift` of the key of x. MASK is the maximum value of a digit."""
     return vk.i32((ordered_key(x, KEY, DESCENDING) >> BITS(shift)) & BITS(MASK))
 
 
 # -- CPUs: one invocation per tile
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
 def count_digits(
     x: vk.In[T, "L N"],
@@ -56,12 +73,12 @@ def count_digits(
     DESCENDING: vk.Const[bool],
 ):
     """counts[l, s, d] = the number of elements with digit d in tile s of row l, by one invocation per tile."""
-    s, line = vk.group_id(0), vk.group_id(1)
+    s, row = vk.group_id(0), vk.group_id(1)
     for d in range(vk.i32(CPU_BINS)):
-        counts[line, s, d] = 0
+        counts[row, s, d] = 0
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
-        counts[line, s, digit_of(x[line, n], shift, CPU_BINS - 1, KEY, BITS, DESCENDING)] += 1
+        counts[row, s, digit_of(x[row, n], shift, CPU_BINS - 1, KEY, BITS, DESCENDING)] += 1
 
 
 @vk.kernel(groups=lambda counts: counts.shape[0], local=1, debug=False)
@@ -70,21 +87,21 @@ def scan_digits(counts: vk.InOut[vk.i32, "L S B"]):
 
     counts[l, s, d] = the output index of the first element with digit d in tile s of row l.
     """
-    line = vk.group_id(0)
+    row = vk.group_id(0)
     total = vk.i32(0)
     for d in range(vk.i32(CPU_BINS)):
         for s in range(counts.shape[1]):
-            count = counts[line, s, d]
-            counts[line, s, d] = total
+            count = counts[row, s, d]
+            counts[row, s, d] = total
             total += count
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
 def scatter_digits(
     x: vk.In[T, "L N"],
-    places: vk.In[vk.i32, "L N"],
+    x_indices: vk.In[vk.i32, "L N"],
     y: vk.InOut[T, "L N"],
-    where: vk.InOut[vk.i32, "L N"],
+    y_indices: vk.InOut[vk.i32, "L N"],
     counts: vk.InOut[vk.i32, "L S B"],
     length: vk.i64,
     shift: vk.i32,
@@ -95,17 +112,18 @@ def scatter_digits(
 ):
     """Scatter the elements of a tile, in order, to the output indices of their digits, by one invocation per tile.
 
-    `counts` is the result of `scan_digits`; an element increments the count of its digit, to the next output index.
+    `counts` is the result of `scan_digits`: the output index of the tile's first element with each digit. Each element
+    increments the index of its digit, so that it becomes that of the next element.
     """
-    s, line = vk.group_id(0), vk.group_id(1)
+    s, row = vk.group_id(0), vk.group_id(1)
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
-        value = x[line, n]
+        value = x[row, n]
         d = digit_of(value, shift, CPU_BINS - 1, KEY, BITS, DESCENDING)
-        target = counts[line, s, d]
-        counts[line, s, d] = target + 1
-        y[line, target] = value
-        where[line, target] = vk.i32(n) if FIRST else places[line, n]
+        target = counts[row, s, d]
+        counts[row, s, d] = target + 1
+        y[row, target] = value
+        y_indices[row, target] = vk.i32(n) if FIRST else x_indices[row, n]
 
 
 # -- GPUs: one workgroup per tile
@@ -125,29 +143,29 @@ def count_digits_workgroup(
     Each invocation counts its elements in its own column of the histogram `table`, so that it needs no atomics.
     """
     table = vk.shared(vk.i32, (GPU_BINS, WORKGROUP_SIZE))
-    lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    thread, s, row = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     for d in vk.unroll(GPU_BINS):
-        table[d, lane] = vk.i32(0)
+        table[d, thread] = vk.i32(0)
     begin, count = s * (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION), x.shape[1]
     for e in range(ELEMENTS_PER_INVOCATION):
-        n = begin + e * WORKGROUP_SIZE + lane
+        n = begin + e * WORKGROUP_SIZE + thread
         if n < count:
-            d = digit_of(x[line, n], shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
-            table[d, lane] += 1
+            d = digit_of(x[row, n], shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
+            table[d, thread] += 1
     vk.barrier()
-    # sixteen invocations sum each digit's histogram row, then one of them adds their sums
-    row, part = lane // GPU_BINS, lane % GPU_BINS
+    # 16 (GPU_BINS) invocations sum the histogram row of each digit value, then one invocation adds their 16 sums
+    bin_row, part = thread // GPU_BINS, thread % GPU_BINS
     total = vk.i32(0)
     for k in range(WORKGROUP_SIZE // GPU_BINS):
-        total += table[row, part * (WORKGROUP_SIZE // GPU_BINS) + k]
+        total += table[bin_row, part * (WORKGROUP_SIZE // GPU_BINS) + k]
     vk.barrier()
-    table[row, part] = total
+    table[bin_row, part] = total
     vk.barrier()
-    if lane < GPU_BINS:
+    if thread < GPU_BINS:
         total = vk.i32(0)
         for k in range(GPU_BINS):
-            total += table[lane, k]
-        counts[line, lane, s] = total
+            total += table[thread, k]
+        counts[row, thread, s] = total
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=WORKGROUP_SIZE, debug=False)
@@ -156,25 +174,25 @@ def scan_digits_workgroup(counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i
 
     totals[l, d] = the number of elements with digit d in all tiles. One workgroup per row and digit.
     """
-    wg, lane, d, line = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
+    wg, thread, d, row = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
     count = counts.shape[2]
     total = vk.i32(0)
     for base in range(0, count, WORKGROUP_SIZE):
-        s = base + lane
-        count_here = counts.get(line, d, s, pad=0)
+        s = base + thread
+        count_here = counts.get(row, d, s, pad=0)
         inclusive = wg.scan(count_here)
-        counts.put(line, d, s, total + inclusive - count_here)
+        counts.put(row, d, s, total + inclusive - count_here)
         total += wg.broadcast(inclusive, WORKGROUP_SIZE - 1)
-    if lane == 0:
-        totals[line, d] = total
+    if thread == 0:
+        totals[row, d] = total
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=WORKGROUP_SIZE, debug=False)
 def scatter_digits_workgroup(
     x: vk.In[T, "L N"],
-    places: vk.In[vk.i32, "L N"],
+    x_indices: vk.In[vk.i32, "L N"],
     y: vk.InOut[T, "L N"],
-    where: vk.InOut[vk.i32, "L N"],
+    y_indices: vk.InOut[vk.i32, "L N"],
     counts: vk.In[vk.i32, "L B S"],
     totals: vk.In[vk.i32, "L B"],
     shift: vk.i32,
@@ -190,44 +208,46 @@ def scatter_digits_workgroup(
     wg = vk.workgroup()
     table = vk.shared(vk.i32, GPU_BINS * WORKGROUP_SIZE)
     starts = vk.shared(vk.i32, GPU_BINS)
-    lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    thread, s, row = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     for d in vk.unroll(GPU_BINS):
-        table[d * WORKGROUP_SIZE + lane] = vk.i32(0)
+        table[d * WORKGROUP_SIZE + thread] = vk.i32(0)
     begin, count = (
-        vk.i32(s) * (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION) + lane * ELEMENTS_PER_INVOCATION,
+        vk.i32(s) * (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION) + thread * ELEMENTS_PER_INVOCATION,
         vk.i32(x.shape[1]),
     )
     for e in range(ELEMENTS_PER_INVOCATION):
         if begin + e < count:
-            d = digit_of(x[line, begin + e], shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
-            table[d * WORKGROUP_SIZE + lane] += 1
+            d = digit_of(x[row, begin + e], shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
+            table[d * WORKGROUP_SIZE + thread] += 1
     vk.barrier()
-    # exclusive scan of the counts, by digit, then by invocation
+    # exclusive scan of the table in memory order (by digit, then by invocation): each invocation scans GPU_BINS
+    # adjacent counts; afterwards table[d, thread] is the rank in the tile of this invocation's first element with digit
+    # d
     own_total = vk.i32(0)
     for k in range(GPU_BINS):
-        own_total += table[lane * GPU_BINS + k]
+        own_total += table[thread * GPU_BINS + k]
     offset = wg.scan(own_total) - own_total
     for k in range(GPU_BINS):
-        own_count = table[lane * GPU_BINS + k]
-        table[lane * GPU_BINS + k] = offset
+        own_count = table[thread * GPU_BINS + k]
+        table[thread * GPU_BINS + k] = offset
         offset += own_count
     vk.barrier()
-    if lane < GPU_BINS:  # the offset from an element's rank in the tile to its output index, by digit
-        lower = vk.i32(0)
-        for d in range(lane):
-            lower += totals[line, d]
-        starts[lane] = lower + counts[line, lane, s] - table[lane * WORKGROUP_SIZE]
+    if thread < GPU_BINS:  # starts[d] + the rank in the tile of an element with digit d = its output index
+        lower_digits = vk.i32(0)
+        for d in range(thread):
+            lower_digits += totals[row, d]
+        starts[thread] = lower_digits + counts[row, thread, s] - table[thread * WORKGROUP_SIZE]
     vk.barrier()
     for e in range(ELEMENTS_PER_INVOCATION):
         n = begin + e
         if n < count:
-            value = x[line, n]
+            value = x[row, n]
             d = digit_of(value, shift, GPU_BINS - 1, KEY, BITS, DESCENDING)
-            rank = table[d * WORKGROUP_SIZE + lane]
-            table[d * WORKGROUP_SIZE + lane] = rank + 1
+            rank = table[d * WORKGROUP_SIZE + thread]
+            table[d * WORKGROUP_SIZE + thread] = rank + 1
             target = starts[d] + rank
-            y[line, target] = value
-            where[line, target] = n if FIRST else places[line, n]
+            y[row, target] = value
+            y_indices[row, target] = n if FIRST else x_indices[row, n]
 
 
 # -- passes
@@ -245,22 +265,23 @@ def radix_sort(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tup
 
 def _pairs(lines: DeviceArray) -> list[tuple[DeviceArray, DeviceArray]]:
     """Allocate two pairs (values, indices), between which the passes alternate."""
-    return [(scratch(lines.shape, lines.dtype, lines.device), scratch(lines.shape, vk.i32, lines.device)) for _ in "ab"]
+    shape, device = lines.shape, lines.device
+    return [(scratch(shape, lines.dtype, device), scratch(shape, vk.i32, device)) for _ in range(2)]
 
 
 @variant("sort_by_digits", "llvm-cpu")
 def _sort_cpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     rows, n = lines.shape
-    length = max(1 << 14, -(-n // 64))
+    length = max(MIN_CPU_TILE, -(-n // MAX_CPU_TILES))
     counts = scratch((rows, -(-n // length), CPU_BINS), vk.i32, lines.device)
     target, spare = _pairs(lines)
     source = (lines, spare[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
-    for shift in range(0, bits, 8):
+    for shift in range(0, bits, CPU_DIGIT_BITS):
         count_digits(source[0], counts, length, shift, *options)
         scan_digits(counts)
         scatter_digits(*source, *target, counts, length, shift, shift == 0, *options)
-        source, target, spare = target, spare, target
+        source, target, spare = target, spare, target  # the next pass reads this result and writes to the other pair
     return source
 
 
@@ -272,9 +293,9 @@ def _sort_gpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tupl
     target, spare = _pairs(lines)
     source = (lines, spare[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
-    for shift in range(0, bits, 4):
+    for shift in range(0, bits, GPU_DIGIT_BITS):
         count_digits_workgroup(source[0], counts, shift, *options)
         scan_digits_workgroup(counts, totals)
         scatter_digits_workgroup(*source, *target, counts, totals, shift, shift == 0, *options)
-        source, target, spare = target, spare, target
+        source, target, spare = target, spare, target  # the next pass reads this result and writes to the other pair
     return source

@@ -1,21 +1,28 @@
 """Stable LSD radix sort on GPUs: 8-bit digits, ranking by subgroup ballots, scatter through shared memory.
 
-Rows (L, N) are reinterpreted as unsigned integers of the elements' size, so all bits are preserved; the results are the
-sorted values and their original indices. Rows of a few thousand elements are sorted by one workgroup each, in a single
-launch. Longer ones take one pass per digit: count the digits of each tile (upsweep), scan the counts into the first
-output index of each digit in each tile, scatter the elements with coalesced stores where possible (downsweep). Each
-subgroup owns a contiguous part of its tile. The rank of an element with digit d is the number of elements of the tile
-with lower digits, plus those with digit d in preceding subgroups, plus those with digit d before it in its own
-subgroup.
+The elements of rows (L, N) are reinterpreted as unsigned integers of their size, so all bits are preserved. The results
+are the sorted values and their original indices. Rows of a few thousand elements are sorted by one workgroup each, in a
+single launch (`sort_row_in_workgroup`). Longer rows take one pass per digit, of three launches: `count_tiles` counts
+the elements with each digit value in each tile of a row, `scan_tiles` scans the counts, which gives the first output
+index of each digit value in each tile, and `scatter_tiles` moves the elements. Each subgroup processes a contiguous
+part of its workgroup's tile. The rank of an element with digit d is its index in the tile sorted by digit: the number
+of elements of the tile with lower digits, plus those with digit d in preceding subgroups, plus those with digit d
+before it in its own subgroup.
 
-`vkjit.tensor.ops.sorting` calls `sort_short_rows` and `radix_sort` on GPUs that support this. Workgroups never wait for
-each other (there is no decoupled look-back). Subgroups have at most 32 lanes.
+`vkjit.tensor.ops.sorting` calls `sort_short_rows` and `radix_sort` on GPUs that `supports_ballot_ranking` accepts.
+Workgroups never wait for each other (there is no decoupled look-back). Subgroups have at most 32 lanes.
 
-Parameters of the kernels: a workgroup has SUBGROUPS subgroups of LANES lanes, and each invocation processes ITEMS elements
-of a tile. BITS, SIGN, INFINITY and DESCENDING are those of `key_of`. `shift` is the lowest bit of the pass's digit. `counts`
-has an element per row, digit value (B) and tile (S). `places` holds the original indices of the elements of the input
-x, `where` those of the output y. In the kernels, `thread` is an invocation's index in the workgroup, `lane` its index
-in the subgroup.
+Parameters that the kernels share:
+
+- SUBGROUPS, LANES, ITEMS: a workgroup has SUBGROUPS subgroups of LANES lanes; each invocation processes ITEMS elements
+  of a tile.
+- BITS, SIGN, INFINITY, DESCENDING: described at `key_of`.
+- shift: the lowest bit of the pass's digit.
+- counts: an element per row (L), digit value (B) and tile (S).
+- x_indices and y_indices: the original indices of the elements of the input x and of the output y. T is the type of x
+  and y, R that of `y_indices`.
+
+In the kernels, `thread` is an invocation's index in the workgroup, `lane` its index in the subgroup.
 """
 
 from __future__ import annotations
@@ -39,16 +46,18 @@ SUBGROUPS = 8
 ELEMENTS_PER_INVOCATION = 14
 """Elements of a tile per invocation."""
 ROW_ELEMENTS_PER_INVOCATION = 8
-"""Maximum number of elements per invocation in `sort_short_rows`.
+"""Number of elements per invocation for which `sort_short_rows` chooses the number of subgroups, at most SUBGROUPS.
 
-It is exceeded if even a workgroup of SUBGROUPS subgroups needs more.
+Rows that need more than SUBGROUPS subgroups get more elements per invocation instead.
 """
 SOFTWARE_ELEMENTS_PER_INVOCATION = 2
-"""Elements per invocation on software devices, instead of both previous constants. Software devices run these kernels
-only in tests, and their compilers are slow on unrolled code.
+"""Elements per invocation on devices that run on the CPU, instead of ELEMENTS_PER_INVOCATION and
+ROW_ELEMENTS_PER_INVOCATION. They run these kernels only in tests, and their compilers are slow on unrolled code.
 """
 COUNTS_PER_INVOCATION = 8
 """Adjacent counts that an invocation of `scan_tiles` adds up per iteration."""
+SMALL_TILE_ELEMENTS_PER_INVOCATION = 8
+"""Elements per invocation in smaller tiles, which fit in shared memory for elements of 64 bits, too."""
 MAX_ELEMENTS_SMALL_TILES = 1 << 21
 """Maximum number of elements that are sorted in smaller tiles, to occupy more workgroups."""
 MAX_TILES_WITHOUT_SCAN = 32
@@ -60,15 +69,16 @@ MAX_TILES_WITHOUT_SCAN = 32
 
 @vk.func
 def key_of(x, BITS, SIGN, INFINITY, DESCENDING):
-    """Return an unsigned integer of type BITS that orders like the number with the bits x.
+    """Return the key of the element with the bits x: an unsigned integer of type BITS that orders as the elements do.
 
-    SIGN is the sign bit, 0 for unsigned types; INFINITY the bits of infinity, 0 for integers. DESCENDING reverses the order.
-    NaN is the greatest, zeros of both signs are equal. Bits of the key above the width of x are undefined.
+    SIGN is a mask of the element type's sign bit, 0 for unsigned types. INFINITY is the bits of infinity, 0 for
+    integers. DESCENDING reverses the order. NaN has the greatest key, and zeros of both signs have the same key. Bits
+    of the key above the width of x are undefined.
     """
     bits = BITS(x)
     key = bits ^ BITS(SIGN)
     if INFINITY:
-        magnitude = bits & BITS(SIGN - 1)
+        magnitude = bits & BITS(SIGN - 1)  # the bits of the absolute value
         key = vk.where(bits >= BITS(SIGN), ~bits, key)  # negative floats: more negative ones have larger bits
         key = vk.where(magnitude == BITS(0), BITS(SIGN), key)  # zeros
         key = vk.where(magnitude > BITS(INFINITY), BITS(2 * SIGN - 1), key)  # NaN
@@ -79,9 +89,10 @@ def key_of(x, BITS, SIGN, INFINITY, DESCENDING):
 
 @vk.func
 def match_any(digit, LANES):
-    """Return a u32 mask of the lanes of the subgroup whose digit is that of the calling lane (match-any).
+    """Return a u32 mask of the lanes of the subgroup whose digit equals that of the calling lane (match-any).
 
-    Each of the 8 bits of the digit takes a ballot, which clears the lanes with another value of the bit.
+    For each of the 8 bits of the digit, a ballot finds the lanes with another value of the bit, which are removed from
+    the mask.
     """
     sg = vk.subgroup()
     mask = vk.u32((1 << LANES) - 1)
@@ -93,39 +104,41 @@ def match_any(digit, LANES):
 
 @vk.func
 def rank_in_subgroup(heads, subgroup_index, digit, lane, LANES):
-    """Return the number of preceding elements with this digit in the subgroup's part of the tile.
+    """Return the number of elements with the calling lane's digit that precede its element in the subgroup's part.
 
-    The lanes of subgroup `subgroup_index` call it together for the elements of a part, in order.
-    heads[subgroup_index * BINS + digit] counts the elements of previous calls; this call adds its own.
+    The lanes of subgroup `subgroup_index` call it together, each with one element of the subgroup's part of the tile;
+    repeated calls go through the part in order. heads[subgroup_index * BINS + digit] is the number of elements with
+    `digit` in previous calls, to which this call adds its own.
     """
     mask = match_any(digit, LANES)
     before = vk.popcount(mask & ((vk.u32(1) << vk.u32(lane)) - vk.u32(1)))
-    seen = vk.i32(0)
-    if before == 0:  # the first lane with this digit adds the count of all of them
-        seen = vk.atomic.add(heads, subgroup_index * BINS + digit, vk.i32(vk.popcount(mask)), scope="workgroup")
-    return vk.subgroup().shuffle(seen, vk.ctz(mask)) + vk.i32(before)
+    first_rank = vk.i32(0)
+    if before == 0:  # the first lane with this digit adds the number of lanes with this digit
+        first_rank = vk.atomic.add(heads, subgroup_index * BINS + digit, vk.i32(vk.popcount(mask)), scope="workgroup")
+    return vk.subgroup().shuffle(first_rank, vk.ctz(mask)) + vk.i32(before)
 
 
 # -- rows of many tiles
 
 
 @vk.func
-def digit_totals(counts, totals, line, d, s, SCANNED):
-    """Return the number of elements with digit d in all tiles of a row, and in the tiles before s.
+def digit_totals(counts, totals, row, d, s, SCANNED):
+    """Return two numbers of elements with digit d: in all tiles of a row, and in the tiles before tile s.
 
     If SCANNED, `totals` and `counts` are results of `scan_tiles`, which hold these numbers. Otherwise `counts` is the
-    result of `count_tiles`, whose elements are added up here.
+    result of `count_tiles`, whose elements are added up here, and `totals` isn't read.
     """
     if SCANNED:
-        return totals[line, d], counts[line, d, s]
+        return totals[row, d], counts[row, d, s]
     total, before = vk.i32(0), vk.i32(0)
     for q in range(vk.i32(counts.shape[2])):
-        count = counts[line, d, q]
+        count = counts[row, d, q]
         total += count
         before += vk.where(q < s, count, 0)
     return total, before
 
 
+# debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(
     groups=lambda counts: (counts.shape[2], counts.shape[0]),
     local=lambda LANES, SUBGROUPS: SUBGROUPS * LANES,
@@ -146,13 +159,13 @@ def count_tiles(
     """counts[l, d, s] = the number of elements with digit d in tile s of row l, by one workgroup per tile."""
     WORKGROUP = SUBGROUPS * LANES
     table = vk.shared(vk.i32, BINS)
-    thread, s, line = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0)), vk.group_id(1)
+    thread, s, row = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0)), vk.group_id(1)
     for d in range(thread, BINS, WORKGROUP):
         table[d] = vk.i32(0)
     begin, last = s * (WORKGROUP * ITEMS) + thread, vk.i32(x.shape[1]) - 1
     elements = vk.local(T, ITEMS)
     for e in vk.unroll(ITEMS):
-        elements[e] = x[line, vk.min(begin + e * WORKGROUP, last)]
+        elements[e] = x[row, vk.min(begin + e * WORKGROUP, last)]
     vk.barrier()
     for e in vk.unroll(ITEMS):
         digit = vk.i32((key_of(elements[e], BITS, SIGN, INFINITY, DESCENDING) >> BITS(shift)) & BITS(255))
@@ -160,7 +173,7 @@ def count_tiles(
             vk.atomic.add(table, digit, vk.i32(1), scope="workgroup")
     vk.barrier()
     for d in range(thread, BINS, WORKGROUP):
-        counts[line, d, s] = table[d]
+        counts[row, d, s] = table[d]
 
 
 @vk.kernel(
@@ -173,18 +186,19 @@ def scan_tiles(
 ):
     """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in the tiles before s of row l.
 
-    totals[l, d] = the number of elements with digit d in all tiles. One workgroup per row and digit loads blocks of
-    counts to shared memory with coalesced accesses, where each invocation adds up COUNTS_PER_INVOCATION adjacent ones.
+    totals[l, d] = the number of elements with digit d in all tiles. There is one workgroup per row and digit value. It
+    loads blocks of counts to shared memory with coalesced accesses. There, each invocation scans COUNTS_PER_INVOCATION
+    adjacent counts.
     """
     WORKGROUP = SUBGROUPS * LANES
-    wg, thread, d, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    wg, thread, d, row = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     # padded by one element per 32 to avoid bank conflicts: element i is at i + (i >> 5)
     staged = vk.shared(vk.i32, WORKGROUP * COUNTS_PER_INVOCATION * 33 // 32)
-    tiles, total = vk.i32(counts.shape[2]), vk.i32(0)
-    for base in range(0, tiles, WORKGROUP * COUNTS_PER_INVOCATION):
+    tile_count, total = vk.i32(counts.shape[2]), vk.i32(0)
+    for base in range(0, tile_count, WORKGROUP * COUNTS_PER_INVOCATION):
         for e in vk.unroll(COUNTS_PER_INVOCATION):
             i = e * WORKGROUP + thread
-            staged[i + (i >> 5)] = counts.get(line, d, base + i, pad=0)
+            staged[i + (i >> 5)] = counts.get(row, d, base + i, pad=0)
         vk.barrier()
         own_total = vk.i32(0)
         for e in vk.unroll(COUNTS_PER_INVOCATION):
@@ -201,10 +215,10 @@ def scan_tiles(
         vk.barrier()
         for e in vk.unroll(COUNTS_PER_INVOCATION):
             i = e * WORKGROUP + thread
-            counts.put(line, d, base + i, staged[i + (i >> 5)])
+            counts.put(row, d, base + i, staged[i + (i >> 5)])
         vk.barrier()
     if thread == 0:
-        totals[line, d] = total
+        totals[row, d] = total
 
 
 @vk.kernel(
@@ -214,9 +228,9 @@ def scan_tiles(
 )
 def scatter_tiles(
     x: vk.In[T, "L N"],
-    places: vk.In[vk.i32, "L N"],
+    x_indices: vk.In[vk.i32, "L N"],
     y: vk.InOut[T, "L N"],
-    where: vk.InOut[R, "L N"],
+    y_indices: vk.InOut[R, "L N"],
     counts: vk.In[vk.i32, "L B S"],
     totals: vk.In[vk.i32, "L B"],
     shift: vk.i32,
@@ -232,24 +246,25 @@ def scatter_tiles(
 ):
     """Scatter the elements of a tile to their output indices for the current digit, by one workgroup per tile.
 
-    FIRST is true in the first pass, where the original indices are 0, 1, 2..., and `places` isn't read. SCANNED is true
-    if `scan_tiles` has scanned `counts` and computed `totals`; otherwise `counts` is the result of `count_tiles`, and
-    `totals` isn't read.
+    FIRST is true in the first pass, where the original indices are 0, 1, 2..., and `x_indices` isn't read. SCANNED is
+    true if `scan_tiles` has scanned `counts` and computed `totals`; otherwise `counts` is the result of `count_tiles`,
+    and `totals` isn't read.
     """
     WORKGROUP, BINS_PER_INVOCATION = SUBGROUPS * LANES, vk.cdiv(BINS, SUBGROUPS * LANES)
     wg, sg = vk.workgroup(), vk.subgroup()
-    # heads: per subgroup and digit, the number of elements, then the index in the tile of the first one; offsets: per
-    # digit, what is added to an element's index in the sorted tile to get its output index
+    # heads[subgroup, digit]: at first the number of elements, later the rank of the first one
+    # offsets[digit]: the difference between the output index and the rank of the elements with this digit
+    # staged: the sorted tile
     heads, staged = vk.shared(vk.i32, SUBGROUPS * BINS), vk.shared(BITS, WORKGROUP * ITEMS)
     offsets = vk.shared(vk.i32, BINS)
-    thread, s, line = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0)), vk.group_id(1)
+    thread, s, row = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0)), vk.group_id(1)
     lane, subgroup_index = vk.i32(sg.rank()), vk.i32(sg.id())
     # indices in the row: of the tile's first element, of this lane's first element, of the row's last element
-    tile, count = s * (WORKGROUP * ITEMS), vk.i32(x.shape[1])
-    begin, last = tile + subgroup_index * (LANES * ITEMS) + lane, count - 1
+    tile_start, count = s * (WORKGROUP * ITEMS), vk.i32(x.shape[1])
+    begin, last = tile_start + subgroup_index * (LANES * ITEMS) + lane, count - 1
     values, ranks = vk.local(T, ITEMS), vk.local(vk.i32, ITEMS)
     for e in vk.unroll(ITEMS):
-        values[e] = x[line, vk.min(begin + e * LANES, last)]
+        values[e] = x[row, vk.min(begin + e * LANES, last)]
     for d in vk.unroll(BINS * SUBGROUPS // WORKGROUP):
         heads[d * WORKGROUP + thread] = vk.i32(0)
     vk.barrier()
@@ -259,52 +274,52 @@ def scatter_tiles(
         # a rank in a tile fits into 16 bits; the digit is kept in the other 16
         ranks[e] = rank_in_subgroup(heads, subgroup_index, digit, lane, LANES) | (digit << 16)
     vk.barrier()
-    # the first output index of each digit in the row (from `lower`, elements of lower digits in the row) and in the
-    # tile (from `own_total`, elements of this invocation's digits in the tile)
-    lower, own_total = vk.i32(0), vk.i32(0)
+    # Each invocation handles BINS_PER_INVOCATION adjacent digit values. Scans over the workgroup give the numbers of
+    # elements with digits below the first of these values: in the row (`lower_digits`) and in the tile (`offset`).
+    lower_digits, own_total = vk.i32(0), vk.i32(0)
     sums, starts = vk.local(vk.i32, BINS_PER_INVOCATION), vk.local(vk.i32, BINS_PER_INVOCATION)
     for p in vk.unroll(BINS_PER_INVOCATION):
         d = thread * BINS_PER_INVOCATION + p
         if d < BINS:
-            sums[p], starts[p] = digit_totals(counts, totals, line, d, s, SCANNED)
-            lower += sums[p]
-            for g in vk.unroll(SUBGROUPS):
-                own_total += heads[g * BINS + d]
-    lower, offset = wg.scan(lower) - lower, wg.scan(own_total) - own_total
+            sums[p], starts[p] = digit_totals(counts, totals, row, d, s, SCANNED)
+            lower_digits += sums[p]
+            for subgroup_number in vk.unroll(SUBGROUPS):
+                own_total += heads[subgroup_number * BINS + d]
+    lower_digits, offset = wg.scan(lower_digits) - lower_digits, wg.scan(own_total) - own_total
     for p in vk.unroll(BINS_PER_INVOCATION):
         d = thread * BINS_PER_INVOCATION + p
         if d < BINS:
-            offsets[d] = lower - offset + starts[p]
-            lower += sums[p]
-            for g in vk.unroll(SUBGROUPS):
-                own_count = heads[g * BINS + d]
-                heads[g * BINS + d] = offset
+            offsets[d] = lower_digits - offset + starts[p]
+            lower_digits += sums[p]
+            for subgroup_number in vk.unroll(SUBGROUPS):
+                own_count = heads[subgroup_number * BINS + d]
+                heads[subgroup_number * BINS + d] = offset
                 offset += own_count
     vk.barrier()
-    # sort the tile in shared memory: elements of equal digits, which are adjacent in the output, get adjacent, so that
-    # their stores are coalesced
+    # sort the tile by digit in shared memory: elements with the same digit, which are adjacent in the output, become
+    # adjacent in the tile, so that their stores are coalesced
     for e in vk.unroll(ITEMS):
         ranks[e] = (ranks[e] & 0xFFFF) + heads[subgroup_index * BINS + (ranks[e] >> 16)]
         staged[ranks[e]] = BITS(values[e])
     vk.barrier()
-    target = vk.local(vk.i32, ITEMS)
+    targets = vk.local(vk.i32, ITEMS)
     for e in vk.unroll(ITEMS):
         i = e * WORKGROUP + thread
         bits = staged[i]
         digit = vk.i32((key_of(T(bits), BITS, SIGN, INFINITY, DESCENDING) >> BITS(shift)) & BITS(255))
-        target[e] = offsets[digit] + i
-        if tile + i <= last:
-            y[line, target[e]] = T(bits)
+        targets[e] = offsets[digit] + i
+        if tile_start + i <= last:
+            y[row, targets[e]] = T(bits)
     vk.barrier()
     # sort the tile's original indices in the same way
     for e in vk.unroll(ITEMS):
         n = begin + e * LANES
-        staged[ranks[e]] = BITS(n if FIRST else places[line, vk.min(n, last)])
+        staged[ranks[e]] = BITS(n if FIRST else x_indices[row, vk.min(n, last)])
     vk.barrier()
     for e in vk.unroll(ITEMS):
         i = e * WORKGROUP + thread
-        if tile + i <= last:
-            where[line, target[e]] = R(staged[i])
+        if tile_start + i <= last:
+            y_indices[row, targets[e]] = R(staged[i])
 
 
 # -- rows of one tile
@@ -314,7 +329,7 @@ def scatter_tiles(
 def sort_row_in_workgroup(
     x: vk.In[T, "L N"],
     y: vk.InOut[T, "L N"],
-    where: vk.InOut[R, "L N"],
+    y_indices: vk.InOut[R, "L N"],
     WIDTH: vk.Const[int],
     BITS: vk.Const[Any],
     SIGN: vk.Const[int],
@@ -333,17 +348,17 @@ def sort_row_in_workgroup(
     wg, sg = vk.workgroup(), vk.subgroup()
     heads = vk.shared(vk.i32, SUBGROUPS * BINS)
     staged, staged_indices = vk.shared(BITS, WORKGROUP * ITEMS), vk.shared(vk.i32, WORKGROUP * ITEMS)
-    thread, line = vk.i32(vk.local_id(0)), vk.group_id(0)
+    thread, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     lane, subgroup_index = vk.i32(sg.rank()), vk.i32(sg.id())
     begin, last = subgroup_index * (LANES * ITEMS) + lane, vk.i32(x.shape[1]) - 1
     keys, indices = vk.local(BITS, ITEMS), vk.local(vk.i32, ITEMS)
     for e in vk.unroll(ITEMS):
         n = begin + e * LANES
-        key = key_of(x[line, vk.min(n, last)], BITS, SIGN, INFINITY, DESCENDING)
+        key = key_of(x[row, vk.min(n, last)], BITS, SIGN, INFINITY, DESCENDING)
         keys[e] = vk.where(n <= last, key, ~BITS(0))  # elements past the end of the row come last
         indices[e] = n
     for shift in range(0, WIDTH, 8):
-        # heads: per subgroup and digit, the number of elements, then the index of the first one in the sorted row
+        # heads[subgroup, digit]: at first the number of elements, later the index of the first one in the sorted row
         for d in vk.unroll(BINS * SUBGROUPS // WORKGROUP):
             heads[d * WORKGROUP + thread] = vk.i32(0)
         vk.barrier()
@@ -352,19 +367,21 @@ def sort_row_in_workgroup(
             digit = vk.i32((keys[e] >> BITS(shift)) & BITS(255))
             ranks[e] = rank_in_subgroup(heads, subgroup_index, digit, lane, LANES)
         vk.barrier()
+        # Each invocation handles BINS_PER_INVOCATION adjacent digit values; a scan over the workgroup gives `offset`,
+        # the number of elements with digits below the first of these values.
         own_total = vk.i32(0)
         for p in vk.unroll(BINS_PER_INVOCATION):
             d = thread * BINS_PER_INVOCATION + p
             if d < BINS:
-                for g in vk.unroll(SUBGROUPS):
-                    own_total += heads[g * BINS + d]
+                for subgroup_number in vk.unroll(SUBGROUPS):
+                    own_total += heads[subgroup_number * BINS + d]
         offset = wg.scan(own_total) - own_total
         for p in vk.unroll(BINS_PER_INVOCATION):
             d = thread * BINS_PER_INVOCATION + p
             if d < BINS:
-                for g in vk.unroll(SUBGROUPS):
-                    own_count = heads[g * BINS + d]
-                    heads[g * BINS + d] = offset
+                for subgroup_number in vk.unroll(SUBGROUPS):
+                    own_count = heads[subgroup_number * BINS + d]
+                    heads[subgroup_number * BINS + d] = offset
                     offset += own_count
         vk.barrier()
         for e in vk.unroll(ITEMS):
@@ -379,8 +396,8 @@ def sort_row_in_workgroup(
         n = e * WORKGROUP + thread
         if n <= last:
             index = staged_indices[n]
-            y[line, n] = x[line, index]
-            where[line, n] = R(index)
+            y[row, n] = x[row, index]
+            y_indices[row, n] = R(index)
 
 
 # -- launches
@@ -398,21 +415,23 @@ def supports_ballot_ranking(device: Device) -> bool:
 
 
 def max_row_length(lines: DeviceArray) -> int:
-    """Return the maximum length of rows that `sort_short_rows` supports on the device, by its shared memory."""
+    """Return the maximum length of rows that `sort_short_rows` supports on the device: what fits in shared memory."""
     device, is_64bit = lines.device, lines.dtype.itemsize == 8
     workgroup_size = SUBGROUPS * int(device.caps.subgroup_size)
     if _software(device):
         return workgroup_size * SOFTWARE_ELEMENTS_PER_INVOCATION
-    # besides the keys and indices, shared memory holds counts per subgroup and the scan's scratch space
-    available = (device.caps.shared_bytes - (4 * SUBGROUPS * BINS + 2048)) // (12 if is_64bit else 8)
-    each = ROW_ELEMENTS_PER_INVOCATION * 2
-    while workgroup_size * each > available:
+    # shared memory holds the counts of digits per subgroup, 2048 bytes for the scan, and a key and an index per element
+    counts_bytes, scan_bytes = 4 * SUBGROUPS * BINS, 2048
+    bytes_per_element = 12 if is_64bit else 8
+    max_elements = (device.caps.shared_bytes - (counts_bytes + scan_bytes)) // bytes_per_element
+    each = ROW_ELEMENTS_PER_INVOCATION * 2  # elements per invocation
+    while workgroup_size * each > max_elements:
         each //= 2
     return workgroup_size * each
 
 
 def _software(device: Device) -> bool:
-    """True if kernels run on a CPU."""
+    """True if the device runs kernels on a CPU."""
     return device.caps.kind in ("cpu", "llvm-cpu", "interpreter")
 
 
@@ -435,6 +454,11 @@ def _options(dtype: DType, descending: bool) -> tuple[Any, ...]:
     return vk.u64 if width == 64 else vk.u32, sign, _INFINITY.get(dtype.name, 0), descending
 
 
+def _next_power_of_two(n: int) -> int:
+    """Return the smallest power of two that is at least n, for a positive n."""
+    return 1 << (n - 1).bit_length()
+
+
 def sort_short_rows(
     lines: DeviceArray, index_dtype: DType, descending: bool, groups: int = 0
 ) -> tuple[DeviceArray, DeviceArray]:
@@ -444,13 +468,11 @@ def sort_short_rows(
     subgroups per workgroup; 0 chooses it by the row length.
     """
     lanes, n = lines.device.caps.subgroup_size, lines.shape[1]
-    elements_per_invocation = (
-        SOFTWARE_ELEMENTS_PER_INVOCATION if _software(lines.device) else ROW_ELEMENTS_PER_INVOCATION
-    )
-    # `groups` and `each` are rounded up to powers of two
-    groups = groups or min(SUBGROUPS, 1 << (-(-n // (lanes * elements_per_invocation)) - 1).bit_length())
+    if not groups:
+        each = SOFTWARE_ELEMENTS_PER_INVOCATION if _software(lines.device) else ROW_ELEMENTS_PER_INVOCATION
+        groups = min(SUBGROUPS, _next_power_of_two(-(-n // (lanes * each))))
+    each = _next_power_of_two(-(-n // (groups * lanes)))  # elements per invocation
     values, indices = (scratch(lines.shape, dtype, lines.device) for dtype in (lines.dtype, index_dtype))
-    each = 1 << (-(-n // (groups * lanes)) - 1).bit_length()
     options = (lines.dtype.itemsize * 8, *_options(lines.dtype, descending), lanes)
     sort_row_in_workgroup(_raw(lines), _raw(values), indices, *options, groups, each)
     return values, indices
@@ -462,31 +484,37 @@ def radix_sort(
     """Sort the rows `lines` (L, N) of any length, in one pass per digit.
 
     Returns the sorted values and their original indices, of the integer type `index_dtype`. A workgroup has `groups`
-    subgroups, whose invocations process `each` elements of a tile; 0 chooses a number for the device.
+    subgroups, and each invocation processes `each` elements of a tile; `each` = 0 chooses a number for the device.
     """
     (rows, n), device = lines.shape, lines.device
     lanes, width = device.caps.subgroup_size, lines.dtype.itemsize * 8
-    each = each or (
-        SOFTWARE_ELEMENTS_PER_INVOCATION
-        if _software(device)
-        else ELEMENTS_PER_INVOCATION
-        if rows * n > MAX_ELEMENTS_SMALL_TILES
-        else 8
-    )
-    each = each if width < 64 else min(each, 8)  # shared memory holds a tile
+    if not each:
+        if _software(device):
+            each = SOFTWARE_ELEMENTS_PER_INVOCATION
+        elif rows * n > MAX_ELEMENTS_SMALL_TILES:
+            each = ELEMENTS_PER_INVOCATION
+        else:
+            each = SMALL_TILE_ELEMENTS_PER_INVOCATION
+    if width == 64:
+        each = min(each, SMALL_TILE_ELEMENTS_PER_INVOCATION)  # a tile has to fit in shared memory
     counts = scratch((rows, BINS, -(-n // (groups * lanes * each))), vk.i32, device)
     scan_counts = counts.shape[2] > MAX_TILES_WITHOUT_SCAN
-    totals = scratch((rows, BINS) if scan_counts else (1, 1), vk.i32, device)
-    totals = totals if scan_counts else DeviceArray(totals.buffer, 0, vk.i32, (rows, BINS), (0, 0))  # not read
+    if scan_counts:
+        totals = scratch((rows, BINS), vk.i32, device)
+    else:  # `totals` isn't read: a single element, repeated by strides of 0
+        totals = DeviceArray(scratch((1, 1), vk.i32, device).buffer, 0, vk.i32, (rows, BINS), (0, 0))
     options = (*_options(lines.dtype, descending), lanes, groups, each)
     source = _raw(lines)
-    indices = DeviceArray(totals.buffer, 0, vk.i32, lines.shape, (0, 0))  # not read by the first pass
+    source_indices = DeviceArray(totals.buffer, 0, vk.i32, lines.shape, (0, 0))  # not read by the first pass
     for shift in range(0, width, 8):
         target = scratch(lines.shape, source.dtype, device)
-        where = scratch(lines.shape, index_dtype if shift + 8 == width else vk.i32, device)
+        is_last = shift + 8 == width
+        target_indices = scratch(lines.shape, index_dtype if is_last else vk.i32, device)
         count_tiles(source, counts, shift, *options)
         if scan_counts:
             scan_tiles(counts, totals, lanes, groups)
-        scatter_tiles(source, indices, target, where, counts, totals, shift, shift == 0, scan_counts, *options)
-        source, indices = target, where
-    return DeviceArray(source.buffer, source.offset, lines.dtype, lines.shape, source.strides), indices
+        scatter_tiles(
+            source, source_indices, target, target_indices, counts, totals, shift, shift == 0, scan_counts, *options
+        )
+        source, source_indices = target, target_indices
+    return DeviceArray(source.buffer, source.offset, lines.dtype, lines.shape, source.strides), source_indices

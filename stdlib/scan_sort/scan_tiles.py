@@ -1,12 +1,18 @@
 """Cumulative sums and products of long contiguous rows on GPUs, in three launches (reduce-then-scan).
 
-`vkjit.tensor.ops.cumulative` launches them for arrays (L, R) of L rows, split into S tiles of TILE elements.
-`tile_totals` reduces each tile, `tile_prefixes` scans the totals, and `scan_tiles` scans each tile, starting from its
-prefix: the combination of all previous tiles. A workgroup processes a tile; each invocation has VECTORS_PER_INVOCATION
-vec4s of it, 4 * LOCAL elements apart. The order of combination depends on the shape alone.
+`vkjit.tensor.ops.cumulative` launches the kernels for arrays (L, R) of L rows. Each row is split into S tiles of TILE
+elements; the last tile may be shorter. The first launch, `tile_totals`, reduces each tile to its total: the sum or
+product of its elements. The second, `tile_prefixes`, scans the totals: the prefix of a tile is the sum or product of
+all previous tiles of the row. The third, `scan_tiles`, scans the elements of each tile, starting from its prefix.
 
-Kernels are generated for an `op`, "add" or "mul". They take the same operation as Const COMBINE, a device function of
-two values, and its neutral element INIT. V, the type of the totals, is the type to compute in.
+In the first and third launch, a workgroup processes one tile. Each of its LOCAL invocations processes
+VECTORS_PER_INVOCATION groups of four adjacent elements ("vec4s"), of which one begins every 4 * LOCAL elements. The
+order in which elements are combined depends on the shape alone, so results are reproducible.
+
+The functions below generate the kernels for an operation `op`, "add" or "mul". A kernel takes the operation once more
+as Const COMBINE, a device function of two values, and its neutral element as Const INIT (0 or 1). T is the type of the
+input x, U that of the result y. V is the type of totals and prefixes, in which the kernels compute. The kernels are
+declared with `debug=False`, without bounds checks even in debug mode, since their indices are in range.
 """
 
 from __future__ import annotations
@@ -31,123 +37,130 @@ TILE = 4 * VECTORS_PER_INVOCATION * LOCAL
 
 
 @vk.func
-def load_vec4(x, line, r, INIT, AS):
-    """Load the vec4 x[line, r : r + 4], converted to the type AS; INIT past the end of the row."""
+def load_vec4(x, row, r, INIT, TYPE):
+    """Load the vec4 x[row, r : r + 4], converted to TYPE. Elements past the end of the row are INIT."""
     if r <= x.shape[1] - 4:
-        values = (AS(x[line, r]), AS(x[line, r + 1]), AS(x[line, r + 2]), AS(x[line, r + 3]))
+        values = (TYPE(x[row, r]), TYPE(x[row, r + 1]), TYPE(x[row, r + 2]), TYPE(x[row, r + 3]))
     else:
         values = (
-            AS(x.get(line, r, pad=INIT)),
-            AS(x.get(line, r + 1, pad=INIT)),
-            AS(x.get(line, r + 2, pad=INIT)),
-            AS(x.get(line, r + 3, pad=INIT)),
+            TYPE(x.get(row, r, pad=INIT)),
+            TYPE(x.get(row, r + 1, pad=INIT)),
+            TYPE(x.get(row, r + 2, pad=INIT)),
+            TYPE(x.get(row, r + 3, pad=INIT)),
         )
     return values
 
 
 @vk.func
-def load_tile(x, line, first, INIT, AS):
-    """Load this invocation's vec4s of a tile, from index `first` on, as the type AS; INIT past the end of the row."""
+def load_tile(x, row, first, INIT, TYPE):
+    """Load the vec4s of a tile that the calling invocation processes, converted to TYPE, as a tuple.
+
+    The first vec4 begins at x[row, first]. Elements past the end of the row are INIT.
+    """
     vectors = ()
     for q in vk.unroll(VECTORS_PER_INVOCATION):
-        vectors = vectors + (load_vec4(x, line, first + q * (4 * LOCAL), INIT, AS),)
+        vectors = vectors + (load_vec4(x, row, first + q * (4 * LOCAL), INIT, TYPE),)
     return vectors
 
 
 @functools.cache
 def tile_totals(op: str) -> Any:
-    """Return the kernel totals[l, s] = the combination of all elements of tile s of row l."""
+    """Return the kernel that computes totals[l, s] = the sum or product of all elements of tile s of row l."""
 
     @vk.kernel(groups=lambda totals: (totals.shape[1], totals.shape[0]), local=LOCAL, debug=False)
-    def totals_of_tiles(x: vk.In[T, "L R"], totals: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
-        wg, lane, line = vk.workgroup(), vk.local_id(0), vk.group_id(1)
-        vectors, combined = load_tile(x, line, vk.group_id(0) * TILE + 4 * lane, INIT, V), V(INIT)
+    def tile_totals_kernel(x: vk.In[T, "L R"], totals: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
+        wg, thread, row = vk.workgroup(), vk.local_id(0), vk.group_id(1)
+        vectors, combined = load_tile(x, row, vk.group_id(0) * TILE + 4 * thread, INIT, V), V(INIT)
         for q in vk.unroll(VECTORS_PER_INVOCATION):
             combined = COMBINE(
                 combined, COMBINE(COMBINE(vectors[q][0], vectors[q][1]), COMBINE(vectors[q][2], vectors[q][3]))
             )
         total = wg.sum(combined) if op == "add" else wg.prod(combined)
-        if lane == 0:
-            totals[line, vk.group_id(0)] = total
+        if thread == 0:
+            totals[row, vk.group_id(0)] = total
 
-    return totals_of_tiles
+    return tile_totals_kernel
 
 
 @functools.cache
 def tile_prefixes(op: str) -> Any:
-    """Return the kernel y[l, s] = the combination of totals[l, :s]: an exclusive scan, by one workgroup per row.
+    """Return the kernel that computes y[l, s] = the sum or product of totals[l, :s]: an exclusive scan of each row.
 
-    The workgroup loops over blocks of four totals per invocation; `carry` is the combination of the previous blocks.
+    One workgroup per row loops over blocks of 4 * LOCAL totals, four per invocation. `carry` is the sum or product of
+    all previous blocks.
     """
 
     @vk.kernel(groups=lambda totals: totals.shape[0], local=LOCAL, debug=False)
-    def before_tiles(totals: vk.In[V, "L S"], y: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
-        wg, lane, line, count = vk.workgroup(), vk.local_id(0), vk.group_id(0), totals.shape[1]
+    def tile_prefixes_kernel(totals: vk.In[V, "L S"], y: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
+        wg, thread, row, count = vk.workgroup(), vk.local_id(0), vk.group_id(0), totals.shape[1]
         carry = V(INIT)
         for base in range(0, count, 4 * LOCAL):
-            s = base + 4 * lane
-            values = load_vec4(totals, line, s, INIT, V)
-            own = COMBINE(COMBINE(values[0], values[1]), COMBINE(values[2], values[3]))
-            exclusive_scan = wg.scan(own, op, exclusive=True)
-            prefix = COMBINE(carry, exclusive_scan)
+            s = base + 4 * thread
+            values = load_vec4(totals, row, s, INIT, V)
+            own_total = COMBINE(COMBINE(values[0], values[1]), COMBINE(values[2], values[3]))
+            own_prefix = wg.scan(own_total, op, exclusive=True)
+            prefix = COMBINE(carry, own_prefix)
             for k in vk.unroll(4):
-                y.put(line, s + k, prefix)
+                y.put(row, s + k, prefix)
                 prefix = COMBINE(prefix, values[k])
             carry = wg.broadcast(prefix, LOCAL - 1)
 
-    return before_tiles
+    return tile_prefixes_kernel
 
 
 @functools.cache
 def scan_tiles(op: str, lanes: int) -> Any:
-    """Return the kernel y[l, r] = before[l, s] combined with the elements of tile s = r // TILE up to element r.
+    """Return the kernel that computes the inclusive scan y of each row of x, from the prefixes of the tiles.
 
-    `before` is the result of `tile_prefixes`, `lanes` the subgroup size. Each subgroup scans its vec4s; the totals of
-    the subgroups are then combined in shared memory.
+    `prefixes` is the result of `tile_prefixes`. `lanes` is the subgroup size. Each subgroup scans the totals of its
+    vec4s and stores the total of the subgroup in shared memory. The prefix of a subgroup is the prefix of the tile
+    combined with the totals of the subgroups before it.
     """
     subgroups = LOCAL // lanes  # subgroups per workgroup
 
-    @vk.kernel(groups=lambda before: (before.shape[1], before.shape[0]), local=LOCAL, debug=False)
-    def running_tiles(
+    @vk.kernel(groups=lambda prefixes: (prefixes.shape[1], prefixes.shape[0]), local=LOCAL, debug=False)
+    def scan_tiles_kernel(
         x: vk.In[T, "L R"],
-        before: vk.In[V, "L S"],
+        prefixes: vk.In[V, "L S"],
         y: vk.Out[U, "L R"],
         COMBINE: vk.Const[Any],
         INIT: vk.Const[Any],
     ):
+        # shared[q * subgroups + g] = the total of the q-th vec4s of all invocations of subgroup g
         shared = vk.shared(V, VECTORS_PER_INVOCATION * subgroups)
-        subgroup, lane, line = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(1)
-        subgroup_index, first = lane // lanes, vk.group_id(0) * TILE + 4 * vk.local_id(0)
-        vectors, earlier_lanes = load_tile(x, line, first, INIT, V), ()
+        subgroup, thread, row = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(1)
+        subgroup_index, first = thread // lanes, vk.group_id(0) * TILE + 4 * vk.local_id(0)
+        vectors, lane_prefixes = load_tile(x, row, first, INIT, V), ()
         for q in vk.unroll(VECTORS_PER_INVOCATION):
             vector_total = COMBINE(COMBINE(vectors[q][0], vectors[q][1]), COMBINE(vectors[q][2], vectors[q][3]))
-            earlier = subgroup.scan(vector_total, op, exclusive=True)
-            earlier_lanes = earlier_lanes + (earlier,)
-            if lane % lanes == lanes - 1:
-                shared[q * subgroups + subgroup_index] = COMBINE(earlier, vector_total)
+            lane_prefix = subgroup.scan(vector_total, op, exclusive=True)
+            lane_prefixes = lane_prefixes + (lane_prefix,)
+            if thread % lanes == lanes - 1:  # the last lane, whose inclusive scan is the subgroup's total
+                shared[q * subgroups + subgroup_index] = COMBINE(lane_prefix, vector_total)
         vk.barrier()
-        # `prefix` grows over the totals in element order: the vec4s q of all subgroups, then the vec4s q + 1
-        prefix = before[line, vk.group_id(0)]
+        # `prefix` accumulates the subgroups' totals in element order: q = 0 of all subgroups, then q = 1, and so on;
+        # `subgroup_prefix` is its value just before the total of this invocation's own subgroup
+        prefix = prefixes[row, vk.group_id(0)]
         for q in vk.unroll(VECTORS_PER_INVOCATION):
-            own_prefix = prefix
-            for w in vk.unroll(subgroups):
-                prefix = COMBINE(prefix, shared[q * subgroups + w])
-                own_prefix = vk.where(w + 1 == subgroup_index, prefix, own_prefix)
-            value, results = COMBINE(own_prefix, earlier_lanes[q]), ()
+            subgroup_prefix = prefix
+            for g in vk.unroll(subgroups):
+                prefix = COMBINE(prefix, shared[q * subgroups + g])
+                subgroup_prefix = vk.where(g + 1 == subgroup_index, prefix, subgroup_prefix)
+            value, results = COMBINE(subgroup_prefix, lane_prefixes[q]), ()
             for k in vk.unroll(4):
                 value = COMBINE(value, vectors[q][k])
                 results = results + (U(value),)
-            store_vec4(y, line, first + q * (4 * LOCAL), results)
+            store_vec4(y, row, first + q * (4 * LOCAL), results)
 
-    return running_tiles
+    return scan_tiles_kernel
 
 
 @vk.func
-def store_vec4(y, line, r, values):
-    """Store a vec4 to y[line, r : r + 4]; skip elements past the end of the row."""
+def store_vec4(y, row, r, values):
+    """Store a vec4 to y[row, r : r + 4]; skip elements past the end of the row."""
     if r <= y.shape[1] - 4:
         for k in vk.unroll(4):
-            y[line, r + k] = values[k]
+            y[row, r + k] = values[k]
     else:
         for k in vk.unroll(4):
-            y.put(line, r + k, values[k])
+            y.put(row, r + k, values[k])

@@ -33,8 +33,8 @@ def _count(x: Any, counts: Any, length: Any) -> Any:
     return np.array([np.count_nonzero(p) for p in _parts(x, len(counts), length)])
 
 
-def _coordinates(places: Any, inner: Any, extents: Any) -> Any:
-    return places[:, None] // inner % extents
+def _coordinates(flat: Any, strides: Any, extents: Any) -> Any:
+    return flat[:, None] // strides % extents
 
 
 def _selected() -> tuple[KernelProperty, ...]:
@@ -53,10 +53,10 @@ def _selected() -> tuple[KernelProperty, ...]:
             "elements": {"tiles": [1, 2], "total": "W", "LOAD": [vec4.load_element], "IN": [vk.f32], "x": [0.0, 1.5]},
             "dims": {"W": [1, 17, 4100], "S": [1, 2]}, **_F32}),
         KernelProperty(compaction._unravel, _coordinates, {
-            "elements": {"places": (0, 2**32 - 1), "inner": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
+            "elements": {"flat": (0, 2**32 - 1), "strides": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
             "dims": {"M": (0, 40), "R": (1, 4)}}),
         KernelProperty(compaction._unravel, _coordinates, {
-            "elements": {"places": (0, 2**62), "inner": [1, 3, 2**33], "extents": [1, 7, 2**34], "C": [vk.u64]},
+            "elements": {"flat": (0, 2**62), "strides": [1, 3, 2**33], "extents": [1, 7, 2**34], "C": [vk.u64]},
             "dims": {"M": (0, 40), "R": (1, 4)}}, "_coordinates, many"),
     )  # fmt: skip
 
@@ -163,19 +163,19 @@ def in_order(x: Any, axis: int, DESCENDING: bool) -> Any:
     return np.flip(x.shape[axis] - 1 - transposed, axis)
 
 
-def _first(x: Any, places: Any, y: Any, begin: Any, FIRST: Any, DESCENDING: Any) -> Any:
+def _first(x: Any, x_indices: Any, y: Any, begin: Any, FIRST: Any, DESCENDING: Any) -> Any:
     at = in_order(x, 2, DESCENDING)[:, :, : y.shape[2]]
     parts = np.arange(x.shape[1])[None, :, None] * x.shape[2]
     return {
         "y": np.take_along_axis(x, at, axis=2),
-        "where": begin + parts + at if FIRST else np.take_along_axis(places, at, axis=2),
+        "y_indices": begin + parts + at if FIRST else np.take_along_axis(x_indices, at, axis=2),
     }
 
 
 def _first_of_lines() -> tuple[KernelProperty, ...]:
     choices = [False, True]
     either = {"begin": (0, 100), "FIRST": choices, "DESCENDING": choices}
-    dims = {"x": "L S M+Q", "places": "L S M+Q", "L": (1, 2), "S": (1, 3)}
+    dims = {"x": "L S M+Q", "x_indices": "L S M+Q", "L": (1, 2), "S": (1, 3)}
     alone = {"dims": {**dims, "M": (1, 8), "Q": (0, 40)}}
     whole = {"KEY": [merge_sort.key_signed], "BITS": [vk.u32], "x": (-9, 9)}  # includes equal values
     floats = {"KEY": [merge_sort.key_f32], "BITS": [vk.u32]}

@@ -1,4 +1,4 @@
-"""`python -m tools.strict`: see `compare`."""
+"""Entry point of `python -m tools.strict`; the command is described in `compare`."""
 
 from __future__ import annotations
 

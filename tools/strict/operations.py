@@ -1,6 +1,8 @@
-"""Operations with bit-exact strict semantics, and the oracle that they are compared with.
+"""Operations with bit-exact semantics under `strict=True`, and the expected results that `compare` checks them against.
 
-The oracle is NumPy, except where the language deliberately differs: integer division by 0, saturating conversions, and
+Each kernel computes several operations of its operands `x` and `y`, of the element type T, one per Out array. A `Group`
+lists the operations of a kernel in the order of its Out arrays. Expected results are computed by NumPy, or by functions
+of this module where vkjit's kernel language deliberately differs: integer division by 0, saturating conversions, and
 signed zeros in min and max.
 """
 
@@ -27,15 +29,15 @@ Values = Any
 
 
 @kernel(over="x", strict=True)
-def _float_pairs(
+def _float_arithmetic(
     x: In[T, "N"],
     y: In[T, "N"],
     total: Out[T, "N"],
     difference: Out[T, "N"],
     product: Out[T, "N"],
     quotient: Out[T, "N"],
-    least: Out[T, "N"],
-    most: Out[T, "N"],
+    minimum: Out[T, "N"],
+    maximum: Out[T, "N"],
 ):
     i = lang.global_id(0)
     a, b = x[i], y[i]
@@ -43,37 +45,37 @@ def _float_pairs(
     difference[i] = a - b
     product[i] = a * b
     quotient[i] = a / b
-    least[i] = lang.min(a, b)
-    most[i] = lang.max(a, b)
+    minimum[i] = lang.min(a, b)
+    maximum[i] = lang.max(a, b)
 
 
 @kernel(over="x", strict=True)
-def _integer_sums(
+def _integer_arithmetic(
     x: In[T, "N"],
     y: In[T, "N"],
     total: Out[T, "N"],
     difference: Out[T, "N"],
     product: Out[T, "N"],
-    both: Out[T, "N"],
-    either: Out[T, "N"],
-    one: Out[T, "N"],
-    left: Out[T, "N"],
-    right: Out[T, "N"],
-    least: Out[T, "N"],
-    most: Out[T, "N"],
+    bit_and: Out[T, "N"],
+    bit_or: Out[T, "N"],
+    bit_xor: Out[T, "N"],
+    left_shift: Out[T, "N"],
+    right_shift: Out[T, "N"],
+    minimum: Out[T, "N"],
+    maximum: Out[T, "N"],
 ):
     i = lang.global_id(0)
     a, b = x[i], y[i]
     total[i] = a + b
     difference[i] = a - b
     product[i] = a * b
-    both[i] = a & b
-    either[i] = a | b
-    one[i] = a ^ b
-    left[i] = a << b
-    right[i] = a >> b
-    least[i] = lang.min(a, b)
-    most[i] = lang.max(a, b)
+    bit_and[i] = a & b
+    bit_or[i] = a | b
+    bit_xor[i] = a ^ b
+    left_shift[i] = a << b
+    right_shift[i] = a >> b
+    minimum[i] = lang.min(a, b)
+    maximum[i] = lang.max(a, b)
 
 
 @kernel(over="x", strict=True)
@@ -103,22 +105,22 @@ def _float_quotients(x: In[T, "N"], y: In[T, "N"], floor: Out[T, "N"], modulus: 
 
 
 @kernel(over="x", strict=True)
-def _bool_pairs(
+def _bool_logic(
     x: In[T, "N"],
     y: In[T, "N"],
-    both: Out[T, "N"],
-    either: Out[T, "N"],
-    one: Out[T, "N"],
-    same: Out[T, "N"],
-    different: Out[T, "N"],
+    bit_and: Out[T, "N"],
+    bit_or: Out[T, "N"],
+    bit_xor: Out[T, "N"],
+    equal: Out[T, "N"],
+    not_equal: Out[T, "N"],
 ):
     i = lang.global_id(0)
     a, b = x[i], y[i]
-    both[i] = a & b
-    either[i] = a | b
-    one[i] = a ^ b
-    same[i] = a == b
-    different[i] = a != b
+    bit_and[i] = a & b
+    bit_or[i] = a | b
+    bit_xor[i] = a ^ b
+    equal[i] = a == b
+    not_equal[i] = a != b
 
 
 @kernel(over="x", strict=True)
@@ -143,7 +145,7 @@ def _comparisons(
 
 
 @kernel(over="x", strict=True)
-def _float_ones(
+def _float_unary(
     x: In[T, "N"],
     root: Out[T, "N"],
     floor: Out[T, "N"],
@@ -159,13 +161,13 @@ def _float_ones(
     floor[i] = lang.floor(a)
     ceil[i] = lang.ceil(a)
     trunc[i] = lang.trunc(a)
-    even[i] = lang.round(a)
+    even[i] = lang.round(a)  # ties to even
     negative[i] = -a
     magnitude[i] = lang.abs(a)
 
 
 @kernel(over="x", strict=True)
-def _integer_ones(x: In[T, "N"], negative: Out[T, "N"], magnitude: Out[T, "N"], complement: Out[T, "N"]):
+def _integer_unary(x: In[T, "N"], negative: Out[T, "N"], magnitude: Out[T, "N"], complement: Out[T, "N"]):
     i = lang.global_id(0)
     a = x[i]
     negative[i] = -a
@@ -218,55 +220,71 @@ def _to_bf16(x: In[T, "N"], y: Out[dtypes.bf16, "N"]):
     y[i] = dtypes.bf16(x[i])
 
 
-def _wide(function: Callable[..., Values]) -> Callable[..., Values]:
-    """Return NumPy's function; for bf16, evaluated in f32 and rounded once."""
+def _through_f32(function: Callable[..., Values]) -> Callable[..., Values]:
+    """Wrap a NumPy function so that bf16 operands are computed in f32 and the result is rounded once."""
 
     def compute(*operands: Values) -> Values:
-        kind = operands[0].dtype
-        if kind.name != "bfloat16":
+        np_type = operands[0].dtype
+        if np_type.name != "bfloat16":
             return function(*operands)
-        return np.asarray(function(*(v.astype(np.float32) for v in operands))).astype(kind)
+        return np.asarray(function(*(v.astype(np.float32) for v in operands))).astype(np_type)
 
     return compute
 
 
-def _least(x: Values, y: Values) -> Values:
+def _minimum(x: Values, y: Values) -> Values:
+    """Return the minimum, where -0 is less than +0."""
     if x.dtype.kind in "iu":
         return np.minimum(x, y)
-    zeros = (x == 0) & (y == 0)
+    zeros = (x == 0) & (y == 0)  # NumPy treats +0 and -0 as equal
     return np.where(zeros, np.where(np.signbit(x), x, y), np.minimum(x, y))
 
 
-def _most(x: Values, y: Values) -> Values:
+def _maximum(x: Values, y: Values) -> Values:
+    """Return the maximum, where -0 is less than +0."""
     if x.dtype.kind in "iu":
         return np.maximum(x, y)
     zeros = (x == 0) & (y == 0)
     return np.where(zeros, np.where(np.signbit(x), y, x), np.maximum(x, y))
 
 
-def _amount(x: Values, y: Values) -> Values:
+def _shift_amount(x: Values, y: Values) -> Values:
+    """Return the shift amounts for a shift of x by y, which are taken modulo the number of bits."""
     return (y & y.dtype.type(8 * x.dtype.itemsize - 1)).astype(x.dtype)
 
 
-def _truncated(x: Values, y: Values) -> Values:
+def _truncating_quotient(x: Values, y: Values) -> Values:
+    """Return the integer quotient rounded toward 0, and 0 for division by 0."""
+    # x minus the remainder is a multiple of y, so there is nothing to round
     return np.where(y == 0, x.dtype.type(0), np.floor_divide(x - np.fmod(x, y), y))
 
 
 def expected_conversion(x: Values, target: DType) -> Values:
-    """Convert by the language's rules: float to integer truncates and saturates, NaN becomes 0, integers wrap."""
-    kind = array_type(target)
+    """Convert values to a type by the language's rules.
+
+    From float to integer, values are truncated and saturated, and NaN becomes 0. Integers wrap around. Conversions to
+    bf16, and from bf16 to other float types, go through f32.
+    """
+    np_type = array_type(target)
     if target.kind == "bool":
         return x != 0
     if target.is_float or x.dtype.kind in "iub":
-        return x.astype(np.float32).astype(kind) if "bfloat16" in (kind.name, x.dtype.name) else x.astype(kind)
-    info, whole = np.iinfo(kind), np.trunc(x.astype(np.longdouble))
-    inside = np.clip(np.nan_to_num(whole, nan=0.0, posinf=2.0**70, neginf=-(2.0**70)), info.min, info.max)
-    return inside.astype(kind)
+        return x.astype(np.float32).astype(np_type) if "bfloat16" in (np_type.name, x.dtype.name) else x.astype(np_type)
+    info = np.iinfo(np_type)
+    truncated = np.trunc(x.astype(np.longdouble))  # on x86-64, longdouble has the limits of i64 and u64
+    # infinities become numbers beyond all integer types
+    saturated = np.clip(np.nan_to_num(truncated, nan=0.0, posinf=2.0**70, neginf=-(2.0**70)), info.min, info.max)
+    return saturated.astype(np_type)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operations of one kernel: `run` returns the results in order, `expected` holds names and NumPy functions."""
+    """The operations that one kernel computes.
+
+    `kinds` are the kinds of element types (`DType.kind`) that the kernel supports, `operands` is the number of its
+    operands (1 or 2), and `run` is the kernel. `expected` lists the operations in the order of the kernel's Out arrays,
+    each with its name and the function for the expected result.
+    """
 
     name: str
     kinds: frozenset[str]
@@ -275,25 +293,30 @@ class Group:
     expected: tuple[tuple[str, Callable[..., Values]], ...]
 
 
-_SAME: tuple[tuple[str, Callable[..., Values]], ...] = (
+_BITWISE: tuple[tuple[str, Callable[..., Values]], ...] = (
     ("&", np.bitwise_and),
     ("|", np.bitwise_or),
     ("^", np.bitwise_xor),
 )
-_SUMS: tuple[tuple[str, Callable[..., Values]], ...] = (("+", np.add), ("-", np.subtract), ("*", np.multiply))
+_ADD_SUB_MUL: tuple[tuple[str, Callable[..., Values]], ...] = (("+", np.add), ("-", np.subtract), ("*", np.multiply))
 COMPARISONS: tuple[tuple[str, Callable[..., Values]], ...] = (
     ("==", np.equal), ("!=", np.not_equal), ("<", np.less), ("<=", np.less_equal), (">", np.greater),
     (">=", np.greater_equal),
 )  # fmt: skip
-_ONES: tuple[tuple[str, Callable[..., Values]], ...] = (
+_UNARY: tuple[tuple[str, Callable[..., Values]], ...] = (
     ("sqrt", np.sqrt), ("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("round", np.rint),
     ("-x", np.negative), ("abs", np.abs),
 )  # fmt: skip
-_REST: tuple[tuple[str, Callable[..., Values]], ...] = (("/", np.true_divide), ("min", _least), ("max", _most))
+_FLOAT_ONLY: tuple[tuple[str, Callable[..., Values]], ...] = (
+    ("/", np.true_divide),
+    ("min", _minimum),
+    ("max", _maximum),
+)
 _FLOAT, _INTEGER, _BOOL = frozenset({"float"}), frozenset({"int", "uint"}), frozenset({"bool"})
 
 
 def _conversions(targets: tuple[DType, ...]) -> tuple[tuple[str, Callable[..., Values]], ...]:
+    """Return the operations that convert to the given types, for `Group.expected`."""
     return tuple((f"to {t.name}", lambda x, t=t: expected_conversion(x, t)) for t in targets)
 
 
@@ -302,21 +325,21 @@ GROUPS: tuple[Group, ...] = (
         "arithmetic",
         _FLOAT,
         2,
-        _float_pairs,
-        tuple((n, _wide(f)) for n, f in (*_SUMS, *_REST)),
+        _float_arithmetic,
+        tuple((n, _through_f32(f)) for n, f in (*_ADD_SUB_MUL, *_FLOAT_ONLY)),
     ),
     Group(
         "arithmetic",
         _INTEGER,
         2,
-        _integer_sums,
+        _integer_arithmetic,
         (
-            *_SUMS,
-            *_SAME,
-            ("<<", lambda x, y: np.left_shift(x, _amount(x, y))),
-            (">>", lambda x, y: np.right_shift(x, _amount(x, y))),
-            ("min", _least),
-            ("max", _most),
+            *_ADD_SUB_MUL,
+            *_BITWISE,
+            ("<<", lambda x, y: np.left_shift(x, _shift_amount(x, y))),
+            (">>", lambda x, y: np.right_shift(x, _shift_amount(x, y))),
+            ("min", _minimum),
+            ("max", _maximum),
         ),
     ),
     Group(
@@ -327,7 +350,7 @@ GROUPS: tuple[Group, ...] = (
         (
             ("//", lambda x, y: np.where(y == 0, x.dtype.type(0), np.floor_divide(x, y))),
             ("%", lambda x, y: np.where(y == 0, x.dtype.type(0), np.remainder(x, y))),
-            ("truncdiv", _truncated),
+            ("truncdiv", _truncating_quotient),
             ("truncrem", lambda x, y: np.where(y == 0, x.dtype.type(0), np.fmod(x, y))),
         ),
     ),
@@ -336,18 +359,18 @@ GROUPS: tuple[Group, ...] = (
         _FLOAT,
         2,
         _float_quotients,
-        (("//", _wide(np.floor_divide)), ("%", _wide(np.remainder)), ("truncrem", _wide(np.fmod))),
+        (("//", _through_f32(np.floor_divide)), ("%", _through_f32(np.remainder)), ("truncrem", _through_f32(np.fmod))),
     ),
-    Group("logic", _BOOL, 2, _bool_pairs, (*_SAME, ("==", np.equal), ("!=", np.not_equal))),
+    Group("logic", _BOOL, 2, _bool_logic, (*_BITWISE, ("==", np.equal), ("!=", np.not_equal))),
     Group("comparisons", _FLOAT | _INTEGER, 2, _comparisons, COMPARISONS),
     Group(
         "rounding",
         _FLOAT,
         1,
-        _float_ones,
-        tuple((n, _wide(f)) for n, f in _ONES),
+        _float_unary,
+        tuple((n, _through_f32(f)) for n, f in _UNARY),
     ),
-    Group("signs", _INTEGER, 1, _integer_ones, (("-x", np.negative), ("abs", np.abs), ("~", np.invert))),
+    Group("signs", _INTEGER, 1, _integer_unary, (("-x", np.negative), ("abs", np.abs), ("~", np.invert))),
     Group(
         "conversions",
         _FLOAT | _INTEGER | _BOOL,
@@ -367,17 +390,17 @@ GROUPS: tuple[Group, ...] = (
     Group("conversions", _FLOAT | _INTEGER | _BOOL, 1, _to_f64, _conversions((dtypes.f64,))),
     Group("conversions", _FLOAT | _INTEGER | _BOOL, 1, _to_bf16, _conversions((dtypes.bf16,))),
 )  # fmt: skip
-"""All operations compared, one kernel per row."""
+"""All operations that are compared, one group per kernel."""
 
 
 def results(group: Group, operands: tuple[Values, ...]) -> list[tuple[str, Values, Values]]:
-    """Return the name, the default device's result and the expected result of each operation."""
-    found = group.run(*operands)
-    found = found if isinstance(found, tuple) else (found,)
+    """Run a group on the default device; return each operation's name, result and expected result."""
+    outputs = group.run(*operands)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     with silence_warnings():
         expected = [(name, np.asarray(function(*operands))) for name, function in group.expected]
-    # bf16 results are returned as their bits
+    # launches return bf16 results as their bits
     return [
-        (name, f.view(e.dtype) if e.dtype.name == "bfloat16" else f, e)
-        for (name, e), f in zip(expected, found, strict=True)
+        (name, output.view(values.dtype) if values.dtype.name == "bfloat16" else output, values)
+        for (name, values), output in zip(expected, outputs, strict=True)
     ]

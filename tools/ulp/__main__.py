@@ -1,4 +1,4 @@
-"""`python -m tools.ulp`: see `measure`."""
+"""Entry point of `python -m tools.ulp`; the command is described in `measure`."""
 
 from __future__ import annotations
 

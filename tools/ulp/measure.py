@@ -1,7 +1,7 @@
-"""`python -m tools.ulp`: measure the worst error of each mathematical function on each device against its bound.
+"""`python -m tools.ulp`: measure the worst error of each mathematical function on each device, and check its bound.
 
-Prints a table of errors in ULPs. The exit code is 1 if a documented bound (the op table's column `ulp`) is exceeded or
-a special value is wrong.
+Prints a table of errors in ULPs (units in the last place). The exit code is 1 if a documented bound (`ulp` in the op
+table, `vkjit.ir.ops`) is exceeded, or a result for a special value such as an infinity is wrong.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ FUNCTIONS = (*UNARY, *BINARY)
 """All functions with a bound, by their names in the op table."""
 TYPES: tuple[DType, ...] = (dtypes.f16, dtypes.f32, dtypes.f64)
 _FEATURES = {"f16": "float16", "f64": "float64"}
+"""The device feature that arithmetic of a type needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The accuracy of one function.
+    """The accuracy of one function for one type.
 
-    `worst`: the largest error in ULPs, at `operands`. `wrong`: descriptions of up to three invalid results.
+    `bound` is the documented bound, and `worst` the largest error, which occurred at `operands`; both are in ULPs.
+    `samples` is the number of results. `wrong` describes up to three results beyond the bound. `flushed` counts the
+    subnormal results that were flushed to zero, which is allowed.
     """
 
     function: str
@@ -55,7 +58,7 @@ class Measurement:
 
 
 def bound_of(name: str) -> float:
-    """Return the documented error bound of a function in ULPs, the same for all types."""
+    """Return the documented error bound of a function in ULPs, which is the same for all types; 0.5 by default."""
     return float(OPS[op_name(name)].ulp or 0.5)
 
 
@@ -64,7 +67,9 @@ def _quotient(x: Any, y: Any) -> Any:
     return x / y
 
 
-def _of_one(function: Any) -> Any:
+def _unary_kernel(function: Any) -> Any:
+    """Return a kernel that applies a function of one operand to each element."""
+
     @kernel(over="y")
     def measured(x: In[T, "N"], y: Out[T, "N"]):
         i = lang.global_id(0)
@@ -73,7 +78,9 @@ def _of_one(function: Any) -> Any:
     return measured
 
 
-def _of_two(function: Any) -> Any:
+def _binary_kernel(function: Any) -> Any:
+    """Return a kernel that applies a function of two operands to each pair of elements."""
+
     @kernel(over="y")
     def measured(x: In[T, "N"], z: In[T, "N"], y: Out[T, "N"]):
         i = lang.global_id(0)
@@ -83,59 +90,63 @@ def _of_two(function: Any) -> Any:
 
 
 def measure(name: str, dtype: DType, count: int, seed: int = 0) -> Measurement:
-    """Run a function on the default device and compare it with the exact values."""
+    """Run a function on the default device for about `count` operands, and compare the results with exact values."""
     function = _quotient if name == "div" else getattr(lang, name)
     operands = operands_of(name, dtype.numpy, count, seed)
-    found = (_of_one if name in UNARY else _of_two)(function)(*operands)
+    make_kernel = _unary_kernel if name in UNARY else _binary_kernel
+    results = make_kernel(function)(*operands)
     bound = bound_of(name)
-    verdict = judge(op_name(name), operands, found, bound)
-    at = () if verdict.at is None else tuple(float(v[verdict.at]) for v in operands)
-    wrong = tuple(_shown(op_name(name), operands, found, i) for i in verdict.wrong[:3])
+    verdict = judge(op_name(name), operands, results, bound)
+    worst_operands = () if verdict.at is None else tuple(float(v[verdict.at]) for v in operands)
+    wrong = tuple(_result_text(op_name(name), operands, results, i) for i in verdict.wrong[:3])
     if len(verdict.wrong) > len(wrong):
         wrong += (f"and {len(verdict.wrong) - len(wrong)} more",)
-    return Measurement(name, dtype, bound, len(found), verdict.ulp, at, wrong, verdict.flushed)
+    return Measurement(name, dtype, bound, len(results), verdict.ulp, worst_operands, wrong, verdict.flushed)
 
 
-def _shown(name: OpName, operands: list[Any], found: Any, i: int) -> str:
+def _result_text(name: OpName, operands: list[Any], results: Any, i: int) -> str:
+    """Describe the result at index i, next to the exact one."""
     from vkjit.testing.compare.exact import exact
 
     values = ", ".join(float(v[i]).hex() for v in operands)
     expected = exact(name, [v[i : i + 1] for v in operands])[0]
-    return f"{name}({values}) = {found[i]!r}, exactly {expected!r}"
+    return f"{name}({values}) = {results[i]!r}, exactly {expected!r}"
 
 
 def supports(caps: Any, dtype: DType) -> bool:
-    """True if the device has arithmetic of this type; the interpreter and the CPU support all."""
+    """Return True if the device has arithmetic of this type; the interpreter and the CPU have all."""
     needed = _FEATURES.get(dtype.name)
     return needed is None or caps.kind in ("interpreter", "llvm-cpu") or needed in caps.features
 
 
-def _run(names: Sequence[str], kinds: Sequence[DType], chosen: Iterable[Any], count: int, seed: int) -> int:
+def _run(names: Sequence[str], types: Sequence[DType], chosen: Iterable[Any], count: int, seed: int) -> int:
+    """Measure functions on the chosen devices, print a table for each, and return the exit code."""
     failures = 0
     for info in chosen:
-        with use_device(device(info.index)) as opened:
-            current = opened or device(info.index)
+        with use_device(device(info.index)) as current:
             say(f"{info.name}: worst errors in units in the last place, {count} samples and hard arguments")
-            say(f"{'function':10}{'bound':>6}  " + "".join(f"{kind.name:>10}" for kind in kinds))
+            say(f"{'function':10}{'bound':>6}  " + "".join(f"{dtype.name:>10}" for dtype in types))
             for name in names:
-                failures += _row(name, kinds, current, count, seed)
+                failures += _row(name, types, current, count, seed)
     say("all within their bounds" if not failures else f"{failures} exceed their bounds or have wrong special values")
     return 1 if failures else 0
 
 
-def _row(name: str, kinds: Sequence[DType], current: Any, count: int, seed: int) -> int:
+def _row(name: str, types: Sequence[DType], current: Any, count: int, seed: int) -> int:
+    """Measure a function on the device `current`, print its row, and return the number of types with wrong results."""
     cells, problems = [], []
-    for kind in kinds:
-        if not supports(current.caps, kind):
+    for dtype in types:
+        if not supports(current.caps, dtype):
             cells.append("-")
             continue
-        measurement = measure(name, kind, count if kind is not dtypes.f64 else max(count // 8, 1), seed)
+        type_count = max(count // 8, 1) if dtype is dtypes.f64 else count  # exact values for f64 take longer
+        measurement = measure(name, dtype, type_count, seed)
         cells.append(f"{measurement.worst:.3f}{'' if measurement.fits else ' !'}")
-        problems += [f"    {kind.name}: {text}" for text in measurement.wrong]
+        problems += [f"    {dtype.name}: {text}" for text in measurement.wrong]
     say(f"{name:10}{bound_of(name):>6g}  " + "".join(f"{cell:>10}" for cell in cells))
     for problem in problems:
         say(problem)
-    return len({p.split(":")[0] for p in problems})
+    return len({p.split(":")[0] for p in problems})  # each problem begins with its type and a colon
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -152,9 +163,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = devices_named(arguments.device)
     if not chosen:
         return 2
-    kinds = [t for t in TYPES if t.name in (arguments.type or [t.name for t in TYPES])]
+    types = [t for t in TYPES if t.name in (arguments.type or [t.name for t in TYPES])]
     try:
-        return _run(arguments.function or FUNCTIONS, kinds, chosen, arguments.samples, arguments.seed)
+        return _run(arguments.function or FUNCTIONS, types, chosen, arguments.samples, arguments.seed)
     except VkjitError as error:
         say(f"error: {error}")
         return 2

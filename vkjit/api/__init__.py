@@ -1,1 +1,5 @@
-"""User-facing API of devices: streams and events, captured graphs, memory, profiling, inspection."""
+"""User-facing functions around kernels and devices, exported as `vk.*`.
+
+Streams and events, captured graphs, device memory, profiling, inspection of compiled kernels, compile-only checks, and
+the report of the environment.
+"""

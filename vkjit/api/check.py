@@ -1,6 +1,7 @@
 """`vk.check`: compile a kernel without a device, only to report errors.
 
-Runs the front end and the whole-program checks as for a launch. No driver is loaded and nothing is cached.
+Runs the front end and the whole-program checks as for a launch, with the capabilities of the interpreter. No driver is
+loaded and nothing is cached.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ __all__ = ["check"]
 
 
 def check(kernel: Any, signature: Signature | Mapping[str, Any] | None = None, /, **types: Any) -> None:
-    """Compile a kernel as for a launch with contiguous arrays; no device is needed.
+    """Check that a kernel compiles for contiguous arrays of the given types; no device is needed.
 
-    `signature`, or keyword arguments, give an element type for each type variable (default f32) and a value for each
-    Const parameter without a default, as in `vk.check(saxpy, T=vk.f16)`. For an unannotated parameter, pass a type for
-    a scalar or `(type, rank)` for an array.
+    Keyword arguments, or a mapping as `signature`, give an element type for each type variable (default f32) and a
+    value for each Const parameter without a default, as in `vk.check(saxpy, T=vk.f16)`. For an unannotated parameter,
+    give a type if it is a scalar or `(type, rank)` if it is an array. Alternatively, `signature` is a complete
+    `Signature`.
 
     Raises CompileError if the kernel can't be compiled for these types, ArgumentError for names that the kernel doesn't
     have.
@@ -34,11 +36,12 @@ def check(kernel: Any, signature: Signature | Mapping[str, Any] | None = None, /
     spec = kernel.expanded_spec
     if not isinstance(signature, Signature):
         choices = {**(signature or {}), **types}
+        # type variables, Const parameters and unannotated parameters
         valid_names = {getattr(p.dtype, "__name__", p.name) for p in spec.params if isinstance(p.dtype, TypeVar)}
         valid_names |= {p.name for p in spec.params if p.kind == "const" or p.dtype is None}
         unknown = [name for name in choices if name not in valid_names]
         if unknown:
-            available = ", ".join(sorted(valid_names)) or "no name to choose a type for"
+            available = ", ".join(sorted(valid_names)) or "nothing whose type or value can be chosen"
             raise ArgumentError(f"{kernel.name} has no {unknown[0]!r}: it has {available}")
         signature = _signature(kernel, choices)
     with naming_instance(spec, signature):
@@ -46,17 +49,20 @@ def check(kernel: Any, signature: Signature | Mapping[str, Any] | None = None, /
 
 
 def _signature(kernel: Kernel, choices: dict[str, Any]) -> Signature:
-    """Return a signature that fits the annotations and `choices`, which also decide if unannotated parameters are
-    arrays or scalars.
+    """Return a signature that fits the annotations and `choices`, the arguments of `check`.
+
+    `guess_signature` makes every unannotated parameter an array; the ones chosen to be scalars are replaced here.
     """
     spec = kernel.expanded_spec
-    loose = {p.name: choices[p.name] for p in spec.params if p.kind == "any" and p.name in choices}
-    plain = choices | {name: chosen[0] if isinstance(chosen, tuple) else chosen for name, chosen in loose.items()}
-    guessed = guess_signature(kernel, INTERPRETER_CAPS, plain)
+    unannotated = {p.name: choices[p.name] for p in spec.params if p.kind == "any" and p.name in choices}
+    element_choices = choices | {
+        name: chosen[0] if isinstance(chosen, tuple) else chosen for name, chosen in unannotated.items()
+    }
+    guessed = guess_signature(kernel, INTERPRETER_CAPS, element_choices)
     args = list(guessed.args)
-    for place, parameter in enumerate(spec.params):
-        chosen, argument = loose.get(parameter.name), args[place]
+    for index, parameter in enumerate(spec.params):
+        chosen, argument = unannotated.get(parameter.name), args[index]
         if chosen is not None and isinstance(argument, ArrayArg):
             is_array = isinstance(chosen, tuple)
-            args[place] = replace(argument, rank=chosen[1]) if is_array else ScalarArg(argument.dtype)
+            args[index] = replace(argument, rank=chosen[1]) if is_array else ScalarArg(argument.dtype)
     return replace(guessed, args=tuple(args))

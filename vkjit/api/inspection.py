@@ -1,9 +1,8 @@
-"""Compilation stages of a kernel for inspection: Python source, IR after each pass with diffs, device code, driver
-statistics.
+"""Inspection of a kernel's compilation: its code at each stage, from Python source to device code.
 
-`inspect` takes a kernel and the arguments of a launch, `inspect_signature` a signature; both return an `Inspection`,
-which renders as text, as a self-contained HTML page and in notebooks. Nothing is launched, and the caches are neither
-read nor written.
+`inspect` takes a kernel and the arguments of a launch, `inspect_signature` a signature. Both return an `Inspection`
+with the Python source, the IR after each pass with diffs, the device code, and the driver's statistics. It renders as
+text, as a self-contained HTML page and in notebooks. Nothing is launched, and the caches are neither read nor written.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["Inspection", "Stage", "guess_signature", "inspect", "inspect_signatu
 
 KINDS = ("python", "ir", "llvm", "assembly", "spirv")
 """Kinds of stages in compilation order; not every device has all of them."""
-_NUMBER = re.compile(r"%\d+")
+_NUMBER = re.compile(r"%\d+")  # a value of the IR
 _CONTEXT = 2  # unchanged lines around each change
 
 
@@ -37,9 +36,9 @@ _CONTEXT = 2  # unchanged lines around each change
 class Stage:
     """The kernel at one stage of compilation.
 
-    `name` is the pass or back end, `kind` one of `KINDS`. `changed` holds the lines of a unified diff against the
-    previous IR stage; it is empty if nothing changed. `milliseconds` is the time the stage took, including the
-    verifier's if it is enabled.
+    `name` is the pass or back end, `kind` one of `KINDS`, `title` a heading for people. `text` is the code after this
+    stage. `changed` holds the lines of a unified diff against the previous IR stage; it is empty if nothing changed.
+    `milliseconds` is the time the stage took, including the verifier's if it is enabled.
     """
 
     name: str
@@ -64,8 +63,8 @@ class Stage:
 class Inspection:
     """The stages of a kernel compiled for one signature and device.
 
-    `stages` are in compilation order. `facts` describe the code (bytes, workgroup, argument block, shared memory,
-    features). `statistics` are the driver's, under its own names, and empty if it provides none. `print()` shows
+    `stages` are in compilation order. `facts` describe the code by label: size, workgroup, argument block, shared
+    memory, features. `statistics` are the driver's, under its own names, and empty if it provides none. `print()` shows
     everything; notebooks show it folded.
     """
 
@@ -77,8 +76,9 @@ class Inspection:
     statistics: dict[str, int | float] = field(default_factory=dict)
 
     def stage(self, name: str) -> Stage:
-        """Return the last stage of that name or kind ("python", "ir", "spirv", "cse", ...). Raises ArgumentError with
-        the existing names.
+        """Return the last stage with this name or kind: "python", "ir", "spirv", "cse", ...
+
+        Raises ArgumentError, which lists the existing names, if there is none.
         """
         matches = [s for s in self.stages if name in (s.name, s.kind)]
         if not matches:
@@ -87,10 +87,10 @@ class Inspection:
         return matches[-1]
 
     def text(self, which: str = "all", *, diff: bool = False) -> str:
-        """Return stages as text: all of them, those of one kind, or those of one name. IR passes that changed nothing
-        take one line.
+        """Return stages as text; IR passes that changed nothing take one line.
 
-        With `diff`, only the changed lines of the IR after each pass are shown.
+        `which` is "all", "statistics" (facts and statistics only), or the kind or name of stages. With `diff`, only the
+        changed lines of the IR after each pass are shown.
         """
         if which not in ("all", "statistics"):
             self.stage(which)
@@ -121,11 +121,11 @@ class Inspection:
 
 
 def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
-    """Return the compilation stages of what a launch of the kernel with these arguments would run, on the device it
-    would use.
+    """Return the compilation stages of the code that a launch with these arguments would run.
 
-    Without arguments, the signature has contiguous arrays that fit the annotations, f32 for free type variables, on the
-    default device. Raises ArgumentError and CompileError as the launch would.
+    The device is the one that the launch would use. Without arguments, the kernel is compiled on the default device for
+    contiguous arrays that fit the annotations, with f32 for free type variables. Raises ArgumentError and CompileError
+    as the launch would.
     """
     if not isinstance(kernel, Kernel):
         raise ArgumentError(f"vk.inspect takes a kernel, found {kernel!r}: decorate the function with @vk.kernel")
@@ -133,7 +133,7 @@ def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
         device = default_device()
         return inspect_signature(kernel, guess_signature(kernel, device), device)
     probe = copy.copy(kernel)
-    probe.__class__ = _SignatureProbe
+    probe.__class__ = _SignatureProbe  # keeps the kernel's state, but stops before compilation
     try:
         probe(*args, **kwargs)
     except _SignatureFound as signal:
@@ -142,6 +142,8 @@ def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
 
 
 class _SignatureFound(Exception):  # noqa: N818  control flow, not an error
+    """Carries the device and signature of a launch out of `_SignatureProbe`."""
+
     def __init__(self, device: Device, signature: Signature) -> None:
         super().__init__()
         self.device, self.signature = device, signature
@@ -152,8 +154,8 @@ class _SignatureProbe(Kernel):
 
     def _launch(self, groups: plan.Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         if groups is None and self.spec.over is None and self._groups is None:
-            groups = (1, 1, 1)  # the number of workgroups would be given by kernel[groups]
-        return self._launch_fully(groups, None, args, kwargs)
+            groups = (1, 1, 1)  # a launch needs kernel[groups], but the code doesn't depend on the number of workgroups
+        return self._launch_fully(groups, None, args, kwargs)  # None: without the cache of earlier launches
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> Any:
         raise _SignatureFound(device, signature)
@@ -165,7 +167,8 @@ def guess_signature(
     """Return a signature of contiguous arrays that fits the annotations.
 
     `choices` maps the name of a type variable or unannotated parameter to an element type (default f32), and the name
-    of a Const parameter to its value. Raises ArgumentError for a Const parameter without a value.
+    of a Const parameter to its value. `local` is the workgroup size; by default, the kernel's own or the device's
+    default. Raises ArgumentError for a Const parameter without a value.
     """
     choices, rank = choices or {}, 1
     caps = device if isinstance(device, DeviceCaps) else device.caps
@@ -174,20 +177,20 @@ def guess_signature(
     spec = kernel._expanded
     for param in spec.params:
         if param.kind == "const":
-            args.append(ConstArg(_const(param, choices)))
+            args.append(ConstArg(_const_value(param, choices)))
             continue
-        dtype = _dtype(param, choices)
+        dtype = _element_type(param, choices)
         if isinstance(param.dtype, TypeVar):
             typevars[param.dtype.__name__] = dtype
         if param.kind == "scalar":
             args.append(ScalarArg(dtype))
             continue
         dims = len(str(param.dims).split()) if param.dims is not None else 1
-        rank = dims if param.name == kernel.spec.over else rank
+        rank = dims if param.name == kernel.spec.over else rank  # the grid has the axes of the array `over`
         args.append(ArrayArg(dtype, dims, contiguous=True, restrict=True))
     size = local or kernel.declared_local() or plan.default_local_size(rank, caps)
-    padded = (*size, 1, 1)
-    bounds = caps.kind in ("cpu", "llvm-cpu", "interpreter")
+    padded = (*size, 1, 1)  # with at least three axes
+    bounds = caps.kind in ("cpu", "llvm-cpu", "interpreter")  # where launches check bounds by default
     return Signature(
         tuple(args),
         local_size=(padded[0], padded[1], padded[2]),
@@ -197,7 +200,8 @@ def guess_signature(
     )
 
 
-def _dtype(param: ParamSpec, choices: dict[str, Any]) -> DType:
+def _element_type(param: ParamSpec, choices: dict[str, Any]) -> DType:
+    """Return a parameter's element type: annotated, chosen by name, or f32."""
     if isinstance(param.dtype, DType):
         return param.dtype
     name = param.dtype.__name__ if isinstance(param.dtype, TypeVar) else param.name
@@ -208,7 +212,8 @@ def _dtype(param: ParamSpec, choices: dict[str, Any]) -> DType:
     return result
 
 
-def _const(param: ParamSpec, choices: dict[str, Any]) -> Any:
+def _const_value(param: ParamSpec, choices: dict[str, Any]) -> Any:
+    """Return the value of a Const parameter: chosen, or its default."""
     if param.name in choices:
         return choices[param.name]
     if param.default is REQUIRED:
@@ -220,7 +225,7 @@ def _const(param: ParamSpec, choices: dict[str, Any]) -> Any:
 
 
 def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> Inspection:
-    """Return the compilation stages of the kernel for that signature on that device. Raises CompileError, FeatureError."""
+    """Compile the kernel for a signature and device, and return all stages. Raises CompileError, FeatureError."""
     from ..compiler import driver
     from ..frontend.source import source_of
     from ..ir.printer import print_module
@@ -234,7 +239,8 @@ def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> I
         text = print_module(module)
         previous = stages[-1].text if stages[-1].kind == "ir" else None
         title = "IR of the front end" if name == "frontend" else f"IR after {name}"
-        stages.append(Stage(name, "ir", title, text, () if previous is None else _changed(previous, text), spent))
+        changed = () if previous is None else _changed(previous, text)
+        stages.append(Stage(name, "ir", title, text, changed, spent))
         clock.start()
 
     module = driver.lower_for(spec, signature, caps, after_pass=after_pass)
@@ -244,9 +250,9 @@ def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> I
     statistics: dict[str, int | float] = {}
     if caps.kind not in ("interpreter", "llvm-cpu"):
         spent = clock.stop()
-        stages.append(Stage("spirv", "spirv", f"SPIR-V for {device.name}", _disassembled(artifact.code), (), spent))
-        ask = getattr(device, "kernel_statistics", None)
-        statistics = ask(artifact) if ask is not None else {}
+        stages.append(Stage("spirv", "spirv", f"SPIR-V for {device.name}", _disassemble(artifact.code), (), spent))
+        query = getattr(device, "kernel_statistics", None)
+        statistics = query(artifact) if query is not None else {}
     return Inspection(kernel.name, device.name, signature, tuple(stages), _facts(artifact), statistics)
 
 
@@ -264,26 +270,27 @@ class _Stopwatch:
 
 
 def _changed(before: str, after: str) -> tuple[str, ...]:
-    """Return the lines of a unified diff without its header.
+    """Return the lines of a unified diff of two IR texts, without its header.
 
-    Values are numbered in order of appearance, so lines that differ only in value numbers count as equal unless there
-    is no other difference.
+    Values are numbered in order of appearance, so a single new operation renumbers all that follow. Lines that differ
+    only in value numbers therefore count as equal, unless there is no other difference.
     """
     if before == after:
         return ()
     old, new = before.splitlines(), after.splitlines()
-    return _diff(old, new, [_NUMBER.sub("%", x) for x in old], [_NUMBER.sub("%", x) for x in new]) or _diff(
-        old, new, old, new
-    )
+    without_numbers = _diff(old, new, [_NUMBER.sub("%", x) for x in old], [_NUMBER.sub("%", x) for x in new])
+    return without_numbers or _diff(old, new, old, new)
 
 
 def _diff(old: list[str], new: list[str], old_keys: list[str], new_keys: list[str]) -> tuple[str, ...]:
+    """Return a unified diff of two lists of lines, which are compared by their keys."""
     import difflib
 
     lines: list[str] = []
     for group in difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_grouped_opcodes(_CONTEXT):
-        lines.append(f"@@ line {group[0][3] + 1}")
-        for tag, i1, i2, j1, j2 in group:
+        first_new_line = group[0][3]  # j1 of the first opcode
+        lines.append(f"@@ line {first_new_line + 1}")
+        for tag, i1, i2, j1, j2 in group:  # old[i1:i2] became new[j1:j2]
             if tag == "equal":
                 lines += [f" {line}" for line in new[j1:j2]]
                 continue
@@ -292,6 +299,7 @@ def _diff(old: list[str], new: list[str], old_keys: list[str], new_keys: list[st
 
 
 def _llvm_stages(module: Any, caps: Any) -> Iterable[Stage]:
+    """Return the stages of the CPU backend: LLVM IR, optimized LLVM IR, and assembly."""
     from ..backends.cpu.codegen import lower
     from ..backends.cpu.runtime import llvm
 
@@ -304,7 +312,8 @@ def _llvm_stages(module: Any, caps: Any) -> Iterable[Stage]:
     )
 
 
-def _disassembled(code: bytes) -> str:
+def _disassemble(code: bytes) -> str:
+    """Disassemble SPIR-V with spirv-dis if it is installed, else with vkjit's own disassembler."""
     from ..spirv import tools
     from ..spirv.disassemble import disassemble
 
@@ -312,7 +321,7 @@ def _disassembled(code: bytes) -> str:
 
 
 def _facts(artifact: KernelArtifact) -> dict[str, str]:
-    """Describe the artifact: label -> text."""
+    """Describe the compiled kernel: label -> text. See `Inspection.facts`."""
     facts = {
         "workgroup": " x ".join(map(str, artifact.local_size)),
         "argument block": f"{artifact.block_size} bytes{', in memory' if artifact.indirect else ''}",
@@ -332,6 +341,7 @@ def _facts(artifact: KernelArtifact) -> dict[str, str]:
 
 
 def _stage_text(stage: Stage, diff: bool) -> str:
+    """Render a stage as text: its code, or with `diff` its changed lines. IR without changes takes one line."""
     if stage.kind == "ir" and stage.name != "frontend" and not stage.changed:
         return f"\n==== {stage.title}: nothing changed ({stage.milliseconds:.1f} ms)"
     note = f" ({_summary(stage)})" if stage.kind == "ir" else ""
@@ -340,11 +350,13 @@ def _stage_text(stage: Stage, diff: bool) -> str:
 
 
 def _summary(stage: Stage) -> str:
+    """Return the number of changed lines and the time of a stage."""
     lines = f"+{stage.added} -{stage.removed} lines, " if stage.changed else ""
     return f"{lines}{stage.milliseconds:.1f} ms"
 
 
 def _table(title: str, rows: dict[str, Any]) -> str:
+    """Render names and values as a text table; "" if there are none."""
     if not rows:
         return ""
     width = max(map(len, rows))
@@ -360,6 +372,7 @@ _STYLE = (
 
 
 def _stage_html(stage: Stage) -> str:
+    """Render a stage as a folded HTML element: its changed lines if there are any, and its code."""
     title = _escaped(stage.title)
     if stage.kind == "ir" and stage.name != "frontend" and not stage.changed:
         return f'<div class="same">{title}: nothing changed</div>'
@@ -367,23 +380,26 @@ def _stage_html(stage: Stage) -> str:
     body = f"<pre>{_escaped(stage.text)}</pre>"
     if stage.changed:
         diff = "\n".join(map(_line_html, stage.changed))
-        body = f"<pre>{diff}</pre><details><summary>all of it</summary>{body}</details>"
+        body = f"<pre>{diff}</pre><details><summary>complete code</summary>{body}</details>"
     return f"<details><summary>{title}{note}</summary>{body}</details>"
 
 
 def _escaped(text: str) -> str:
+    """Escape text for HTML."""
     import html  # deferred, because `import vkjit` imports this module
 
     return html.escape(text)
 
 
 def _line_html(line: str) -> str:
+    """Render a line of a diff, marked as inserted or deleted."""
     text = _escaped(line)
     tag = {"+": "ins", "-": "del"}.get(line[:1])
     return f"<{tag}>{text}</{tag}>" if tag else text
 
 
 def _table_html(title: str, rows: dict[str, Any]) -> str:
+    """Render names and values as an HTML table; "" if there are none."""
     if not rows:
         return ""
     cells = "".join(

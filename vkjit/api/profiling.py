@@ -1,8 +1,9 @@
-"""Profiling: kernel times on the device; times of launches, compilations, copies and waits on the host.
+"""Profiling: kernel times on the device, and times of launches, compilations, copies and waits on the host.
 
-`profile` measures a block and yields a `Profile`, which gives rows, a table or a trace file. Each launch is timed
-individually, so launches don't overlap while a profile is open; otherwise execution is unchanged. Launches replayed
-from graphs aren't recorded.
+`profile` measures a block and yields a `Profile`, which gives rows, a table or a trace file. While a profile is open,
+wrappers shadow the device's methods on the instance, so that an unprofiled launch costs nothing extra. Each launch is
+enclosed in two timestamp queries, so launches don't overlap; otherwise execution is unchanged. Launches replayed from
+graphs aren't recorded.
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ __all__ = ["Cost", "KernelTime", "Profile", "profile"]
 MAX_PENDING = 200
 """Maximum number of launches whose timestamps haven't been read; each holds two timestamp queries."""
 
-_WIDTHS = (9, 11, 10, 9, 9, 8, 9)
 
 MAX_LAUNCHES_PER_COST = 64
-"""Maximum number of launches per call that share a cost."""
+"""Number of a thread's latest launches that are kept until the kernel states their cost (see `Profile.stated`)."""
 
 _HOST = {"write": "upload", "read": "download", "synchronize": "wait", "copy": "copy", "fill": "fill"}
+"""The device methods that are timed on the host, with the kind of work under which they are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
     """Statistics of all launches of one kernel.
 
-    `seconds` is the total device time, `shortest` and `longest` are those of single launches. `nbytes` and `flops` are
-    summed over the launches with a stated cost, and `stated` is the device time of those, in seconds.
+    `seconds` is the total device time, `shortest` and `longest` are the times of single launches in seconds. A kernel
+    may state its cost in bytes and operations (`@kernel.cost`): `nbytes` and `flops` are the sums over the launches
+    with a stated cost, and `stated` is the total device time of these launches in seconds.
     """
 
     name: str
@@ -62,17 +64,19 @@ class KernelTime:
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """Memory throughput in 10^9 bytes per second; None if no cost is stated."""
+        """Memory throughput in 10^9 bytes per second, over the launches with a stated cost; None if there are none."""
         return self.nbytes / self.stated / 1e9 if self.nbytes and self.stated else None
 
     @property
     def gigaflops(self) -> float | None:
-        """Floating-point throughput in 10^9 operations per second; None if no cost is stated."""
+        """Throughput in 10^9 operations per second, over the launches with a stated cost; None if there are none."""
         return self.flops / self.stated / 1e9 if self.flops and self.stated else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
+    """A finished launch. `begin` is in nanoseconds of device time since the profile was opened."""
+
     name: str
     begin: int
     nanoseconds: int
@@ -81,6 +85,8 @@ class _Launch:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
+    """A piece of host work of a thread. `begin` and `end` are in nanoseconds of `time.perf_counter_ns`."""
+
     kind: str
     name: str
     begin: int
@@ -90,7 +96,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Pending:
-    """A launch whose timestamps haven't been read yet."""
+    """A launch whose timestamps haven't been read yet, with the events recorded before and after it."""
 
     name: str
     before: DeviceEvent
@@ -107,14 +113,18 @@ class Profile:
         self._spans: list[_Span] = []
         self._pending: list[_Pending] = []
         self._shadows: list[str] = []
+        """Names of the device's methods that are shadowed by wrappers."""
         self._zero: DeviceEvent | None = None
+        """The event recorded when the profile was opened."""
         self._begun = self._ended = 0
+        """When the block began and ended, in nanoseconds of `time.perf_counter_ns`; 0 if it hasn't."""
         self._lock = new_lock()
         self._latest = threading.local()
+        """Per-thread state. Its attribute `launches` has the latest launches, to which `stated` attaches costs."""
 
     @property
     def seconds(self) -> float:
-        """Duration of the block on the host so far."""
+        """Duration of the block on the host, until now or until its end."""
         return ((self._ended or time.perf_counter_ns()) - self._begun) / 1e9 if self._begun else 0.0
 
     def kernels(self) -> list[KernelTime]:
@@ -126,18 +136,20 @@ class Profile:
         return sorted(rows, key=lambda row: -row.seconds)
 
     def host(self) -> dict[str, tuple[int, float]]:
-        """Return (count, total seconds) by kind of host work: "launch", "compile", "upload", "download", "wait",
-        "copy", "fill".
+        """Return (count, total seconds) by kind of host work, largest total first.
+
+        The kinds are "launch", "compile", "upload", "download", "wait", "copy" and "fill".
         """
         totals: dict[str, tuple[int, float]] = {}
-        for item in self._spans:
-            count, seconds = totals.get(item.kind, (0, 0.0))
-            totals[item.kind] = count + 1, seconds + (item.end - item.begin) / 1e9
+        for span in self._spans:
+            count, seconds = totals.get(span.kind, (0, 0.0))
+            totals[span.kind] = count + 1, seconds + (span.end - span.begin) / 1e9
         return dict(sorted(totals.items(), key=lambda entry: -entry[1][1]))
 
     def table(self) -> str:
         """Return kernel and host times as a text table."""
         lines = [f"{self.device.name}: {self.seconds * 1e3:.3f} ms"]
+        # the columns of the rows below have the widths of these headings
         lines.append(
             f"{'kernel':<32}{'launches':>9}{'total ms':>11}{'mean us':>10}{'min us':>9}{'max us':>9}{'GB/s':>8}{'GFLOP/s':>9}"
         )
@@ -175,9 +187,11 @@ class Profile:
         Console().print(table)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a JSON trace for Perfetto (ui.perfetto.dev) or chrome://tracing, with one track for the device and one
-        per thread.
+        """Write a JSON trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+        It has one track for the device and one per host thread.
         """
+        # process 0 is the device, process 1 the host
         events: list[dict[str, Any]] = [
             {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": self.device.name}},
             {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "host"}},
@@ -187,22 +201,23 @@ class Profile:
             events.append(
                 _event(0, 0, launch.name, "kernel", launch.begin / 1e3, launch.nanoseconds / 1e3) | {"args": arguments}
             )
-        for item in self._spans:
-            begin, length = (item.begin - self._begun) / 1e3, (item.end - item.begin) / 1e3
-            events.append(_event(1, item.thread, item.name or item.kind, item.kind, begin, length))
+        for span in self._spans:
+            begin, length = (span.begin - self._begun) / 1e3, (span.end - span.begin) / 1e3
+            events.append(_event(1, span.thread, span.name or span.kind, span.kind, begin, length))
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}), encoding="utf-8")
 
     # -- measurement
 
     def _open(self) -> None:
+        """Start measuring. Raises DeviceError if the device is being captured or profiled."""
         with shadowing.lock:
-            shadowing.settle(self.device)
-            if "launch" in vars(self.device):
+            shadowing.settle(self.device)  # wait for threads that shadow the methods briefly
+            if "launch" in vars(self.device):  # the instance attribute shadows the class's method
                 raise DeviceError(f"{self.device.name} is being captured or profiled already: one after the other")
             self._zero = self._mark()
-            self.device.watch(self, True)
+            self.device.watch(self, True)  # disables fast paths that bypass the method `launch`
             for name in ("launch", *_HOST):
-                self._shadows.append(name)
+                self._shadows.append(name)  # before the method is shadowed, so that `_end` uncovers it in any case
                 original = getattr(self.device, name)
                 wrapper = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
                 setattr(self.device, name, functools.partial(wrapper, original))
@@ -210,13 +225,14 @@ class Profile:
         self._begun = time.perf_counter_ns()
 
     def _close(self) -> None:
+        """Stop measuring and wait for the pending timestamps."""
         self._ended = time.perf_counter_ns()
         self._end()
         with self._lock:
             self._fetch()
 
     def _end(self) -> None:
-        """Stop listening. May be called repeatedly, and after `_open` failed at any point."""
+        """Remove the wrappers and the listener. May be called repeatedly, and after `_open` failed at any point."""
         with contextlib.suppress(ValueError):  # already removed
             host_spans.listeners.remove(self)
         with shadowing.lock:
@@ -224,59 +240,67 @@ class Profile:
             self.device.watch(self, False)
 
     def _mark(self) -> DeviceEvent:
+        """Record a timing event in the current stream."""
         event = self.device.open_event(timing=True)
         event.record(self.device.stream)
         return event
 
-    def _launched(self, usual: Callable[..., None], kernel: Any, groups: Any, block: bytes, *rest: Any) -> None:
+    def _launched(self, original: Callable[..., None], kernel: Any, groups: Any, block: bytes, *buffers: Any) -> None:
+        """Wrapper of the device's method `launch` (`original`): time the launch on the device and on the host."""
         with self._lock:
             before = self._mark()
             begin = time.perf_counter_ns()
-            usual(kernel, groups, block, *rest)
+            original(kernel, groups, block, *buffers)
             end = time.perf_counter_ns()
             after = self._mark()
             if len(self._pending) >= MAX_PENDING:
                 self._fetch()
             launch = _Pending(kernel.artifact.name, before, after)
             self._pending.append(launch)
+            # a new list without the oldest launches
             self._latest.launches = [*getattr(self._latest, "launches", ())[-MAX_LAUNCHES_PER_COST:], launch]
         self.heard("launch", launch.name, begin, end, threading.get_ident())
 
-    def _called(self, kind: str, usual: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _called(self, kind: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Wrapper of another method of the device (`original`): time it on the host as work of the given kind."""
         begin = time.perf_counter_ns()
         try:
-            return usual(*args, **kwargs)
+            return original(*args, **kwargs)
         finally:
             self.heard(kind, "", begin, time.perf_counter_ns(), threading.get_ident())
 
     def heard(self, kind: str, name: str, begin: int, end: int, thread: int) -> None:
-        """See `Listener`."""
+        """Record a finished piece of host work. Called for `host_spans.Listener`."""
         self._spans.append(_Span(kind, name, begin, end, thread))
 
     def stated(self, kernel: str, cost: Any) -> None:
-        """See `Listener`. A large grid may take several launches, which share the cost."""
+        """Attach a cost to the launches that this thread has just made of a kernel. Called for `host_spans.Listener`.
+
+        A large grid is split into several launches. The last one gets the cost of the call, the others a cost of 0, so
+        sums and rates over all launches are right.
+        """
         if not isinstance(cost, Cost):
             raise ArgumentError(f"the cost of kernel {kernel} is a vk.Cost, found {type(cost).__name__}")
         for launch in reversed(getattr(self._latest, "launches", ())):
-            if launch.name != kernel or launch.cost is not None:
+            if launch.name != kernel or launch.cost is not None:  # of an earlier call
                 break
-            launch.cost, cost = cost, Cost()
+            launch.cost, cost = cost, Cost()  # Cost() is a cost of 0
 
     def _fetch(self) -> None:
-        """Read the pending timestamps."""
+        """Wait for the pending launches and read their timestamps."""
         pending, self._pending = self._pending, []
-        for one in pending:
-            nanoseconds = max(one.after.nanoseconds_since(one.before), 0)
-            begin = 0 if self._zero is None else one.before.nanoseconds_since(self._zero)
-            self._launches.append(_Launch(one.name, begin, nanoseconds, one.cost))
+        for launch in pending:
+            nanoseconds = max(launch.after.nanoseconds_since(launch.before), 0)
+            begin = 0 if self._zero is None else launch.before.nanoseconds_since(self._zero)
+            self._launches.append(_Launch(launch.name, begin, nanoseconds, launch.cost))
 
 
 @contextmanager
 def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
-    """Context manager that measures the block's work on a device (the default one) and on the host.
+    """Context manager that measures the work of its block on a device (default: the default device) and on the host.
 
-    `with vk.profile() as p: ...`, then `p.show()`, `p.kernels()`, `p.save("trace.json")`. Raises FeatureError for
-    devices without timestamps, DeviceError while a capture or another profile of the device is open.
+    Use it as `with vk.profile() as p: ...`, then `p.show()`, `p.kernels()` or `p.save("trace.json")`. Raises
+    FeatureError for devices without timestamps, DeviceError while a capture or another profile of the device is open.
     """
     target = open_device(device)
     result = Profile(target)
@@ -292,6 +316,7 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
 
 
 def _kernel_time(name: str, launches: list[_Launch]) -> KernelTime:
+    """Summarize all launches of one kernel."""
     times = [launch.nanoseconds / 1e9 for launch in launches]
     stated = [launch for launch in launches if launch.cost is not None]
     return KernelTime(
@@ -307,8 +332,10 @@ def _kernel_time(name: str, launches: list[_Launch]) -> KernelTime:
 
 
 def _event(process: int, thread: int, name: str, kind: str, begin: float, length: float) -> dict[str, Any]:
+    """Return a complete event of the trace format; times in microseconds."""
     return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": kind, "ts": begin, "dur": length}
 
 
 def _number(value: float | None) -> str:
+    """Format a table cell; "-" for None."""
     return "-" if value is None else f"{value:.3g}"

@@ -20,11 +20,12 @@ __all__ = ["Event", "Stream", "current_stream"]
 class Stream:
     """A queue of work on a device (default: the default device).
 
-    `with stream:` makes the stream current for this thread's launches and copies on that device; each thread has its
-    own current stream. Work of a stream with positive `priority` runs before, with negative `priority` after that of
-    other streams, if the device supports priorities. With `copies`, the stream accepts only uploads, downloads and
-    copies, which overlap with kernels on GPUs with copy engines; launching a kernel in it raises ArgumentError. Raises
-    ArgumentError if `priority` isn't an integer, DeviceNotFoundError.
+    `with stream:` makes the stream current for this thread's launches and copies on that device. Each thread has its
+    own current stream. Streams with positive `priority` run before other streams, and those with negative `priority`
+    after them, if the device supports priorities. With `copies`, the stream accepts only uploads, downloads and copies,
+    which overlap with kernels on GPUs with copy engines; launching a kernel in it raises ArgumentError.
+
+    Raises ArgumentError if `priority` isn't an integer, DeviceNotFoundError if there is no such device.
     """
 
     def __init__(self, device: int | str | Device | None = None, *, priority: int = 0, copies: bool = False) -> None:
@@ -32,9 +33,13 @@ class Stream:
             raise ArgumentError(f"a stream's priority is an integer, found {priority!r}")
         self._stream = open_device(device).open_stream(priority, copies)
         self._of_thread = threading.local()
+        """Per-thread state. Its attribute `former` has the streams that were current before each of the thread's open
+        `with` blocks of this stream, innermost last.
+        """
 
     @classmethod
     def _of(cls, stream: DeviceStream) -> Stream:
+        """Wrap an existing stream of the runtime."""
         wrapper = cls.__new__(cls)
         wrapper._stream, wrapper._of_thread = stream, threading.local()
         return wrapper
@@ -46,7 +51,7 @@ class Stream:
 
     @property
     def priority(self) -> int:
-        """The requested priority."""
+        """The priority requested when the stream was made."""
         return self._stream.priority
 
     def __repr__(self) -> str:
@@ -74,8 +79,8 @@ class Stream:
         former: tuple[DeviceStream, ...] = getattr(self._of_thread, "former", ())
         if not former:
             raise ArgumentError(
-                "this thread leaves a stream that it isn't in: a stream is left by the thread that entered it, once for "
-                "each time, best by a with block"
+                "this thread isn't in a block of this stream: a stream is left by the thread that entered it, once for "
+                "each time that it entered it, as a with block does"
             )
         self.device.stream = former[-1]
         self._of_thread.former = former[:-1]
@@ -106,7 +111,7 @@ class Stream:
 
 
 class Event:
-    """A marker in a stream. With `timing`, the device records the time at which it is reached.
+    """A marker in a stream. With `timing`, the device records the time at which it reaches the marker.
 
     An event that was never recorded counts as complete.
     """
@@ -116,8 +121,9 @@ class Event:
         self._event: DeviceEvent | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Record the event after all work launched in the stream so far (default: this thread's current stream on the
-        default device). Recording again moves the event.
+        """Record the event after all work launched in the stream so far. Recording again moves the event.
+
+        `stream` defaults to this thread's current stream on the default device.
         """
         chosen = default_device().stream if stream is None else _checked(stream, "record()")._stream
         if self._event is None or self._event.device is not chosen.device:
@@ -125,20 +131,21 @@ class Event:
         self._event.record(chosen)
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Make all future work in the stream (default: the current stream) wait for this event. Doesn't block the host.
+        """Make all future work in the stream wait for this event. Doesn't block the host.
 
-        Raises ArgumentError for an event of another device; use `synchronize()` for those.
+        `stream` defaults to this thread's current stream on the default device. Raises ArgumentError if the event was
+        recorded on another device than the stream's; use `synchronize()` then.
         """
         if self._event is not None:
             chosen = default_device().stream if stream is None else _checked(stream, "wait()")._stream
             chosen.wait_event(self._event)
 
     def query(self) -> bool:
-        """Return True if all work that the event marks is complete. Never blocks."""
+        """Return True if all work launched before the event was recorded is complete. Never blocks."""
         return self._event is None or self._event.query()
 
     def synchronize(self) -> None:
-        """Wait for all work that the event marks."""
+        """Wait for all work launched before the event was recorded."""
         if self._event is not None:
             self._event.synchronize()
 
@@ -153,6 +160,7 @@ class Event:
 
 
 def _checked(stream: Stream, what: str) -> Stream:
+    """Return the stream. Raises ArgumentError if it isn't a `Stream`; `what` names the caller in the message."""
     if not isinstance(stream, Stream):
         raise ArgumentError(f"{what} takes a vk.Stream, found {stream!r}")
     return stream

@@ -1,8 +1,8 @@
 """The Python array API standard (2024.12) for `vk.Tensor`: `xp = x.__array_namespace__()`.
 
-Where PyTorch differs from the standard (sums of unsigned integers, argument names, order of results), this namespace
-follows the standard and `vkjit` follows PyTorch. There are no complex types, and no functions of `linalg` and `fft`
-that need decompositions or complex numbers.
+The functions are thin wrappers of `vkjit.tensor.ops`. Where PyTorch differs from the standard (sums of unsigned
+integers, argument names, order of results), this namespace follows the standard, while `vkjit` itself follows PyTorch.
+The standard's extensions `linalg` and `fft` and complex types aren't provided.
 """
 
 from __future__ import annotations

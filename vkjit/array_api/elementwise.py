@@ -1,4 +1,8 @@
-"""The array API standard's elementwise functions."""
+"""The array API standard's elementwise functions.
+
+Most are functions of `vkjit.tensor.ops` under the standard's names: `a` stands for its module `arithmetic` (functions
+of several operands), `e` for its module `elementwise` (functions of one operand).
+"""
 
 from __future__ import annotations
 
@@ -144,7 +148,10 @@ bitwise_right_shift = a.bitwise_right_shift
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
-    """Return the quotient rounded down. An infinity divided by a finite number stays infinite (PyTorch gives NaN)."""
+    """Return the quotient rounded down. As in the standard, an infinity divided by a finite number is infinite.
+
+    PyTorch's result, which `arithmetic.floor_divide` gives, is NaN.
+    """
     result = a.floor_divide(x1, x2)
     if not result.dtype.is_float:
         return result
@@ -152,7 +159,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
-    """Return x limited to [min, max], in x's type; the bounds broadcast."""
+    """Return x limited to [min, max], in x's type. The bounds are scalars or tensors that broadcast with x, or None."""
     tensors = [b for b in (min, max) if isinstance(b, Tensor)]
     shape = broadcast_shapes(x.shape, *(t.shape for t in tensors))
     expanded = expand(x, shape)
@@ -163,7 +170,7 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """Return x1 where the condition is true, else x2."""
+    """Return the elements of x1 where the condition is true, else those of x2."""
     return a.where(condition, x1, x2)
 
 
@@ -181,6 +188,6 @@ def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def sign(x: Any) -> Any:
-    """Return -1, 0 or 1 by sign; NaN gives NaN."""
+    """Return -1, 0 or 1 by the sign of each element, and NaN for NaN."""
     signs = e.sign(x)
     return a.where(e.isnan(x), x, signs) if x.dtype.is_float else signs

@@ -1,4 +1,7 @@
-"""The array API standard's manipulation, indexing, sorting, set and linear algebra functions."""
+"""The array API standard's manipulation, indexing, searching, sorting, set and linear algebra functions.
+
+An axis of an n-dimensional tensor is an int from -n to n - 1; negative ones count from the end.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def broadcast_shapes(*sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
-    """Broadcast x to the shape."""
+    """Return a view of x that is broadcast to the shape."""
     return views.broadcast_to(x, shape)
 
 
@@ -56,7 +59,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """Insert axes of size 1 at the given positions of the result."""
+    """Insert axes of size 1. `axis` holds their indices in the result."""
     axes = (axis,) if isinstance(axis, int) else axis
     rank = x.ndim + len(axes)
     if any(not -rank <= d < rank for d in axes):
@@ -81,12 +84,12 @@ def flip(x: Tensor, /, *, axis: Axes = None) -> Tensor:
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Move axes to other positions."""
+    """Move the axes `source` to the positions `destination`; the other axes keep their order."""
     return views.movedim(x, source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """Permute the axes."""
+    """Permute the axes: axis i of the result is axis `axes[i]` of x."""
     return views.permute(x, axes)
 
 
@@ -101,7 +104,10 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
-    """Return the elements in another shape; `copy=False` requires a view."""
+    """Return the elements of x in another shape, as a view if possible.
+
+    `copy=True` always copies; `copy=False` raises an error if no view is possible.
+    """
     if copy is False:
         return views.view(x, shape)
     result = views.reshape(x, shape)
@@ -109,33 +115,39 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Axes = None) -> Tensor:
-    """Rotate elements along axes."""
+    """Shift elements along axes by `shift` places; elements beyond the end reappear at the start.
+
+    `axis=None` shifts the elements of x in row-major order.
+    """
     if axis is None and not isinstance(shift, int):
-        shift = shift[0]
+        shift = shift[0]  # the flattened tensor has one axis
     if isinstance(shift, int) and isinstance(axis, tuple):
-        shift = (shift,) * len(axis)
+        shift = (shift,) * len(axis)  # the same for each axis
     return copies.roll(x, shift, axis)
 
 
 def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
-    """Join tensors along a new axis."""
+    """Join tensors of one shape along a new axis, which has the index `axis` in the result."""
     return copies.stack(list(arrays), axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """Tile x the given number of times along each axis."""
+    """Concatenate copies of x: `repetitions[i]` of them along axis i."""
     return repetition.tile(x, repetitions) if repetitions else x.clone()
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the slices along an axis."""
+    """Return the slices of x along an axis, without that axis."""
     return views.unbind(x, axis)
 
 
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Return the n-th differences of adjacent elements along an axis."""
+    """Return the n-th differences of adjacent elements along an axis.
+
+    `prepend` and `append` are first added at the ends of the axis.
+    """
     return _diff(x, n, axis, prepend, append)
 
 
@@ -143,7 +155,7 @@ def diff(
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Return the slices along an axis at the given indices."""
+    """Return the slices of x at the given indices of an axis; `axis` may be left out for vectors."""
     if axis is None:
         if x.ndim != 1:
             raise ArgumentError(f"take() of {x.ndim} axes needs axis=")
@@ -152,7 +164,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Gather elements at the given indices along an axis."""
+    """Gather elements along an axis: each index selects an element in its own slice of x along that axis."""
     return gather.take_along_dim(x, indices, axis)
 
 
@@ -164,17 +176,21 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Return the insertion index of each element of x2 in the sorted x1."""
+    """Return the index at which to insert each element of x2 into the sorted vector x1, to keep it sorted.
+
+    `side` is "left" to insert before equal elements, or "right" to insert after them. `sorter` holds the indices that
+    sort x1, if it isn't sorted.
+    """
     return sorting.searchsorted(x1, x2, side=side, sorter=sorter)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Sort along an axis."""
+    """Return x sorted along an axis."""
     return sorting.sort(x, axis, descending, stable).values
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Return the indices that sort along an axis."""
+    """Return the indices that sort x along an axis."""
     return sorting.argsort(x, axis, descending, stable)
 
 
@@ -187,7 +203,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
 
 
 class UniqueAll(NamedTuple):
-    """The result of `unique_all`."""
+    """The result of `unique_all`; `indices` are those of the first occurrences."""
 
     values: Tensor
     indices: Tensor
@@ -210,7 +226,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """Return the distinct elements; NaNs are all distinct."""
+    """Return the distinct elements; each NaN counts as distinct."""
     return statistics.unique(x)  # type: ignore[no-any-return]
 
 
@@ -225,11 +241,15 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Return the distinct elements, the index of each one's first occurrence, the inverse indices, and the counts."""
+    """Return the distinct elements with the index of the first occurrence and the number of occurrences of each.
+
+    Also return `inverse_indices`: for each element of x, its index among the distinct elements.
+    """
     values, inverse, counts = statistics.unique(x, return_inverse=True, return_counts=True)
     order = sorting.argsort(views.reshape(x, (x.numel(),)), 0)
     from ..tensor.ops.cumulative import cumsum
 
+    # where each group of equal elements begins in the sorted order; sorting is stable, so this is the first occurrence
     starts: Any = cumsum(counts, 0) - counts
     return UniqueAll(values, gather.index_select(order, 0, starts), inverse, counts)
 
@@ -246,7 +266,10 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """Contract x1 and x2 over pairs of axes, with both promoted to their common type."""
+    """Contract x1 and x2, promoted to their common type, over pairs of axes.
+
+    `axes` is a number n (the last n axes of x1 with the first n of x2), or a pair of sequences of axes.
+    """
     from ..tensor.promotion import result_type
 
     dtype = result_type(x1.dtype, x2.dtype)
@@ -254,7 +277,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """Return the dot product along an axis, counted from the end."""
+    """Return the dot product along an axis, which is negative, that is, counted from the end."""
     if x1.dtype.kind == "bool":
         raise DTypeError("vecdot() has no meaning for bool: convert with astype()")
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
@@ -264,4 +287,6 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"vecdot(): sizes {x1.shape[axis]} and {x2.shape[axis]} along axis {axis}")
     product = x1 * x2
-    return _sum(product, axis, dtype=product.dtype)
+    return _sum(
+        product, axis, dtype=product.dtype
+    )  # in the common type of x1 and x2; sums of integers are i64 by default

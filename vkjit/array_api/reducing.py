@@ -1,4 +1,8 @@
-"""The array API standard's statistical, searching and utility functions."""
+"""The array API standard's reductions and scans: its statistical and utility functions, and argmin and argmax.
+
+For reductions, `axis` is an axis or a sequence of axes, None for all. With `keepdims`, reduced axes stay as axes of
+size 1. Sums and products of integers are 64-bit integers, unless `dtype` gives another type for the result.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,9 @@ Axes = int | Sequence[int] | None
 
 
 def _sum_type(x: Tensor, dtype: Any) -> DType:
-    """Return the type of sums and products: without `dtype`, integers and bool widen to the default integer of the same
-    sign.
+    """Return the type of sums and products: `dtype` if given, else a type chosen by that of x.
+
+    Unsigned integers become u64, signed integers and bool become i64, and floats keep their type.
     """
     if dtype is not None:
         return dtype  # type: ignore[no-any-return]
@@ -30,7 +35,7 @@ def _sum_type(x: Tensor, dtype: Any) -> DType:
 
 
 def _reduced(reduce: Any, x: Tensor, axis: Axes, keepdims: bool, **params: Any) -> Tensor:
-    """Run a reduction. For `axis=()` each element is reduced by itself, where PyTorch would reduce all axes."""
+    """Run a reduction of `tensor.ops`. For `axis=()`, reduce each element by itself; PyTorch would reduce all axes."""
     if axis == ():
         return reduce(unsqueeze(x, -1), -1, **params)  # type: ignore[no-any-return]
     return reduce(x, axis, keepdim=keepdims, **params)  # type: ignore[no-any-return]
@@ -52,12 +57,12 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the variance over axes (None: all)."""
+    """Return the variance over axes (None: all): sum((x - mean)^2) / (number of elements - correction)."""
     return _reduced(reductions.var, x, axis, keepdims, correction=correction)
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the standard deviation over axes (None: all)."""
+    """Return the standard deviation over axes (None: all), the square root of `var`."""
     return _reduced(reductions.std, x, axis, keepdims, correction=correction)
 
 
@@ -96,12 +101,13 @@ def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) ->
     return _reduced(reductions.sum, x != 0, axis, keepdims)
 
 
-def _cumulative(run: Any, start: int, x: Tensor, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
+def _cumulative(scan: Any, start: int, x: Tensor, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
+    """Run a scan of `tensor.ops`; `include_initial` prepends `start`. `axis` may be None for vectors."""
     if axis is None:
         if x.ndim != 1:
-            raise ValueError(f"running results of {x.ndim} axes need axis=")
+            raise ValueError(f"cumulative sums and products of tensors with {x.ndim} axes need axis=")
         axis = 0
-    result = run(x, axis, dtype=_sum_type(x, dtype))
+    result = scan(x, axis, dtype=_sum_type(x, dtype))
     if not include_initial:
         return result  # type: ignore[no-any-return]
     axis %= x.ndim

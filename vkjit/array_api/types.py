@@ -1,4 +1,7 @@
-"""The array API standard's data type functions and namespace inspection."""
+"""The array API standard's data type functions and namespace inspection.
+
+f16 and bf16 aren't part of the standard, so inspection doesn't list them.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,19 @@ _KINDS: dict[str, tuple[DType, ...]] = {
     "real floating": (dtypes.f32, dtypes.f64),
     "complex floating": (),
 }
+"""Types by the standard's names of kinds; the kinds "integral" and "numeric" are added below."""
 _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
 _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"]
 _NAMES = {
     "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
     "u32": "uint32", "u64": "uint64", "f32": "float32", "f64": "float64",
 }  # fmt: skip
+"""The standard's names of types by vkjit's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloatInfo:
-    """Limits of a float type."""
+    """Limits of a float type, as `finfo` returns them."""
 
     bits: int
     eps: float
@@ -45,7 +50,7 @@ class FloatInfo:
 
 @dataclass(frozen=True, slots=True)
 class IntegerInfo:
-    """Limits of an integer type."""
+    """Limits of an integer type, as `iinfo` returns them."""
 
     bits: int
     max: int
@@ -54,6 +59,7 @@ class IntegerInfo:
 
 
 def _dtype_of(value: Any) -> DType:
+    """Return the type of a tensor, or the type itself."""
     return value.dtype if isinstance(value, Tensor) else value
 
 
@@ -78,7 +84,7 @@ def iinfo(type: Any, /) -> IntegerInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Return True if `dtype` is `kind`: a type, a kind named by the standard, or any of a tuple of these."""
+    """Return True if `dtype` belongs to `kind`: a type, a kind's name such as "integral", or a tuple of these."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str):
@@ -89,7 +95,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Return True if type promotion allows conversion from one type (or a tensor's) to another."""
+    """Return True if promotion converts a type, or a tensor's type, to the type `to`: if both promote to `to`."""
     source = _dtype_of(from_)
     try:
         return promote_types(source, to) is to
@@ -106,15 +112,16 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """Convert x to another type, and optionally to another device. Copies even if nothing changes, unless `copy` is
-    False.
+    """Convert x to another type, and optionally to another device.
+
+    Copies even if neither changes, unless `copy` is False.
     """
     result = x.to(dtype=dtype, device=device if device is not None else x.device)
     return result.clone() if copy and result is x else result
 
 
 class Info:
-    """Inspection of this namespace, as the standard defines it."""
+    """Inspection of this namespace, with the methods that the standard defines."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return the optional capabilities: boolean indexing and data-dependent shapes are supported."""
@@ -129,22 +136,21 @@ class Info:
         return [open_device(info) for info in devices()]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType | None]:
-        """Return the default types by kind."""
-        del device
+        """Return the default types by kind; they are the same on all devices."""
+        del device  # a parameter of the standard's method
         return {
             "real floating": dtypes.f32, "complex floating": None, "integral": dtypes.i64, "indexing": dtypes.i64
         }  # fmt: skip
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """Return the types that a device supports, by the standard's names."""
+        """Return the types that a device supports by the standard's names, restricted to `kind` as in `isdtype`."""
         supported = open_device(device).caps.dtypes
-        names = {}
+        by_name = {}
         for dtype in (*_KINDS["bool"], *_KINDS["numeric"]):
-            if (dtype.name in supported or dtype.name in ("bool", "boolean")) and (
-                kind is None or isdtype(dtype, kind)
-            ):
-                names[_NAMES.get(dtype.name, dtype.name)] = dtype
-        return names
+            is_supported = dtype.name in supported or dtype.name in ("bool", "boolean")  # all devices support bool
+            if is_supported and (kind is None or isdtype(dtype, kind)):
+                by_name[_NAMES.get(dtype.name, dtype.name)] = dtype
+        return by_name
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807  # the standard names it so

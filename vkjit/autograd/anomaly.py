@@ -34,28 +34,29 @@ _LIBRARY_DIRECTORIES = tuple(
 _MAX_CALLERS = 3
 """Number of callers reported in addition to the innermost user frame."""
 
-_users = 0
+_threads_in_mode = 0
 """Number of threads in anomaly mode, guarded by `_lock`."""
 _lock = new_lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Settings of anomaly mode in one thread: with `check_nan`, gradients are checked for NaN; with `forward`, results
-    of operations are.
+    """Settings of anomaly mode in one thread.
+
+    check_nan: gradients are checked for NaN; forward: results of operations are checked for NaN.
     """
 
     check_nan: bool
     forward: bool
 
     def vjp(self, node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
-        """Return the gradients of a node's operands. In anomaly mode, the tape calls this instead of `Node.vjp`.
+        """Return the gradients of a node's operands, given those of its results.
 
-        Raises VkjitError if a gradient holds NaN (with check_nan). Adds the line of the forward call to errors of the
-        gradient rule.
+        In anomaly mode, the tape calls this instead of `Node.vjp`. Raises VkjitError if a gradient holds NaN (with
+        check_nan). Adds the line of the forward call to errors of the gradient rule.
         """
         try:
-            results: Sequence[Any] = _unchecked(node.vjp, gradients)
+            results: Sequence[Any] = _unchecked(node.vjp, gradients)  # gradients are checked here, not by `watched`
         except VkjitError as error:
             raise VkjitError(
                 f"{error}\nThis is the gradient of {_title(node.name, node.params)}; {_origin(node)}"
@@ -65,8 +66,11 @@ class Anomaly:
         for position, (result, need) in enumerate(zip(results, node.needs, strict=True)):
             if need and _unchecked(_holds_nan, result):
                 shape = result.shape
+                # usually this node made the NaN, because NaN in a gradient from another node raises an error there
                 nan_before = any(_unchecked(_holds_nan, g) for g in gradients)
-                note = " (what came to it holds NaN already: backward() was started with it)" if nan_before else ""
+                note = (
+                    " (the incoming gradient holds NaN already: backward() was started with it)" if nan_before else ""
+                )
                 raise VkjitError(
                     f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{note}; "
                     f"{_origin(node)}"
@@ -78,7 +82,10 @@ class Anomaly:
 
 
 def _frames() -> tuple[tuple[str, int, str], ...]:
-    """Return the innermost frames outside the library as (file, line, function), the innermost first."""
+    """Return frames of the current call stack outside the library as (file, line, function), the innermost first.
+
+    These are the user's line that called an operation, and up to _MAX_CALLERS of its callers.
+    """
     frames: list[tuple[str, int, str]] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(frames) <= _MAX_CALLERS:
@@ -90,20 +97,20 @@ def _frames() -> tuple[tuple[str, int, str], ...]:
 
 
 def _format_frames(frames: Sequence[tuple[str, int, str]]) -> str:
-    """Format frames as text: the line that called an operation, and that line's callers."""
+    """Format the frames returned by `_frames` as text: one line per frame, with the source line if it can be read."""
     if not frames:
-        return "it was called from no file"
+        return "  no line outside the library"
     lines = []
     for number, (file, line, function) in enumerate(frames):
+        prefix = "called from " if number else ""  # the first frame is the call itself
         source = linecache.getline(file, line).strip()
-        lines.append(
-            f"  {'called from ' if number else ''}{file}:{line} in {function}" + (f": {source}" * bool(source))
-        )
+        suffix = f": {source}" if source else ""
+        lines.append(f"  {prefix}{file}:{line} in {function}{suffix}")
     return "\n".join(lines)
 
 
 class TracedNode(tape.Node):
-    """A tape node that also stores the user's stack frames, if its thread is in anomaly mode when it is recorded."""
+    """A tape node that also stores the user's stack frames if the thread that records it is in anomaly mode."""
 
     __slots__ = ("frames",)
 
@@ -113,16 +120,16 @@ class TracedNode(tape.Node):
 
 
 def _title(name: str, params: dict[str, Any]) -> str:
-    """Name an operation in an error message, with the user's function if it is a custom `Function` or a checkpoint."""
+    """Return the name of an operation for messages, with the user's function for custom `Function`s and checkpoints."""
     function = params.get("function")
     return f"{name} ({function.__name__})" if name in ("function", "checkpoint") and function is not None else name
 
 
 def _origin(node: tape.Node) -> str:
-    """Describe where the forward pass called the operation of a node."""
+    """Return a text for messages with the line of the forward pass that called the operation of a node."""
     frames = getattr(node, "frames", None)
     if frames is None:
-        return "it was recorded outside of detect_anomaly(): put the forward pass into it to see from which line"
+        return "it was recorded outside of detect_anomaly(): run the forward pass inside it, too, to see the line"
     return f"it was recorded at\n{_format_frames(frames)}"
 
 
@@ -142,8 +149,9 @@ def _holds_nan(value: Any) -> bool:
 
 
 def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Return call(*args, **params), run with this thread's interceptor off, so that operations inside aren't checked
-    for NaN.
+    """Return call(*args, **params), with this thread's interceptor (`watched`) switched off during the call.
+
+    Operations that the call runs are then not checked for NaN.
     """
     saved, state.interceptor = state.interceptor, None
     try:
@@ -174,8 +182,9 @@ def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: 
 
 
 class set_detect_anomaly:  # noqa: N801  # PyTorch's name
-    """Switch anomaly mode on or off in this thread. As a context manager, it restores the previous mode at the end of
-    the block.
+    """Switch anomaly mode on or off in this thread.
+
+    Used as a context manager, it restores the previous mode at the end of the block.
 
     `check_nan=False` skips the search for NaN, so that anomaly mode only adds the line of the forward call to errors
     raised in backward. `forward=True` checks the results of operations as well as gradients.
@@ -230,12 +239,14 @@ def is_anomaly_enabled() -> bool:
 
 
 def _switch(anomaly: Anomaly | None) -> None:
-    """Set or clear (None) this thread's anomaly mode. The tape creates `TracedNode`s while any thread is in anomaly
-    mode.
+    """Put this thread into anomaly mode with the given settings; None takes it out of the mode.
+
+    While any thread is in anomaly mode, the tape creates `TracedNode`s instead of ordinary nodes, in all threads.
     """
-    global _users
+    global _threads_in_mode
     with _lock:
-        _users += (anomaly is not None) - (state.anomaly is not None)
-        tape.NodeClass = TracedNode if _users else tape.Node
+        # +1 if the thread enters the mode, -1 if it leaves the mode, 0 if only the settings change
+        _threads_in_mode += (anomaly is not None) - (state.anomaly is not None)
+        tape.NodeClass = TracedNode if _threads_in_mode else tape.Node
     state.anomaly = anomaly
     state.interceptor = watched if anomaly is not None and anomaly.forward else None

@@ -18,12 +18,13 @@ __all__ = ["checkpoint"]
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Run function(*args, **options), keeping only the arguments for backward, which runs the function again.
+    """Run function(*args, **options) and keep only the arguments; the backward pass runs the function again.
 
-    The function returns a tensor or a tuple of tensors, and must compute the same results when it runs again. Backward
-    also computes the gradients of parameters that the function uses, and of tensors captured from the enclosing scope
-    or nested in lists or `options`. These tensors aren't operands on the tape, so their gradients can only be added to
-    `.grad`. Therefore `backward()` works through a checkpoint, but `vk.autograd.grad()` raises ArgumentError.
+    The function returns a tensor or a tuple of tensors, and must compute the same results when it runs again. The
+    backward pass also computes the gradients of parameters that the function uses, and of tensors that it captures from
+    the enclosing scope or that are nested in lists or `options`. These tensors aren't operands on the tape, so their
+    gradients can only be added to `.grad`. Therefore `backward()` works through a checkpoint, but `vk.autograd.grad()`
+    raises ArgumentError.
     """
     if options:
         function = functools.partial(function, **options)
@@ -38,20 +39,18 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     if not outputs or not all(isinstance(t, Tensor) for t in outputs):
         raise ArgumentError("checkpoint() takes a function that returns a tensor or a tuple of tensors")
-    # detached, so that recording doesn't replace the history of an argument that the function returns unchanged
+    # detached, because the function may return an argument, whose own history recording would replace
     detached = tuple(t.detach() for t in outputs)
-    anchor = creation.zeros(
-        (), device=outputs[0].device, requires_grad=True
-    )  # makes the node require a gradient even if only parameters of the function do
-    record("checkpoint", (anchor, *args), {"function": function, "drawn": rng_state, "cast": autocast_dtype}, detached)
+    # operand 0 makes the node require a gradient even if only parameters of the function do
+    anchor = creation.zeros((), device=outputs[0].device, requires_grad=True)
+    params = {"function": function, "rng_state": rng_state, "autocast_dtype": autocast_dtype}
+    record("checkpoint", (anchor, *args), params, detached)
     return detached if isinstance(result, (tuple, list)) else detached[0]
 
 
 @rule("checkpoint", inputs=True)
 def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
-    """Run the checkpointed function again with recording on, and run backward through the operations that it
-    recorded.
-    """
+    """VJP of a checkpoint: run the function again, recorded, and run backward through the recorded operations."""
     if not accumulates_grad():
         raise ArgumentError(
             "grad() can't go through checkpoint(): call backward(), which fills .grad of parameters too"
@@ -59,14 +58,15 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     from ..tensor.ops import random
     from ..tensor.tensor import Tensor
 
-    args = [node.input(i) for i in range(1, len(node.edges))]
+    args = [node.input(i) for i in range(1, len(node.edges))]  # without operand 0, the anchor
     leaves = [a.detach() if isinstance(a, Tensor) else a for a in args]
-    for position, tensor in enumerate(leaves):
-        if node.needs[position + 1]:
-            tensor.requires_grad_()
-    saved_rng_state, saved_autocast, first_number = random.get_rng_state(), state.autocast, current_sequence_number()
-    random.set_rng_state(node.params["drawn"])
-    state.autocast = node.params["cast"]
+    for leaf, needs_gradient in zip(leaves, node.needs[1:], strict=True):
+        if needs_gradient:
+            leaf.requires_grad_()
+    saved_rng_state, saved_autocast = random.get_rng_state(), state.autocast
+    first_number = current_sequence_number()  # of the nodes that this call records
+    random.set_rng_state(node.params["rng_state"])
+    state.autocast = node.params["autocast_dtype"]
     try:
         with enable_grad():
             result = node.params["function"](*leaves)
@@ -76,6 +76,6 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     roots = [(t, g) for t, g in zip(outputs, gradients, strict=True) if g is not None and t.requires_grad]
     if roots:
-        # nodes recorded before this call keep their values: the outer backward pass may still need them
+        # only nodes recorded by this call release their values: the outer backward pass may still need those of others
         backward_since(first_number, [t for t, _ in roots], [g for _, g in roots])
     return (None, *(a.grad if isinstance(a, Tensor) else None for a in leaves))

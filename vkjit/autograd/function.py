@@ -25,21 +25,20 @@ class Context:
     def __init__(self) -> None:
         self._materialize = True
         self._saved: tuple[tuple[Any, int], ...] = ()
+        """Each kept tensor with its version, a count of the writes to it."""
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for backward. Reading them there raises ArgumentError if they were changed in place since."""
+        """Keep tensors for backward, which reads them as `saved_tensors`."""
         self._saved = tuple((t, getattr(t, "version", 0)) for t in tensors)
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Choose what backward receives for a result that got no gradient: zeros (True, the default) or None
-        (False).
-        """
+        """Choose what backward receives for a result without a gradient: zeros (True, the default) or None (False)."""
         self._materialize = bool(value)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """The kept tensors. Raises ArgumentError if one was changed in place since."""
+        """The tensors kept by `save_for_backward`. Raises ArgumentError if one was changed in place since then."""
         for tensor, version in self._saved:
             if getattr(tensor, "version", 0) != version:
                 raise ArgumentError(
@@ -82,7 +81,8 @@ class Function:
     def backward(*args: Any, **kwargs: Any) -> Any:
         """Compute, in `backward(ctx, *gradients)`, the gradients of forward's arguments from those of its results.
 
-        For a result that received no gradient, `gradients` has zeros, or None after `ctx.set_materialize_grads(False)`.
+        For a result without a gradient, `gradients` has zeros, or None after `ctx.set_materialize_grads(False)`. The
+        signature is as in `forward`.
         """
         raise ArgumentError("a Function defines backward(ctx, *gradients) as a static method")
 
@@ -96,9 +96,10 @@ class Function:
         outputs = result if isinstance(result, tuple) else (result,)
         if is_grad_enabled():
             for value in args:
-                if hasattr(value, "follow"):
-                    value.follow()
+                if hasattr(value, "follow"):  # a tensor
+                    value.follow()  # brings a view up to date if its memory was written through another tensor
             fresh = tuple(_recordable(output, args) for output in outputs)
+            # shape, type and device of each result, from which `_function` makes zeros if it has no gradient
             like = [(output.shape, output.dtype, output.device) for output in fresh]
             record("function", args, {"function": cls, "ctx": ctx, "like": like}, fresh)
             return fresh if isinstance(result, tuple) else fresh[0]
@@ -106,18 +107,18 @@ class Function:
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """Return zeros as the gradient of a result that received none."""
+    """Return zeros as the gradient of a result without one."""
     from ..tensor.ops.creation import zeros
 
     return zeros(shape, dtype=dtype, device=device)
 
 
 def _recordable(output: Any, args: Sequence[Any]) -> Any:
-    """Return a result of forward in a form that `record` can attach to the new node without changing an argument.
+    """Return a result of forward as a tensor that can be attached to the new node without changing an argument.
 
-    If the result is one of the arguments, return a detached alias. If it is a view of an argument's memory, mark it
-    `UNTRACKED`: only the user's backward knows how it depends on the argument, so autograd can't follow later in-place
-    writes to that argument.
+    If the result is one of the arguments, return a detached alias of it. If the result is a view of an argument's
+    memory, mark it `UNTRACKED`: only the user's backward knows how it depends on the argument, so autograd can't follow
+    later in-place writes to that argument.
     """
     if any(output is a for a in args):
         return output.detach()
@@ -128,9 +129,7 @@ def _recordable(output: Any, args: Sequence[Any]) -> Any:
 
 @rule("function")
 def _function(node: Node, *gradients: Any) -> Sequence[Any]:
-    """VJP of a user-defined operation: call its `backward` and check the number and shapes of the returned
-    gradients.
-    """
+    """VJP of user-defined operations: call `backward` and check the number and shapes of the returned gradients."""
     function, ctx = node.params["function"], node.params["ctx"]
     if ctx._materialize:
         gradients = tuple(

@@ -1,5 +1,5 @@
-"""Autotuning: select among variants by measuring them.
+"""Autotuning: select the fastest of several variants by measuring them.
 
-`Kernel.tune` tunes parameters declared with `vk.tune(...)`, `problem.tune` any other set of candidates; `records`
-stores the results on disk.
+`kernels` implements `Kernel.tune`, for parameters declared with `vk.tune(...)`. It builds on `problem.tune`, which
+measures any set of candidates. `storage` keeps the results on disk.
 """

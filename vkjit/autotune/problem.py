@@ -1,8 +1,9 @@
-"""Measurement of candidates within a time budget; each is checked against the default's results before it is timed.
+"""Measurement of tuning candidates within a time budget.
 
 `tune` takes a `Problem` (candidates, and how to launch one on scratch memory) and returns a `Record`, which is written
-after each candidate. The first candidate is the default and is always measured first. A candidate whose results differ
-from the default's, that fails to compile, or that the device doesn't support is never selected.
+to disk after each candidate. The first candidate is the default and is measured first. The others are checked against
+its results before they are timed. A candidate with other results, or one that can't be compiled or launched, is never
+selected.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ from .storage import Record, Row
 __all__ = ["Candidate", "Problem", "key_of_device", "tune"]
 
 BATCH_SECONDS = 0.02
-"""Approximate total duration of the launches of one timing."""
+"""Approximate duration of one timing, which consists of several launches."""
 TIMINGS = 3
-"""Timings per candidate; the minimum counts."""
+"""Timings per candidate; the minimum counts, because other load only makes a timing longer."""
+MAX_LAUNCHES = 1000
+"""Maximum number of launches per timing."""
 MAX_TIME_RATIO = 3.0
-"""A long first launch that exceeds the best candidate's time by this factor isn't timed again."""
+"""A candidate isn't timed again if its first launch takes this factor longer than the best one (and BATCH_SECONDS)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A candidate: the choice, its text (equal for equal choices in every process), and its modeled cost in arbitrary
-    units; infinite if the device doesn't support it.
+    """One variant to measure.
+
+    `choice` is passed to `Problem.launch`. `text` identifies the choice in records, so it must be the same in every
+    process. `cost` is the modeled cost in arbitrary units; candidates of infinite cost aren't measured.
     """
 
     choice: Any
@@ -43,11 +48,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A tuning problem.
+    """A tuning problem: candidates for one computation, and functions to run them.
 
-    `launch(choice)` queues one launch that writes scratch memory, `results()` reads the results, `reset()` restores the
-    scratch memory. `tolerance` bounds the relative difference of floats from the default's results, to allow for
-    reordered sums.
+    `name` is for people; `key` identifies the problem in records. `launch(choice)` queues one launch that writes
+    scratch memory, `results()` reads what it wrote, and `reset()` restores the scratch memory. `tolerance` bounds the
+    difference of floats from the default's results, relative to the largest magnitude, to allow for reordered sums.
     """
 
     name: str
@@ -66,8 +71,10 @@ def key_of_device(device: Device) -> tuple[str, str]:
 
 
 def tune(problem: Problem, budget: float) -> Record:
-    """Measure candidates in order of modeled cost until all are done or `budget` seconds have passed. The record is
-    written after each; candidates measured in an earlier run are skipped.
+    """Measure candidates, in order of modeled cost, until all are done or `budget` seconds have passed.
+
+    The record is written after each candidate, and candidates that are in a stored record already are skipped, so an
+    interrupted run continues where it ended.
     """
     device, driver = key_of_device(problem.device)
     record = _stored_record(problem, device, driver)
@@ -81,11 +88,9 @@ def tune(problem: Problem, budget: float) -> Record:
         if record.rows and time.perf_counter() > deadline:
             return record
         if candidate.cost == float("inf"):
-            row = Row(
-                candidate.text, None, "dropped", "the device can't run it, or the cost model expects nothing of it"
-            )
+            row = Row(candidate.text, None, "dropped", "the device can't run it, or its modeled cost is too high")
         else:
-            if expected is None and candidate is not default:
+            if expected is None and candidate is not default:  # the default was measured in an earlier run
                 expected = _run_once(problem, default)
             row, results = _measured(problem, candidate, expected, record)
             if candidate is default:
@@ -98,18 +103,21 @@ def tune(problem: Problem, budget: float) -> Record:
 
 
 def _with_confirmed_times(problem: Problem, record: Record) -> Record:
-    """Return the record with the default and the fastest candidate timed again, alternately, because other load may
-    have slowed one of them. A complete record is returned unchanged.
+    """Time the default and the fastest candidate again, alternately, and return the record with the shorter times.
+
+    They were first timed at different moments, and other load may have slowed one of them. A record that is already
+    complete is returned unchanged.
     """
     best = record.best
     if record.complete or best is None or best == record.rows[0] or best.seconds is None:
         return record
     pair = [c for c in problem.candidates if c.text in (record.rows[0].choice, best.choice)]
-    count = max(1, min(1000, int(BATCH_SECONDS / best.seconds)))
+    count = max(1, min(MAX_LAUNCHES, int(BATCH_SECONDS / best.seconds)))
     times = {candidate.text: float("inf") for candidate in pair}
     for _ in range(TIMINGS):
         for candidate in pair:
             times[candidate.text] = min(times[candidate.text], _seconds(problem, candidate, count))
+    # the shorter of both timings for the rows of the pair; the others, and those without a timing, stay as they are
     rows = [dataclasses.replace(row, seconds=min(row.seconds, times.get(row.choice, row.seconds))) if row.seconds else row
             for row in record.rows]  # fmt: skip
     return dataclasses.replace(record, rows=tuple(rows))
@@ -126,6 +134,7 @@ def _stored_record(problem: Problem, device: str, driver: str) -> Record:
 
 
 def _run_once(problem: Problem, candidate: Candidate) -> list[Any]:
+    """Restore the scratch memory, launch a candidate once, and return its results."""
     problem.reset()
     problem.launch(candidate.choice)
     problem.device.synchronize()
@@ -135,7 +144,11 @@ def _run_once(problem: Problem, candidate: Candidate) -> list[Any]:
 def _measured(
     problem: Problem, candidate: Candidate, expected: list[Any] | None, record: Record
 ) -> tuple[Row, list[Any] | None]:
-    """Return the candidate's row and its results."""
+    """Run, check and time a candidate. Return its row and its results (None if they are wrong).
+
+    `expected` are the default's results; None while the default itself is measured. `record` holds the candidates
+    measured so far.
+    """
     try:
         results = _run_once(problem, candidate)
     except VkjitError as error:
@@ -148,15 +161,16 @@ def _measured(
 
 
 def _timed(problem: Problem, candidate: Candidate, best: float | None) -> float:
-    """Return the seconds per launch: the minimum of a few timings of several launches."""
+    """Return the seconds per launch: the minimum of `TIMINGS` timings. `best` is the best candidate's time, if any."""
     once = _seconds(problem, candidate, 1)
     if best is not None and once > MAX_TIME_RATIO * max(best, BATCH_SECONDS):
         return once
-    count = max(1, min(1000, int(BATCH_SECONDS / once)))
+    count = max(1, min(MAX_LAUNCHES, int(BATCH_SECONDS / once)))
     return min(_seconds(problem, candidate, count) for _ in range(TIMINGS))
 
 
 def _seconds(problem: Problem, candidate: Candidate, count: int) -> float:
+    """Return the average seconds per launch over `count` launches, including one wait."""
     start = time.perf_counter()
     for _ in range(count):
         problem.launch(candidate.choice)
@@ -165,7 +179,7 @@ def _seconds(problem: Problem, candidate: Candidate, count: int) -> float:
 
 
 def _agree(found: list[Any], expected: list[Any], tolerance: float) -> bool:
-    """True if the results are equal: bitwise, or for floats within the tolerance relative to the largest magnitude."""
+    """Return True if all results agree: bitwise, or for floats within `tolerance` times the largest magnitude."""
     if len(found) != len(expected):
         return False
     for a, b in zip(found, expected, strict=True):

@@ -1,7 +1,8 @@
-"""Tuning results on disk: one file per problem and device, written atomically.
+"""Tuning results on disk: one file per tuning problem and device, written atomically.
 
-A file is JSON with a checksum. A file that is damaged, of another version, or about another problem, device or driver
-is ignored. The record is rewritten after each candidate, so a run that was killed can be resumed.
+A file holds one `Record` as JSON with a checksum, in the folder of the disk cache. A file that is damaged, of another
+format version, or about another problem, device or driver is ignored. The record is rewritten after each candidate, so
+a run that was killed can be resumed. Records can also be exported to a single file, for use on other machines.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from ..settings import boolean_setting
 __all__ = ["Record", "Row", "clear", "enabled", "export", "load", "read_exported", "store", "stored"]
 
 FORMAT = 1
+"""Version of the file format."""
 FOLDER = "tuned"
+"""Subfolder of the disk cache."""
 SHIPPED_VARIABLE = "VKJIT_TUNED"
-"""Names a file written by `export`; its records are used where no local one exists."""
+"""Environment variable that names a file written by `export`; its records are used where no local one exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """The result of one candidate.
 
-    `choice` is the choice as text, `seconds` the time of a launch (None if it wasn't timed). `verdict` is "ok", "wrong"
-    (results differ from the default's), "failed" (compilation or launch failed) or "dropped" (excluded by the cost
-    model); `why` gives details.
+    `choice` identifies the candidate (`Candidate.text`); `seconds` is the time of a launch, None if it wasn't timed.
+    `verdict` is "ok", "wrong" (results differ from the default's), "failed" (compilation or launch failed) or "dropped"
+    (excluded by the cost model); `why` gives details.
     """
 
     choice: str
@@ -44,8 +47,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The tuning results of a problem. `key` identifies the problem and everything that its result depends on. The
-    first of `rows` is the default. `complete` is True if no candidate is left to measure.
+    """The tuning results of a problem on a device.
+
+    `key` identifies the problem and everything that its result depends on, except `device` and `driver`. The first of
+    `rows` is the default. `complete` is True if no candidate is left to measure.
     """
 
     name: str
@@ -57,8 +62,9 @@ class Record:
 
     @property
     def best(self) -> Row | None:
-        """The fastest valid candidate; the default unless another is faster by `MIN_GAIN`. None before anything was
-        timed.
+        """The fastest valid candidate; but the default, if it is valid and the fastest one saves less than `MIN_GAIN`.
+
+        None before anything was timed.
         """
         timed = [row for row in self.rows if row.verdict == "ok" and row.seconds is not None]
         if not timed:
@@ -71,23 +77,23 @@ class Record:
 
     @property
     def gain(self) -> float:
-        """The speedup of the best candidate over the default."""
+        """The time of the default divided by that of the best candidate; 1 if one of them wasn't timed."""
         best, default = self.best, self.rows[0] if self.rows else None
         if best is None or default is None or not best.seconds or not default.seconds:
             return 1.0
         return default.seconds / best.seconds
 
     def with_row(self, row: Row) -> Record:
-        """Return the record with one more candidate."""
+        """Return the record with the result of one more candidate."""
         return dataclasses.replace(self, rows=(*self.rows, row))
 
 
 MIN_GAIN = 0.03
-"""Minimum relative speedup over the default, so that noise doesn't change the selection."""
+"""Minimum relative saving of time over the default, so that noise doesn't change the selection."""
 
 
 def enabled() -> bool:
-    """True if stored results are used: not with VKJIT_TUNE=0, or without the cache."""
+    """Return True if launches use stored results; False with VKJIT_TUNE=0 or if the disk cache is disabled."""
     return boolean_setting("VKJIT_TUNE") is not False and cache_enabled()
 
 
@@ -96,6 +102,7 @@ def _file_name(key: str, device: str, driver: str) -> str:
 
 
 def _encode(record: Record) -> bytes:
+    """Return the contents of a record's file: JSON with the format version and a checksum."""
     text = json.dumps(dataclasses.asdict(record), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return json.dumps(
@@ -104,27 +111,31 @@ def _encode(record: Record) -> bytes:
 
 
 def _decode(data: bytes | str) -> Record | None:
-    """Decode a record; None unless it is complete, unaltered and of this version."""
+    """Decode the contents of a record's file; return None if they are damaged or of another format version."""
     try:
-        return _record(json.loads(data))
+        return _parse_record(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _record(document: Any) -> Record | None:
+def _parse_record(document: Any) -> Record | None:
+    """Return the record in a parsed file; None if the version, the checksum or a value is wrong.
+
+    May raise ValueError, KeyError, TypeError or AttributeError for documents of another structure.
+    """
     text = json.dumps(document["record"], sort_keys=True)
     if document["format"] != FORMAT or hashlib.sha256(text.encode()).hexdigest() != document["sha256"]:
         return None
     fields = dict(document["record"])
     rows = tuple(Row(**row) for row in fields.pop("rows"))
     record = Record(rows=rows, **fields)
-    numbers = all(row.seconds is None or (type(row.seconds) is float and row.seconds > 0) for row in rows)
+    valid_times = all(row.seconds is None or (type(row.seconds) is float and row.seconds > 0) for row in rows)
     texts = (record.name, record.key, record.device, record.driver, *(row.choice for row in rows))
-    return record if numbers and all(isinstance(text, str) for text in texts) else None
+    return record if valid_times and all(isinstance(text, str) for text in texts) else None
 
 
 def load(key: str, device: str, driver: str) -> Record | None:
-    """Return the local record of a problem, else the one in the VKJIT_TUNED file, else None."""
+    """Return the record of a problem from this machine's cache, else from the VKJIT_TUNED file, else None."""
     name = _file_name(key, device, driver)
     record = _decode(read_file(FOLDER, name) or b"")
     if record is not None and (record.key, record.device, record.driver) == (key, device, driver):
@@ -138,13 +149,13 @@ def store(record: Record) -> bool:
 
 
 def stored() -> Iterator[Record]:
-    """Yield all valid records of this machine, sorted by device, name and key."""
+    """Yield all valid records in this machine's cache, sorted by device, name and key."""
     decoded = (_decode(data) for data in read_files(FOLDER, ".json"))
     yield from sorted((record for record in decoded if record is not None), key=lambda r: (r.device, r.name, r.key))
 
 
 def clear() -> int:
-    """Delete all records. Return the number of files."""
+    """Delete all records in this machine's cache. Return the number of files deleted."""
     return remove_files(FOLDER, ".json")
 
 
@@ -152,15 +163,16 @@ def clear() -> int:
 
 
 def export(path: Path, records: Iterable[Record]) -> int:
-    """Write records into one file for other machines with the same devices and drivers. Return their number."""
+    """Write records to one file, for other machines with the same devices and drivers. Return their number."""
     listed = [json.loads(_encode(record)) for record in records]
     path.write_text(json.dumps({"format": FORMAT, "records": listed}, indent=1), encoding="utf-8")
     return len(listed)
 
 
 def read_exported(path: Path) -> list[Record]:
-    """Return the valid records of a file written by `export`. Raises ArgumentError if the file can't be read or has
-    none.
+    """Return the valid records of a file written by `export`.
+
+    Raises ArgumentError if the file can't be read, or if it has records but none is valid.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -184,7 +196,7 @@ def read_exported(path: Path) -> list[Record]:
 
 def _json_kind(value: Any) -> str:
     """Describe the JSON type of a value, for messages; for an object also its first members."""
-    kinds = {list: "a list", dict: "an object", str: "a text", bool: "a truth value", type(None): "null"}
+    kinds = {list: "a list", dict: "an object", str: "a string", bool: "a boolean", type(None): "null"}
     text = kinds.get(type(value), "a number")
     if not isinstance(value, dict):
         return text
@@ -193,17 +205,19 @@ def _json_kind(value: Any) -> str:
 
 
 _Key = tuple[str, str, str]
+"""The key, device and driver of a record."""
 _READ: dict[str, dict[_Key, Record]] = {}
-"""Cached contents of the files named by VKJIT_TUNED."""
+"""Cached contents of the files named by VKJIT_TUNED, by path."""
 
 
 def _shipped() -> dict[_Key, Record]:
-    place = os.environ.get(SHIPPED_VARIABLE, "")
-    if not place:
+    """Return the records of the file named by VKJIT_TUNED."""
+    path = os.environ.get(SHIPPED_VARIABLE, "")
+    if not path:
         return {}
-    if place not in _READ:
+    if path not in _READ:
         try:
-            _READ[place] = {(r.key, r.device, r.driver): r for r in read_exported(Path(place))}
+            _READ[path] = {(r.key, r.device, r.driver): r for r in read_exported(Path(path))}
         except ArgumentError as error:
             raise ArgumentError(f"{SHIPPED_VARIABLE}: {error}") from None
-    return _READ[place]
+    return _READ[path]

@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "info":
         return _info(arguments)
     problem = cache.problem()
+    # A cache that is only switched off can still be cleared and verified. The text is that of `compiler.cache.problem`.
     if problem and problem != "VKJIT_CACHE=0 switches it off":
         raise VkjitError(f"the cache can't be used: {problem}")
     if arguments.action == "clear":
@@ -56,27 +57,28 @@ def _directory() -> str:
 
 def _info(arguments: argparse.Namespace) -> int:
     """Print the size of the cache and the kernels in it. Exit code 1 if the cache can't be used."""
-    problem, listed_entries = cache.problem(), cache.entries()
+    problem = cache.problem()
+    entries = cache.entries()
     stats = cache.statistics()
     if arguments.json:
-        listed = [{"name": e.name, "bytes": e.nbytes, "used": e.used, "file": e.path.name} for e in listed_entries]
-        print(json.dumps(stats | {"problem": problem, "kernels": listed}, indent=2))
+        kernels = [{"name": e.name, "bytes": e.nbytes, "used": e.used, "file": e.path.name} for e in entries]
+        print(json.dumps(stats | {"problem": problem, "kernels": kernels}, indent=2))
         return 1 if problem else 0
     print(f"{stats['directory']}: {stats['entries']} kernels, {stats['bytes'] / 1e6:.1f} MB; "
           f"pipelines of drivers {stats['pipeline_bytes'] / 1e6:.1f} MB")  # fmt: skip
     if problem:
         print(f"nothing is cached: {problem}")
     now = time.time()
-    shown = listed_entries if arguments.all else listed_entries[:MAX_SHOWN]
+    shown = entries if arguments.all else entries[:MAX_SHOWN]
     for entry in shown:
         print(f"  {entry.name or '(damaged)':32} {entry.nbytes / 1e3:8.1f} kB   used {_age(now - entry.used)} ago")
-    if len(shown) < len(listed_entries):
-        print(f"  and {len(listed_entries) - len(shown)} more: --all lists them")
+    if len(shown) < len(entries):
+        print(f"  and {len(entries) - len(shown)} more: --all lists them")
     return 1 if problem else 0
 
 
 def _age(seconds: float) -> str:
-    """Format a duration in the largest unit of which it has at least two."""
+    """Format a duration in the largest unit (days, hours, minutes, seconds) of which it is at least two."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

@@ -43,18 +43,18 @@ def _saxpy(a: f32, x: lang.In[f32, "N"], y: lang.InOut[f32, "N"]):
 @kernel(groups=lambda x: workgroup_count(x.shape[0]), local=GROUP)
 def _group_sums(x: lang.In[f32, "N"], out: lang.InOut[f32, "G"]):
     """out[g] = the sum of the GROUP elements of x from g * GROUP on, by tree reduction in shared memory."""
-    part = lang.shared(f32, GROUP)
-    lane = lang.local_id(0)
-    part[lane] = x.get(lang.global_id(0), pad=0)
+    sums = lang.shared(f32, GROUP)
+    local_index = lang.local_id(0)
+    sums[local_index] = x.get(lang.global_id(0), pad=0)
     lang.barrier()
     width = GROUP // 2
     while width > 0:
-        if lane < width:
-            part[lane] += part[lane + width]
+        if local_index < width:
+            sums[local_index] += sums[local_index + width]
         lang.barrier()
         width //= 2
-    if lane == 0:
-        out[lang.group_id(0)] = part[0]
+    if local_index == 0:
+        out[lang.group_id(0)] = sums[0]
 
 
 @kernel(over="x")
@@ -127,10 +127,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default=None, help="check this device only (number or part of the name)")
 
 
+_NVIDIA = 0x10DE
+"""The PCI vendor id of NVIDIA."""
+
+
 def _expectations(info: DeviceInfo) -> list[str]:
     """Return notes on known limitations of a device and its driver."""
     if info.kind == "interpreter":
-        return ["runs kernels in NumPy: right, and slow; for tests and for machines without a driver"]
+        return ["runs kernels in NumPy: correct, but slow; for tests and for machines without a driver"]
     notes = []
     if info.kind == "cpu":
         notes.append("a CPU driver: meant for correctness; expect it to be 20 to 100 times slower than NumPy")
@@ -144,12 +148,12 @@ def _expectations(info: DeviceInfo) -> list[str]:
         notes.append(
             f"the driver stops loops after {info.caps.loop_cap} iterations; vkjit raises LoopLimitError before that happens"
         )
-    if info.vendor == 0x10DE and os.environ.get("VKJIT_CUDA_CLOCK") == "0":
+    if info.vendor == _NVIDIA and os.environ.get("VKJIT_CUDA_CLOCK") == "0":
         notes.append("VKJIT_CUDA_CLOCK=0: the GPU may stay at its idle clock, several times slower")
     return notes
 
 
-def _extras() -> list[str]:
+def _missing_packages() -> list[str]:
     """Return a line for each missing optional package: its purpose, and the command that installs it."""
     optional = {
         "rich": ("cli", "progress bars and tables"),
@@ -171,9 +175,11 @@ def _extras() -> list[str]:
 def run(arguments: argparse.Namespace) -> int:
     """Check the devices and print the report. Exit code 1 if a check fails; raises VkjitError if no device matches."""
     failed = False
-    missing = enumeration.driver_error() if devices() else None
-    if missing is not None:
-        print(f"Vulkan: none.\n  {missing}")
+    # Without any device, `device` below raises this error.
+    driver_error = enumeration.driver_error() if devices() else None
+    if driver_error is not None:
+        print(f"Vulkan: none.\n  {driver_error}")
+    # All devices, or the one with this index or exact name, or else those whose name contains the text.
     chosen = [i for i in devices() if arguments.device is None or arguments.device in (str(i.index), i.name)]
     if arguments.device is not None and not chosen:
         chosen = [i for i in devices() if arguments.device.lower() in i.name.lower()]
@@ -192,7 +198,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  note: {note}")
     problem = cache.problem()
     print(f"kernel cache: off: {problem}" if problem else f"kernel cache: on, {cache.directory()}")
-    extras = _extras()
+    extras = _missing_packages()
     if extras:
         print("optional parts that are not installed:")
         print("\n".join(extras))

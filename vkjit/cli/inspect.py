@@ -60,6 +60,7 @@ def choices_of(text: str, kernel: Kernel) -> dict[str, Any]:
     ArgumentError for names that the kernel doesn't have.
     """
     constants = {p.name for p in kernel.spec.params if p.kind == "const"}
+    # A type variable has a name of its own; a parameter whose type is inferred (None) is named itself.
     valid_names = constants | {getattr(p.dtype, "__name__", p.name) for p in kernel.spec.params if p.kind != "const"}
     choices: dict[str, Any] = {}
     for part in filter(None, map(str.strip, text.split(","))):

@@ -21,7 +21,7 @@ COMMANDS = {
     "demo": "runs kernels on a photograph, trains a small network, finds a bug by property testing",
     "test": "tests the kernels of a file on drawn inputs, several devices and schedules",
     "inspect": "shows a kernel's Python, IR after each pass, and SPIR-V",
-    "tune": "measures variants of kernels on a device, shows and ships what was found",
+    "tune": "measures variants of kernels on a device; shows, exports and imports the results",
     "cache": "shows or empties the cache of compiled kernels",
 }
 """Commands with their descriptions for `--help`."""

@@ -2,8 +2,9 @@
 
 Each kernel runs on inputs drawn at random to fit its signature, on several devices and under several schedules
 (workgroup sizes, orders of workgroups, optimization levels), and the results must agree. Indices out of bounds, failed
-asserts, divisions by zero, writes outside of arrays, and elements of Outs that no invocation writes are errors.
-`--mutate` measures how many mutants (kernels with one small change) the tests detect, `--write` proposes a test file.
+asserts, divisions by zero, writes outside of arrays, and elements of `vk.Out` arrays that no invocation writes are
+errors. `--mutate` measures how many mutants (kernels with one small change) the tests detect. `--write` proposes a test
+file.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from ..launch.kernel import Kernel
 
 __all__ = ["add_arguments", "run"]
 
+MAX_MUTATION_EXAMPLES = 30
+"""The maximum number of inputs per kernel and mutant with `--mutate`, which runs each kernel very often."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -44,19 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--groups", default=None, metavar="4,4", help="number of workgroups, for kernels without any")
     parser.add_argument("--special", action="store_true", help="mixes in NaN, infinities, subnormals, -0, extremes")
-    parser.add_argument("--partial", action="store_true", help="allows elements of Outs that nobody writes")
+    parser.add_argument("--partial", action="store_true", help="allows elements of vk.Out arrays that stay unwritten")
     parser.add_argument(
         "--mutate",
         action="store_true",
         help="breaks the kernels, one change at a time, and lists what their tests miss",
     )
     parser.add_argument(
-        "--write", nargs="?", const="", default=None, metavar="TESTS.py", help="proposes a test file (default: test_FILE.py "
-        "beside the file); an existing one is left alone",
+        "--write", nargs="?", const="", default=None, metavar="TESTS.py", help="proposes a test file (default: "
+        "test_FILE.py beside the file); an existing one is left alone",
     )  # fmt: skip
     parser.add_argument(
-        "--artifacts", type=Path, default=None, metavar="FOLDER", help="folder for what belongs to a failure: that program, a "
-        "report with the devices of the machine, the kernel's IR and SPIR-V",
+        "--artifacts", type=Path, default=None, metavar="FOLDER", help="folder for the files about a failure: a "
+        "program that reproduces it, a report with the devices of the machine, the kernel's IR and SPIR-V",
     )  # fmt: skip
     parser.add_argument("--script", type=Path, default=None, help="file for the program that reproduces a failure")
 
@@ -64,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def load_module(target: str) -> ModuleType:
     """Import the file that a target `path` or `path:name` names, and return the module."""
     path_text = target if Path(target).is_file() else target.rpartition(":")[0]
-    return _load_module(Path(path_text))
+    return _import_file(Path(path_text))
 
 
 def load_kernels(target: str) -> dict[str, Kernel]:
@@ -76,7 +80,7 @@ def load_kernels(target: str) -> dict[str, Kernel]:
     path = Path(path_text)
     if not path_text or not path.is_file():
         raise ArgumentError(f"{target!r}: expected path/to/file.py or path/to/file.py:kernel, and that the file exists")
-    module = _load_module(path)
+    module = _import_file(path)
     own = {k: v for k, v in vars(module).items() if isinstance(v, Kernel) and v.spec.fn.__module__ == module.__name__}
     if not own:
         raise ArgumentError(f"{path} has no kernel: functions decorated with @vk.kernel at its top level")
@@ -85,7 +89,7 @@ def load_kernels(target: str) -> dict[str, Kernel]:
     return {name: own[name]} if name else own
 
 
-def _load_module(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Import a file: by its dotted module name if its folder is a package, else by path."""
     path = Path(os.path.abspath(path))
     parts, folder = [path.stem], path.parent
@@ -105,9 +109,10 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def _pairs(texts: list[str], what: str) -> dict[str, Any]:
-    """Parse the options `name=value` and `name=low:high` (a pair); values that aren't Python literals are kept as text.
+    """Parse the values `name=value` and `name=low:high` of an option to a dictionary; a range becomes a pair.
 
-    `what` is the option's name for messages. A missing value is None.
+    Values that aren't Python literals are kept as text, and a missing value is None. `what` is the option's name for
+    messages.
     """
     pairs = {}
     for text in texts:
@@ -137,12 +142,12 @@ def _number(text: str) -> Any:
         return text.strip()
 
 
-def _cannot(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> str:
-    """Return why a kernel can't be tested without further options; "" if it can."""
+def _reason_to_skip(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> str:
+    """Return the reason why a kernel can't be tested without further options, or "" if it can."""
     params = kernel.spec.params
-    loose = [p.name for p in params if p.kind == "any"]
-    if loose:
-        return f"parameter {loose[0]} has no annotation"
+    unannotated = [p.name for p in params if p.kind == "any"]
+    if unannotated:
+        return f"parameter {unannotated[0]} has no annotation"
     constants = [p.name for p in params if p.kind == "const" and p.default is REQUIRED and p.name not in elements]
     if constants:
         return f"the Const parameter {constants[0]} has no default: give --elements {constants[0]}=..."
@@ -165,7 +170,7 @@ def run(arguments: argparse.Namespace) -> int:
         device(name)  # report an unknown device name before testing
     failed = 0
     for name, kernel in kernels.items():
-        reason = _cannot(kernel, groups, elements)
+        reason = _reason_to_skip(kernel, groups, elements)
         if reason:
             print(f"skipped {name}: {reason}")
             continue
@@ -210,7 +215,7 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
     if target.exists():
         raise ArgumentError(f"{target} exists already: name another file, as in --write other.py")
     target.write_text(proposed_tests(kernels, source, examples=arguments.examples, target=target), encoding="utf-8")
-    print(f"wrote {target}: {len(kernels)} kernels; read it, and say what you know of them")
+    print(f"wrote {target}: {len(kernels)} kernels; review it, and add what you know about their results")
     return 0
 
 
@@ -225,10 +230,12 @@ def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
     killed = mutants = failed = 0
     for name in kernels:
         kernel = getattr(module, name)
-        examples, settings = min(arguments.examples, 30), _settings(arguments, kernel)
+        examples = min(arguments.examples, MAX_MUTATION_EXAMPLES)
         try:
-            for result, details in score_of_file(module, {name: kernel}, examples=examples, **settings):
-                killed, mutants = killed + result.count("killed"), mutants + result.mutants
+            scores = score_of_file(module, {name: kernel}, examples=examples, **_settings(arguments, kernel))
+            for result, details in scores:
+                killed += result.count("killed")
+                mutants += result.mutants
                 print(f"{result}\n    ({details})", flush=True)
         except VkjitError as error:
             print(f"FAILED  {name}: {error}", flush=True)

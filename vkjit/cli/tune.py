@@ -33,11 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--show", action="store_true", help="show what has been found so far, and measure nothing")
     parser.add_argument("--json", action="store_true", help="with --show: print JSON")
-    parser.add_argument("--clear", action="store_true", help="forget everything that was found")
-    parser.add_argument(
-        "--export", metavar="FILE", help="write what was found into a file, for VKJIT_TUNED or --import"
-    )
-    parser.add_argument("--import", metavar="FILE", dest="take", help="take over what a file says that --export wrote")
+    parser.add_argument("--clear", action="store_true", help="delete all results")
+    parser.add_argument("--export", metavar="FILE", help="write all results to a file, for VKJIT_TUNED or --import")
+    parser.add_argument("--import", metavar="FILE", dest="take", help="add the results in a file that --export wrote")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,19 +66,24 @@ def _show(stored: list[Record], *, as_json: bool) -> int:
     if not stored:
         print("nothing has been tuned yet: run python -m vkjit tune, or kernel.tune(...)")
     for record in stored:
-        print(_text(record))
+        print(_format_record(record))
     return 0
 
 
-def _text(record: Record) -> str:
+def _format_record(record: Record) -> str:
     """Format a tuning result: a heading, and a line for each candidate that was measured."""
     best = record.best
     driver = record.driver if len(record.driver) <= DRIVER_SHOWN else f"{record.driver[:DRIVER_SHOWN]}..."
     head = f"{record.name} on {record.device} ({driver}){'' if record.complete else ', not finished'}"
+    # The key of a kernel's record ends with " | " and the arguments (see `autotune.kernels`); only these are shown.
     lines = [head, f"  {record.key.rpartition(' | ')[2] or record.key}"]
     for number, row in enumerate(record.rows):
         time = f"{row.seconds * 1e6:11.1f} us" if row.seconds is not None else f"{row.verdict:>14}"
-        marks = [word for word, holds in (("default", number == 0), ("best", row == best)) if holds]
+        marks = []
+        if number == 0:
+            marks.append("default")
+        if row == best:
+            marks.append("best")
         why = f"  {row.why}" if row.why else ""
         lines.append(f"    {time}  {row.choice}{why}{'  <- ' + ', '.join(marks) if marks else ''}")
     return "\n".join(lines)
@@ -92,7 +95,7 @@ def _tune(arguments: argparse.Namespace) -> int:
     from ..backends.selection import default_device, device
     from ..stdlib.matmul import tuning
 
-    target_device = default_device() if arguments.device is None else device(_spec(arguments.device))
+    target_device = default_device() if arguments.device is None else device(_device_argument(arguments.device))
     sizes = arguments.size or [512]
     names = arguments.dtype or ["f32", "f16"]
     unknown = [name for name in names if name not in dtypes.by_name]
@@ -102,13 +105,15 @@ def _tune(arguments: argparse.Namespace) -> int:
     for size, name in jobs:
         record = tuning.tune_product(target_device, size, dtypes.by_name[name], arguments.budget / len(jobs))
         if record is None:
-            print(f"product of {size} x {size} {name}: {target_device.name} has one way to do it")
+            print(f"product of {size} x {size} {name}: nothing to tune, {target_device.name} has only one variant")
             continue
-        print(_text(record))
-        print(f"  {record.gain:.2f} times as fast as the default{'' if record.complete else '; run it again to go on'}")
+        print(_format_record(record))
+        print(
+            f"  {record.gain:.2f} times as fast as the default{'' if record.complete else '; run it again to continue'}"
+        )
     return 0
 
 
-def _spec(text: str) -> int | str:
+def _device_argument(text: str) -> int | str:
     """Convert the option `--device` to an index or a name."""
     return int(text) if text.isdecimal() else text

@@ -2,8 +2,8 @@
 
 `load` and `store` map a key (the SHA-256 of everything that the code depends on) to an artifact; the compilation driver
 calls them. A file that is damaged, truncated, of another format version, stored under another key, or owned by another
-user is treated as a miss, never as an error; so is an unusable directory. Any number of processes may read, write,
-evict and clear entries concurrently.
+user counts as a miss, never as an error. The same holds for an unusable directory. Any number of processes may read,
+write, evict and clear entries concurrently.
 
 `directory()` contains the folder `kernels` for these entries, the folder `pipelines` for the pipeline caches of Vulkan
 drivers (`load_pipelines`), and folders of other modules (`read_file`). All have mode 0700. A file in `kernels` consists
@@ -60,6 +60,7 @@ __all__ = [
 ]
 
 MAGIC = b"vkjit artifact 3\n"
+_DIGEST_BYTES = 32  # of a SHA-256
 SIZE_CAP = 256 << 20
 """Default limit on the total size of the cached kernels in bytes; VKJIT_CACHE_SIZE overrides it. The least recently
 used kernels are evicted first.
@@ -72,10 +73,11 @@ ABANDONED_SECONDS = 3600.0
 
 
 def enabled() -> bool:
-    """True unless VKJIT_CACHE=0 is set or the directory can't be used safely. Raises ArgumentError for invalid
-    settings.
+    """True unless VKJIT_CACHE=0 is set or the directory can't be used safely.
+
+    Raises ArgumentError for invalid settings.
     """
-    _size_cap()
+    _size_cap()  # raises if VKJIT_CACHE_SIZE is invalid
     return _switched_on() and _folder("kernels") is not None
 
 
@@ -88,7 +90,7 @@ def problem() -> str:
     except ArgumentError as error:
         return str(error)
     try:
-        return _checked(str(directory() / "kernels"))
+        return _unusable_reason(str(directory() / "kernels"))
     except RuntimeError as error:  # no home directory
         return f"there is no place for it ({error}): set VKJIT_CACHE_DIR"
 
@@ -98,8 +100,9 @@ def _switched_on() -> bool:
 
 
 def directory() -> Path:
-    """Return VKJIT_CACHE_DIR, else the platform's cache directory. Raises RuntimeError for a user without a home
-    directory.
+    """Return the path in VKJIT_CACHE_DIR, by default a folder in the platform's cache directory.
+
+    Raises RuntimeError for a user without a home directory.
     """
     chosen = os.environ.get("VKJIT_CACHE_DIR")
     if chosen:
@@ -108,8 +111,8 @@ def directory() -> Path:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "vkjit" / "cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "vkjit"
-    place = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(place if os.path.isabs(place) else Path.home() / ".cache") / "vkjit"
+    xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(xdg_cache if os.path.isabs(xdg_cache) else Path.home() / ".cache") / "vkjit"
 
 
 def _folder(name: str) -> Path | None:
@@ -118,15 +121,15 @@ def _folder(name: str) -> Path | None:
         path = directory() / name
     except RuntimeError:
         return None
-    return None if _checked(str(path)) else path
+    return None if _unusable_reason(str(path)) else path
 
 
 @functools.lru_cache(maxsize=16)
-def _checked(text: str) -> str:
-    """Create the folder with mode 0700. Return the reason why it can't be used, as text; "" if it can.
+def _unusable_reason(text: str) -> str:
+    """Create a folder of the cache with mode 0700. Return the reason why it can't be used; "" if it can be used.
 
-    For a symbolic link, both the link and its target must belong to this user, because the owner of either one can
-    replace it.
+    `text` is the folder's path. The folder must belong to this user. For a symbolic link, both the link and its target
+    must belong to the user, because the owner of either one can replace it.
     """
     path = Path(text)
     try:
@@ -148,23 +151,24 @@ def _checked(text: str) -> str:
 COMPILER = (
     ".", "backends/codegen", "backends/vulkan/codegen", "compiler", "frontend", "ir", "lang", "passes", "runtime", "spirv",
 )  # fmt: skip
-"""Folders of the package with the modules that affect the generated SPIR-V; of `.`, only the modules directly in it."""
+"""Folders of the package with the modules that affect the generated SPIR-V; except for `.`, with their sub-folders."""
 
 
 @functools.cache
 def compiler_digest(folders: tuple[str, ...] = COMPILER) -> str:
     """Return a hash of the paths, sizes and times of the source files in `folders`.
 
-    It is a part of all keys, so that a change of the compiler invalidates all entries. It is computed once per process:
-    later changes of the files don't affect the code that is already loaded.
+    The hash is a part of all keys, so that a change of the compiler invalidates all entries. It is computed once per
+    process, since later changes of the files don't affect the code that is already loaded. The versions of Python and
+    NumPy are hashed, too.
     """
     root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    facts = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
+    parts = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
     for folder in folders:
         for entry in _files(os.path.join(root, folder), nested=folder != "."):
             status = entry.stat()
-            facts += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return hashlib.sha256(repr(facts).encode()).hexdigest()
+            parts += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _files(folder: str, *, nested: bool = True) -> Iterator[os.DirEntry[str]]:
@@ -203,7 +207,7 @@ def _write(path: Path, data: bytes) -> bool:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     except OSError:
-        _checked.cache_clear()  # the folder may have been deleted; the next call recreates it
+        _unusable_reason.cache_clear()  # the folder may have been deleted; the next call recreates it
         return False
     try:
         with os.fdopen(handle, "wb") as file:
@@ -257,23 +261,26 @@ def store_pipelines(name: str, data: bytes) -> None:
 
 
 def read_file(folder: str, name: str) -> bytes | None:
-    """Return the content of a file in the given folder of the cache, without validating it; None if this user has no
-    such file.
+    """Return the content of a file in a folder of the cache, without validating it; None if this user has no such file.
+
+    `folder` and `name` are the names of the folder and the file.
     """
-    place = _folder(folder) if _switched_on() else None
-    return _read(place / name) if place is not None else None
+    path = _folder(folder) if _switched_on() else None
+    return _read(path / name) if path is not None else None
 
 
 def write_file(folder: str, name: str, data: bytes) -> bool:
-    """Write a file into the given folder of the cache atomically. Return True on success."""
-    place = _folder(folder) if _switched_on() else None
-    return place is not None and _write(place / name, data)
+    """Write a file into the folder named `folder` of the cache atomically. Return True on success."""
+    path = _folder(folder) if _switched_on() else None
+    return path is not None and _write(path / name, data)
 
 
 def read_files(folder: str, suffix: str) -> Iterator[bytes]:
     """Yield the contents of the files in a folder of the cache whose names end in `suffix`."""
-    place = _folder(folder)
-    for path in sorted(place.glob(f"*{suffix}")) if place is not None else ():
+    path_of_folder = _folder(folder)
+    if path_of_folder is None:
+        return
+    for path in sorted(path_of_folder.glob(f"*{suffix}")):
         data = _read(path)
         if data is not None:
             yield data
@@ -284,10 +291,10 @@ def remove_files(folder: str, suffix: str) -> int:
 
     Returns the number of deleted files.
     """
-    place = _folder(folder)
-    if place is None:
+    path_of_folder = _folder(folder)
+    if path_of_folder is None:
         return 0
-    return sum(_remove(path) for pattern in (f"*{suffix}", "*.tmp") for path in place.glob(pattern))
+    return sum(_remove(path) for pattern in (f"*{suffix}", "*.tmp") for path in path_of_folder.glob(pattern))
 
 
 # -- housekeeping
@@ -314,15 +321,16 @@ def _listed(folder: Path) -> list[tuple[float, int, Path]]:
 
 
 def _evict(folder: Path) -> None:
-    """Delete the least recently used entries until the cache is within its size limit, and abandoned temporary files.
+    """Delete abandoned temporary files, and the least recently used entries until the cache is within its size limit.
 
-    Only about 1 in 32 calls, chosen at random, does this; the others return at once.
+    Only about 1 in 32 calls, chosen at random, does this. The others return at once.
     """
-    if int.from_bytes(os.urandom(1), "little") >= 8:
+    random_byte = int.from_bytes(os.urandom(1), "little")
+    if random_byte >= 256 // 32:
         return
-    listed = _listed(folder)
-    total, cap = sum(size for _, size, _ in listed), _size_cap()
-    for _, size, path in listed:
+    by_last_use = _listed(folder)
+    total, cap = sum(size for _, size, _ in by_last_use), _size_cap()
+    for _, size, path in by_last_use:
         if total <= cap:
             break
         _remove(path)
@@ -378,14 +386,15 @@ def verify() -> tuple[int, list[Path]]:
 def statistics() -> dict[str, Any]:
     """Return the directory, the number of kernels, and the sizes of the kernels and of the pipeline caches in bytes."""
     folder, pipelines = _folder("kernels"), _folder("pipelines")
-    listed = _listed(folder) if folder is not None else []
+    kernels = _listed(folder) if folder is not None else []
     with contextlib.suppress(RuntimeError):
         return {
             "directory": str(directory()),
-            "entries": len(listed),
-            "bytes": sum(size for _, size, _ in listed),
+            "entries": len(kernels),
+            "bytes": sum(size for _, size, _ in kernels),
             "pipeline_bytes": sum(p.stat().st_size for p in pipelines.glob("*.bin")) if pipelines is not None else 0,
         }
+    # `directory` has raised the RuntimeError
     return {"directory": "none", "entries": 0, "bytes": 0, "pipeline_bytes": 0}
 
 
@@ -400,7 +409,7 @@ def clear() -> int:
 
 
 def _encode(artifact: KernelArtifact, key: str) -> bytes:
-    """Return the content of the file for an entry."""
+    """Encode an artifact as the content of a file in `kernels`. The module docstring describes the format."""
     unknown = artifact.info.keys() - _INFO
     if unknown:
         raise InternalError(
@@ -429,9 +438,12 @@ def _encode(artifact: KernelArtifact, key: str) -> bytes:
 
 
 def _decode(data: bytes, key: str) -> KernelArtifact | None:
-    """Decode the content of an entry's file; None unless it is complete, unaltered and was stored under this key."""
-    start = len(MAGIC) + 32
-    if not data.startswith(MAGIC) or len(data) < start + 4:
+    """Decode the content of a file in `kernels`.
+
+    Returns None unless the content is complete and unaltered and was stored under this key.
+    """
+    start = len(MAGIC) + _DIGEST_BYTES
+    if not data.startswith(MAGIC) or len(data) < start + 4:  # the header's length has 4 bytes
         return None
     body = memoryview(data)[start:]
     if hashlib.sha256(body).digest() != data[len(MAGIC) : start]:
@@ -451,7 +463,10 @@ def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
         code=code,
         entry=header["entry"],
         local_size=(header["local_size"][0], header["local_size"][1], header["local_size"][2]),
-        fields=tuple(ArgField(r, a, x, dtypes.by_name[d], o, s) for r, a, x, d, o, s in header["fields"]),
+        fields=tuple(
+            ArgField(role, arg, axis, dtypes.by_name[dtype], offset, size)
+            for role, arg, axis, dtype, offset, size in header["fields"]
+        ),
         block_size=header["block_size"],
         indirect=header["indirect"],
         reads=frozenset(header["reads"]),
@@ -465,18 +480,18 @@ def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
 
 
 def _rows(by_site: dict[int, Any]) -> list[tuple[int, Any]]:
-    """Return the sorted items of a dict with int keys, which JSON objects can't have."""
+    """Return the sorted items of a dict with int keys as a list, since keys of JSON objects are strings."""
     return sorted(by_site.items())
 
 
 def _bound_to_json(bound: TripBound) -> Any:
-    from ..passes.analysis.trip_bound import bound_to_json
+    from ..passes.analysis.trip_bound import bound_to_json  # imported late: it imports the IR
 
     return bound_to_json(bound)
 
 
 def _bound_from_json(data: Any) -> TripBound | None:
-    from ..passes.analysis.trip_bound import bound_from_json  # imports the IR
+    from ..passes.analysis.trip_bound import bound_from_json
 
     return bound_from_json(data)
 

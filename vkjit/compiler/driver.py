@@ -35,7 +35,8 @@ __all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimi
 AfterPass = Callable[[str, Any], None]
 """Callback that gets the name of a pass and the module after it."""
 
-_COMPILER = cache.compiler_digest()  # a digest of the files as they were loaded, unaffected by later edits
+_COMPILER = cache.compiler_digest()
+"""A digest of the compiler's source files when this module was loaded. Later edits of the files don't change it."""
 _BACK_ENDS = {"llvm-cpu": ("backends/cpu",)}
 """Maps kinds of devices to additional folders that affect the code generated for them (see `cache.COMPILER`)."""
 
@@ -69,7 +70,7 @@ class _GcPaused:
         """Reset the state in a forked child, where the threads that were inside don't exist."""
         if self._inside and self._was_on:
             gc.enable()
-        self.__init__()  # type: ignore[misc]  # the lock may be held by such a thread and would never be released
+        self.__init__()  # type: ignore[misc]  # such a thread may hold the old lock, which is then never released
 
 
 _gc_paused = _GcPaused()
@@ -92,6 +93,7 @@ class CompileTimes:
 
 
 TIMES = CompileTimes()
+"""The statistics of this process."""
 
 
 def optimization_level() -> int:
@@ -129,8 +131,9 @@ def compile_kernel(
     """
     __tracebackhide__ = True
     interpreted = caps.kind == "interpreter"
+    # the cache can store neither the modules that the interpreter runs nor sanitizer plans
     uncached = interpreted or bool(signature.sanitize)
-    # parsing the source alone can trigger a garbage collection: a third of the time of a cache lookup
+    # even parsing the source can trigger a garbage collection, which takes a third of the time of a cache lookup
     with _gc_paused:
         key = "" if uncached else _cache_key(spec, signature, caps, guarded=guarded)
         from_cache = cache.load(key) if key else None
@@ -140,7 +143,7 @@ def compile_kernel(
     with _gc_paused, frontend.naming_instance(spec, signature):
         artifact = _compile(spec, signature, caps, guarded=guarded)
     if not interpreted:
-        if caps.kind != "llvm-cpu":
+        if caps.kind != "llvm-cpu":  # its code isn't SPIR-V
             _validate(artifact)
         if key:
             cache.store(key, artifact)
@@ -155,7 +158,7 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
     axes = _grid_axes(module)
     lowered = time.perf_counter()
     module, bound = _optimize(module, caps, guarded=guarded)
-    optimised = time.perf_counter()
+    optimized = time.perf_counter()
     artifact = emit_module(module, caps)
     artifact = replace(artifact, info={**artifact.info, "grid_axes": axes})
     if bound is not None:
@@ -164,8 +167,8 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
         artifact = replace(artifact, info={**artifact.info, "sanitizer": module.kernel.attrs["sanitizer_plan"]})
     emitted = time.perf_counter()
     TIMES.frontend += (lowered - start) * 1e3
-    TIMES.passes += (optimised - lowered) * 1e3
-    TIMES.emit += (emitted - optimised) * 1e3
+    TIMES.passes += (optimized - lowered) * 1e3
+    TIMES.emit += (emitted - optimized) * 1e3
     TIMES.count += 1
     return artifact
 
@@ -197,13 +200,14 @@ def _optimize(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Modul
 
     if caps.loop_cap is None or guarded:
         return pipeline.run(module, caps, optimization_level()), None
-    bounds: list[TripBound | None] = []
+    bounds: list[TripBound | None] = []  # at most one item, from `after_pass`
 
     def after_pass(name: str, current: Module) -> None:
+        # the analysis by which the pass decides whether to omit the guard
         if name == LoopGuard.name and not bounds:
             bounds.append(bounded_trip_product(current))
 
-    module.kernel.attrs["bound_checked"] = True
+    module.kernel.attrs["bound_checked"] = True  # allows the pass to omit the guard
     module = pipeline.run(module, caps, optimization_level(), after_pass=after_pass)
     return module, bounds[0] if bounds else None
 
@@ -223,20 +227,20 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
         return ""
     source = fingerprint.fingerprint(spec.fn)
     code = spec.fn.__code__
-    place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # error reports contain the file and line
+    location = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # error reports contain the file and line
     structs = [fingerprint.value_digest(composite.parameter.element) for composite in spec.composites]
     options = f"{optimization_level()} {guarded}"
-    back = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
+    back_end = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
     parts = (
         source,
-        place,
+        location,
         repr(spec.over),
         *structs,
         _signature_text(signature),
         _caps_text(caps),
         options,
         _COMPILER,
-        back,
+        back_end,
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

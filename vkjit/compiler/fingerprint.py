@@ -3,7 +3,7 @@
 A captured name is a global or nonlocal name that a function uses. Its value is a constant in the compiled kernel, so
 the kernel must be compiled again if the value changes. `Captures` provides a digest for the keys of the disk cache, and
 a cheap check before each launch that the captured names still have their values. Names are collected from the syntax
-tree, so names in branches that aren't compiled count, too.
+tree, including those in branches that aren't compiled.
 """
 
 from __future__ import annotations
@@ -41,34 +41,40 @@ __all__ = ["Captures", "fingerprint", "value_digest"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one captured name: `read` returns its current value; `value` is the recorded one."""
+    """A check of one captured name. `read` returns the name's current value; `value` is the recorded one."""
 
     read: Callable[[], Any]
     value: Any
 
     def holds(self) -> bool:
         """True if the name is still bound to the same object, or to an equal number, string or tuple."""
-        now = self.read()
-        if now is self.value:
+        current = self.read()
+        if current is self.value:
             return True
-        return isinstance(now, int | float | str | tuple) and bool(constant_key(now) == constant_key(self.value))
+        return isinstance(current, int | float | str | tuple) and bool(
+            constant_key(current) == constant_key(self.value)
+        )
 
 
-InlineChecks = tuple[
-    tuple[tuple[dict[str, Any], str, Any], ...], tuple[tuple[CellType, Any], ...], tuple[Callable[[], bool], ...]
-]
+DictionaryEntry = tuple[dict[str, Any], str, Any]
+"""(dictionary, key, recorded value) of a name in a dictionary, such as a module's globals.
+
+The recorded value is MISSING if the dictionary had no such key.
+"""
+InlineChecks = tuple[tuple[DictionaryEntry, ...], tuple[tuple[CellType, Any], ...], tuple[Callable[[], bool], ...]]
 """(dictionary entries, closure cells, predicates): the data of `Captures.inline_checks`.
 
-An entry is (dictionary, key, recorded value), a cell is (closure cell, recorded value). Captures are unchanged if all
-entries and cells have the recorded values and all predicates return True.
+A cell is (closure cell, recorded value). The captures are unchanged if all entries and cells have the recorded values
+and all predicates return True.
 """
 
 
 class Captures:
     """Everything that a function captures, including the captures of the device functions that it calls.
 
-    `fn` may also be a constant that captures something: a device function, a struct with methods, or a tuple of these.
-    The source is read on first use, or by `read_now`. Raises CompileError if the source can't be read.
+    `fn` is the function. It may also be a constant that captures something: a device function, a struct with methods,
+    or a tuple of these. The source is read on first use, or by `read_now`. Raises CompileError if the source can't be
+    read.
     """
 
     def __init__(self, fn: Any) -> None:
@@ -81,7 +87,7 @@ class Captures:
 
     @functools.cached_property
     def _walk(self) -> _Walk:
-        """The traversal of everything that is captured; made on first use."""
+        """The traversal of everything that `fn` captures, done on first use."""
         walk = _Walk()
         if not isinstance(self.fn, FunctionType):
             walk.value(self.fn)
@@ -103,7 +109,7 @@ class Captures:
         """True if a captured name has another value than when the captures were read."""
         walk = self._walk
         for namespace, name, value in walk.dictionary_entries:
-            if namespace.get(name, MISSING) is not value:
+            if namespace.get(name, MISSING) is not value:  # another object, but perhaps an equal number
                 return not all(check.holds() for check in walk.checks)
         return not all(check.holds() for check in walk.other_checks)
 
@@ -112,12 +118,13 @@ class Captures:
         walk = self._walk
         # `_reader` reads closure cells with a `partial` whose argument is the cell
         cells = tuple((c.read.args[0], c.value) for c in walk.other_checks if isinstance(c.read, functools.partial))
-        others = tuple(c.holds for c in walk.other_checks if not isinstance(c.read, functools.partial))
-        look_ups = {
+        predicates = tuple(c.holds for c in walk.other_checks if not isinstance(c.read, functools.partial))
+        # reversed, so that the first entry with a key remains in the dict
+        entries = {
             (id(namespace), name): (namespace, name, value)
             for namespace, name, value in reversed(walk.dictionary_entries)
         }
-        return tuple(look_ups.values()), cells, others
+        return tuple(entries.values()), cells, predicates
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:
@@ -146,9 +153,9 @@ class _Walk:
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
         self.checks: list[Check] = []
-        # The same checks in a form that is faster to test: `dictionary_entries` are dictionary entries (dictionary, key, recorded
-        # value), and `other_checks` the checks of names that aren't in a dictionary.
-        self.dictionary_entries: list[tuple[dict[str, Any], str, Any]] = []
+        # The same checks in a form that is faster to test: `dictionary_entries` for names in dictionaries, and
+        # `other_checks` for all other names.
+        self.dictionary_entries: list[DictionaryEntry] = []
         self.other_checks: list[Check] = []
         self.seen: set[FunctionType | StructType] = set()
 
@@ -172,8 +179,8 @@ class _Walk:
             self.chain(fn, chain)
 
     def device_function(self, function: DeviceFunction) -> None:
-        """Add a device function, with its resolved annotations: the meaning of string annotations depends on their
-        scope.
+        """Add a device function with its resolved annotations. The source alone isn't enough, since the meaning of
+        string annotations depends on their scope.
         """
         if function.fn not in self.seen:
             with contextlib.suppress(CompileError):  # the compiler reports it with the location of the call
@@ -182,26 +189,27 @@ class _Walk:
                     self.value(annotation)
         self.function(function.fn)
 
-    def check(self, read: Callable[[], Any], value: Any, look_ups: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
+    def check(self, read: Callable[[], Any], value: Any, look_ups: tuple[DictionaryEntry, ...]) -> None:
         """Record a captured name to check before each launch.
 
-        `read` returns its current value. `look_ups` are the dictionary entries that determine it; empty if the name
-        isn't found by dictionary look-ups.
+        `read` returns the name's current value, and `value` is the recorded one. `look_ups` are the dictionary entries
+        that determine the value. They are empty for a name that isn't found in a dictionary, such as one in a closure.
         """
         check = Check(read, value)
         self.checks.append(check)
         self.dictionary_entries += [
-            look_up
-            for look_up in look_ups
-            if not any(look_up[0] is d and look_up[1] == n for d, n, _ in self.dictionary_entries)
+            (dictionary, key, recorded)
+            for dictionary, key, recorded in look_ups
+            if not any(dictionary is other and key == name for other, name, _ in self.dictionary_entries)
         ]
         if not look_ups:
             self.other_checks.append(check)
 
     def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
-        """Add a captured name with the attributes read from it, such as `("vk", "exp")`, and the value they lead to.
+        """Add a captured name with the attributes read from it, such as `("vk", "exp")`, and the resulting value.
 
-        Attributes are resolved as long as their owner is a module or class; the value of the last one is added.
+        Attributes are resolved as long as their owner is a module or class. The value of the last resolved one is
+        added.
         """
         name, *rest = chain
         value = find_global(fn, name)
@@ -210,17 +218,20 @@ class _Walk:
         self.check(_reader(fn, name), value, _look_ups(fn, name, value))
         path = name
         for attribute in rest:
+            # dtypes are classes, but count as constants here
             if not isinstance(value, ModuleType | type) or isinstance(value, DType) or not hasattr(value, attribute):
                 break
-            owner, value, path = value, getattr(value, attribute), f"{path}.{attribute}"
+            owner, value = value, getattr(value, attribute)
+            path = f"{path}.{attribute}"
             if not _is_constant_module(owner):
                 self.check(_attribute_reader(owner, attribute), value, ())
         self.add("name", path)
         self.value(value)
 
     def value(self, value: object) -> None:
-        """Add a captured object: functions, structs, tuples and frozen dataclasses by their parts, other constants by
-        their repr.
+        """Add a captured object.
+
+        Functions, structs, tuples and frozen dataclasses are added by their parts, other constants by their repr.
         """
         if isinstance(value, DeviceFunction):
             self.device_function(value)
@@ -250,37 +261,39 @@ class _Walk:
             self.other(value)
 
     def other(self, value: object) -> None:
-        """Add any other object: modules, classes and functions by name, the rest by a value that is random per process.
+        """Add an object of a type that `value` doesn't handle.
 
-        Kernels can't capture the rest, so it doesn't affect their code. The random value prevents sharing of cache
-        entries between processes if that ever changes.
+        Modules, classes and functions are added by name. Kernels can't capture any other object, so it doesn't affect
+        their code. A value that is random per process is added for it. If kernels could ever capture such objects, the
+        random value would prevent processes from sharing cache entries.
         """
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
         has_name = isinstance(value, ModuleType | type) or (callable(value) and isinstance(name, str))
         self.add(type(value).__name__, getattr(value, "__module__", ""), name if has_name else _PROCESS_NONCE)
 
-    def struct(self, kind: StructType) -> None:
+    def struct(self, struct_type: StructType) -> None:
         """Add a struct: its fields with types and defaults, and its methods."""
-        if kind in self.seen:
-            self.add("again", kind.cls.__qualname__)
+        if struct_type in self.seen:
+            self.add("again", struct_type.cls.__qualname__)
             return
-        self.seen.add(kind)
-        self.add("struct", kind.cls.__module__, kind.cls.__qualname__)
+        self.seen.add(struct_type)
+        self.add("struct", struct_type.cls.__module__, struct_type.cls.__qualname__)
         from ..frontend.signature.annotations import read_field  # imported late: it imports the dimension parser
 
-        for name in kind.fields:
+        for name in struct_type.fields:
             self.add("field", name)
-            self.value(read_field(kind.cls, name, kind.scope))
-            self.value(kind.defaults.get(name, MISSING))
-        for name, member in vars(kind.cls).items():
+            self.value(read_field(struct_type.cls, name, struct_type.scope))
+            self.value(struct_type.defaults.get(name, MISSING))
+        for name, member in vars(struct_type.cls).items():
             if isinstance(member, FunctionType | DeviceFunction):
                 self.add("method", name)
-                method = member if isinstance(member, DeviceFunction) else DeviceFunction(member, kind.scope)
+                method = member if isinstance(member, DeviceFunction) else DeviceFunction(member, struct_type.scope)
                 with contextlib.suppress(CompileError):  # a method without source can't be called anyway
                     self.device_function(method)
 
 
 _PROCESS_NONCE = os.urandom(16).hex()
+"""A random value in digests that must not equal those of other processes."""
 _BY_TEXT = (
     bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
 )  # fmt: skip
@@ -292,10 +305,10 @@ def _is_constant_module(owner: object) -> bool:
     return isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in ("vkjit", "math", "numpy")
 
 
-def _look_ups(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, Any], str, Any], ...]:
-    """Return the dictionary entries (dictionary, key, value) that determine the value of a global name or builtin.
+def _look_ups(fn: FunctionType, name: str, value: Any) -> tuple[DictionaryEntry, ...]:
+    """Return the dictionary entries that determine the value of a global name or builtin.
 
-    Returns () for names of closures and type parameters.
+    Returns () for names of closures and type parameters. A builtin has two entries: the globals must not hide it.
     """
     if name in fn.__code__.co_freevars or any(p.__name__ == name for p in getattr(fn, "__type_params__", ())):
         return ()
@@ -326,7 +339,7 @@ def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
 
 
 _NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment"})
-"""AST fields that contain no names."""
+"""Fields of syntax tree nodes that contain no names."""
 
 
 def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
@@ -334,19 +347,20 @@ def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
 
     This is a single hand-written walk because it dominates the time of a kernel cache hit.
     """
-    a = function.args
-    local = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
+    arguments = function.args
+    local = {p.arg for p in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     chains: set[tuple[str, ...]] = set()
     pending: list[ast.AST] = list(function.body)
     while pending:
         node = inner = pending.pop()
+        # `node` may be a chain of attributes, such as `a.b.c`; `inner` becomes its innermost object `a`
         attributes: list[str] = []
         while isinstance(inner, ast.Attribute):
             attributes.append(inner.attr)
             inner = inner.value
         if isinstance(inner, ast.Name):
             if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # names and attributes have a ctx
-                local.add(inner.id)
+                local.add(inner.id)  # assigned, so that the chains of this name are dropped at the end
             chains.add((inner.id, *reversed(attributes)))
             continue
         for name in inner._fields:

@@ -29,20 +29,21 @@ def checked_index(index: int, length: int, owner: str) -> int:
 
 
 class Dataset:
-    """An indexed collection of examples.
+    """An indexed collection of examples: the base class of datasets.
 
-    Subclasses define `__len__` and `__getitem__`, or `item` if examples are random.
+    Subclasses define `__len__`, and either `__getitem__` or `item`. Define `item`, which takes a random generator, if
+    the examples are random.
     """
 
     classes: Sequence[str] = ()
-    """Class names, by label."""
+    """Names of the classes, indexed by label; empty if unknown."""
 
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} has no __len__(): write it, the number of examples")
 
     def __getitem__(self, index: int) -> Any:
         position = checked_index(index, len(self), type(self).__name__)
-        return self.item(position, np.random.default_rng(position))
+        return self.item(position, np.random.default_rng(position))  # without a loader, the index is the seed
 
     def item(self, index: int, generator: Generator) -> Any:
         """Return example `index`, drawing any randomness from the generator."""
@@ -56,7 +57,7 @@ class Dataset:
 
 
 class ArrayDataset(Dataset):
-    """A dataset of arrays with equal first sizes.
+    """A dataset of arrays whose first axes have the same size.
 
     Example i is the tuple of the arrays' i-th entries; with a single array, the entry itself.
     """
@@ -82,12 +83,12 @@ class ArrayDataset(Dataset):
         return self.arrays[0][position] if len(self.arrays) == 1 else tuple(a[position] for a in self.arrays)
 
     def batch(self, indices: npt.NDArray[np.int64]) -> Any:
-        """Return several examples, stacked, with one copy per array."""
+        """Return the examples at `indices`, stacked, by indexing each array once."""
         return self.arrays[0][indices] if len(self.arrays) == 1 else tuple(a[indices] for a in self.arrays)
 
 
 class Subset(Dataset):
-    """The examples of another dataset at given indices, in that order."""
+    """The examples of another dataset at given indices, in the order of the indices."""
 
     def __init__(self, dataset: Any, indices: Any) -> None:
         self.dataset = dataset
@@ -114,6 +115,7 @@ class ConcatDataset(Dataset):
             raise ArgumentError("ConcatDataset needs at least one dataset, found none")
         self.datasets = datasets
         self.ends = list(itertools.accumulate(len(d) for d in datasets))
+        """For each dataset, the position after its last example."""
         self.classes = getattr(datasets[0], "classes", ())
 
     def __len__(self) -> int:
@@ -121,14 +123,16 @@ class ConcatDataset(Dataset):
 
     def item(self, index: int, generator: Generator) -> Any:
         position = checked_index(index, len(self), "ConcatDataset")
-        number = bisect.bisect_right(self.ends, position)
-        return _item(self.datasets[number], position - (self.ends[number - 1] if number else 0), generator)
+        number = bisect.bisect_right(self.ends, position)  # of the dataset
+        start = self.ends[number - 1] if number else 0  # the dataset's first position
+        return _item(self.datasets[number], position - start, generator)
 
 
 class Transformed(Dataset):
-    """A dataset with transforms `f(x, generator)` applied to its examples.
+    """Another dataset with transforms `f(x, generator)` applied to its examples.
 
-    `transform` applies to the first entry of tuples (or to the example itself), `target` to the second.
+    If an example is a tuple, `transform` applies to its first entry and `target` to its second. Otherwise `transform`
+    applies to the example itself.
     """
 
     def __init__(
@@ -154,22 +158,24 @@ class Transformed(Dataset):
 
 
 def _item(dataset: Any, index: int, generator: Generator) -> Any:
-    """Return an example of a `Dataset` or of any other indexable object."""
+    """Return an example of a dataset. A `Dataset` gets the generator; any other object is indexed without it."""
     return dataset.item(index, generator) if isinstance(dataset, Dataset) else dataset[index]
 
 
 def split(dataset: Any, ratios: Sequence[float], *, seed: int | None = 0) -> list[Subset]:
-    """Split a dataset into parts with sizes proportional to `ratios`, rounded by the largest remainder.
+    """Split a dataset into disjoint parts with sizes proportional to `ratios`, one part per ratio.
 
-    The examples are shuffled by the seed first; with seed None they keep their order.
+    Sizes are rounded by the largest-remainder method, so that they add up. The examples are shuffled by the seed first;
+    with seed None they keep their order.
     """
     weights = np.asarray(ratios, np.float64)
     if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not weights.sum() > 0:
         raise ArgumentError(f"ratios are numbers of at least 0, not all 0, found {ratios!r}")
     count = len(dataset)
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
-    exact = weights / weights.sum() * count
-    sizes = np.floor(exact + 1e-9).astype(np.int64)
-    sizes[np.argsort(sizes - exact, kind="stable")[: count - int(sizes.sum())]] += 1
+    exact_sizes = weights / weights.sum() * count
+    sizes = np.floor(exact_sizes + 1e-9).astype(np.int64)  # 1e-9: an integer with a rounding error isn't rounded down
+    # the examples left over go to the parts with the largest remainders
+    sizes[np.argsort(sizes - exact_sizes, kind="stable")[: count - int(sizes.sum())]] += 1
     ends = np.cumsum(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

@@ -1,6 +1,6 @@
-"""Datasets from local files: tables, raw arrays, and well-known image data sets.
+"""Datasets from local files: CSV tables, raw binary arrays, and the data sets MNIST, CIFAR-10 and digits.
 
-Nothing is downloaded.
+Each function returns an `ArrayDataset`. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ __all__ = ["cifar10", "csv", "digits", "mnist", "raw"]
 
 Array = npt.NDArray[Any]
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CIFAR_BYTES = 1 + 3 * 32 * 32
+"""Bytes of an example of CIFAR-10: the label, then the red, the green and the blue plane of 32 x 32."""
 
 
 def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", header: bool = True) -> ArrayDataset:
-    """Read a table of numbers: example i is row i as f32, or (row without the label column, label).
+    """Read a table of numbers from a UTF-8 file. Example i is row i as f32.
 
-    label: name or index of a column. Strings become class indices in alphabetical order; integers become i64, other
-    numbers f32. The file is UTF-8. Raises ArgumentError if it can't be read, and (with the line) for rows of different
-    length, cells that aren't numbers, and missing labels.
+    `label` is the name or index of a label column. With it, example i is the pair of the other columns of row i and the
+    label. If all labels are integers, they become i64; if all are numbers, f32; otherwise they are class names, and
+    become i64 indices into the alphabetically sorted names. `header`: True if the first row holds the column names.
+
+    Raises ArgumentError if the file can't be read, and (with the line) for rows of different length, cells that aren't
+    numbers, and missing labels.
     """
     file = Path(path)
     rows = _rows(file, delimiter)
@@ -52,7 +57,7 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
 
 
 def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Return the nonempty rows, each with the number of its last line."""
+    """Return the nonempty rows as (line number, cells), with the number of the row's last line."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte order mark
             reader = csv_module.reader(stream, delimiter=delimiter)
@@ -62,6 +67,7 @@ def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
 
 
 def _column(file: Path, label: str | int, names: list[str] | None, width: int) -> int:
+    """Return the index of the label column of a table with `width` columns."""
     if isinstance(label, int):
         if not -width <= label < width:
             raise ArgumentError(f"{file} has {width} columns, none with number {label}")
@@ -73,11 +79,12 @@ def _column(file: Path, label: str | int, names: list[str] | None, width: int) -
 
 
 def _numbers(file: Path, rows: list[tuple[int, list[str]]], columns: Any) -> Array:
+    """Parse the given columns of all rows: f32 (rows, columns)."""
     table = np.empty((len(rows), len(columns)), np.float32)
-    for place, (number, row) in enumerate(rows):
-        for target, column in enumerate(columns):
+    for row_index, (number, row) in enumerate(rows):
+        for column_index, column in enumerate(columns):
             try:
-                table[place, target] = _number(row[column])
+                table[row_index, column_index] = _number(row[column])
             except ValueError:
                 raise ArgumentError(
                     f"{file}, line {number}: {row[column]!r} in column {column + 1} is no number"
@@ -86,13 +93,14 @@ def _numbers(file: Path, rows: list[tuple[int, list[str]]], columns: Any) -> Arr
 
 
 def _number(cell: str) -> float:
-    """Parse a cell. Raises ValueError also for Python-only syntax such as 1_000."""
+    """Parse a cell. Raises ValueError if it isn't a number, also for Python's digit separators, as in 1_000."""
     if "_" in cell:
         raise ValueError(cell)
     return float(cell)
 
 
 def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
+    """Return the labels, as described in `csv`, and the class names if the labels are names."""
     try:
         values = np.array([_number(c) for c in cells])
     except ValueError:
@@ -104,7 +112,7 @@ def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
 
 
 def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:
-    """Read examples of one shape and dtype, stored consecutively from byte `offset`; the file is memory-mapped."""
+    """Memory-map a file of examples, all of the given shape and dtype, stored consecutively from byte `offset` on."""
     try:
         file, element = Path(path), np.dtype(dtype)
     except TypeError as error:
@@ -123,10 +131,14 @@ def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> Arra
 
 
 def _read_idx(file: Path) -> Array:
-    """Read an array in the IDX format, gzipped or not."""
+    """Read a u8 array from a file in MNIST's IDX format, gzipped or not.
+
+    The header consists of two zero bytes, the element type (8: u8), the number of axes, and each size as a big-endian
+    32-bit integer.
+    """
     try:
         data = file.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data  # gzip's magic number
     except (OSError, EOFError) as error:
         raise ArgumentError(f"{file} can't be read: {error}") from error
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != 8:
@@ -141,11 +153,13 @@ def _read_idx(file: Path) -> Array:
 def mnist(folder: Any, train: bool = True) -> ArrayDataset:
     """Read MNIST (or a data set in its format) from local files: images (28, 28) as u8, labels as i64.
 
-    folder: contains train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., optionally gzipped.
+    `folder` contains train-images-idx3-ubyte and train-labels-idx1-ubyte, or for train=False the same names with t10k
+    instead of train, optionally gzipped.
     """
     arrays = []
     for part in ("images-idx3-ubyte", "labels-idx1-ubyte"):
         name = f"{'train' if train else 't10k'}-{part}"
+        # the last one: some distributions have a dot in place of the hyphen before "idx"
         candidates = [Path(folder) / name, Path(folder) / f"{name}.gz", Path(folder) / name.replace("-idx", ".idx")]
         present = next((p for p in candidates if p.is_file()), None)
         if present is None:
@@ -159,7 +173,7 @@ def mnist(folder: Any, train: bool = True) -> ArrayDataset:
 def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
     """Read CIFAR-10 from local files of its binary version: images (32, 32, 3) as u8, labels as i64.
 
-    folder: contains data_batch_1.bin to data_batch_5.bin, or test_batch.bin.
+    `folder` contains data_batch_1.bin to data_batch_5.bin, or for train=False test_batch.bin.
     """
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
     parts = []
@@ -168,9 +182,9 @@ def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
         if not file.is_file():
             raise ArgumentError(f"{folder} has no {name}: the binary version of CIFAR-10 is expected")
         data = np.fromfile(file, np.uint8)
-        if not len(data) or len(data) % 3073:
-            raise ArgumentError(f"{file} has {len(data)} bytes, no multiple of the 3073 of an example")
-        parts.append(data.reshape(-1, 3073))
+        if not len(data) or len(data) % _CIFAR_BYTES:
+            raise ArgumentError(f"{file} has {len(data)} bytes, no multiple of the {_CIFAR_BYTES} of an example")
+        parts.append(data.reshape(-1, _CIFAR_BYTES))
     rows = np.concatenate(parts)
     images = np.ascontiguousarray(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return ArrayDataset(images, rows[:, 0].astype(np.int64), classes=CIFAR_CLASSES)
@@ -182,7 +196,7 @@ def digits() -> ArrayDataset:
         from sklearn.datasets import load_digits
     except ImportError:
         raise ArgumentError("digits() needs scikit-learn, which isn't installed: pip install scikit-learn") from None
-    images, labels = load_digits(return_X_y=True)
+    images, labels = load_digits(return_X_y=True)  # pixels from 0 to 16
     return ArrayDataset(
         (images / 16).astype(np.float32).reshape(-1, 8, 8), labels.astype(np.int64), classes=[str(i) for i in range(10)]
     )

@@ -1,7 +1,7 @@
-"""Images from files and folders.
+"""Images from files and folders, as NumPy arrays (H, W) or (H, W, 3) of u8, u16 or f32.
 
-Images are arrays (H, W) or (H, W, 3) of u8, u16 or f32. NumPy files (.npy) and portable maps (.pgm, .ppm) are read
-here, other formats through Pillow, if it is installed.
+NumPy files (.npy) and binary portable maps (.pgm, .ppm) are read by this module itself, other formats by Pillow, if it
+is installed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
-    """Read an image as (H, W, 3) for mode "RGB" or (H, W) for "grey".
+    """Read an image as (H, W, 3) for mode "RGB" or (H, W) for mode "grey".
 
-    dtype is "u8", "u16" or "f32" (0 to 1); values are rescaled to its range. Raises ArgumentError for files that can't
-    be read as an image.
+    `dtype` is "u8", "u16" or "f32"; values are rescaled to its range, which is 0 to 1 for f32. An alpha channel is
+    dropped. Raises ArgumentError for files that can't be read as an image.
     """
     if mode not in ("RGB", "grey") or dtype not in _TYPES:
         raise ArgumentError(f'mode is "RGB" or "grey", dtype "u8", "u16" or "f32", found {mode!r} and {dtype!r}')
@@ -47,6 +47,7 @@ def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
 
 
 def _read(file: Path) -> Array:
+    """Read an image with the channels and dtype of the file. Raises various exceptions for broken files."""
     suffix = file.suffix.lower()
     if suffix == ".npy":
         array: Array = np.load(file, allow_pickle=False)
@@ -64,13 +65,18 @@ def _read(file: Path) -> Array:
             f"{suffix or 'this'} files need Pillow, which isn't installed: pip install pillow; .npy, .pgm and .ppm don't"
         ) from None
     with Image.open(file) as image:
+        # Pillow's modes with a palette ("P", "PA"), other color spaces, bits ("1"), or gray with alpha ("LA")
         if image.mode in ("P", "CMYK", "YCbCr", "LAB", "HSV", "1", "LA", "PA"):
             image = image.convert("L" if image.mode in ("1", "LA") else "RGB")
         return np.asarray(image)
 
 
 def _read_map(data: bytes) -> Array:
-    """Parse a binary portable map: P5 (gray) or P6 (color)."""
+    """Parse a binary portable map: P5 (gray) or P6 (color).
+
+    The header holds the kind, width, height and maximum (the value of white), separated by whitespace and comments.
+    Values are rescaled if the maximum isn't 255 or 65535.
+    """
     fields: list[bytes] = []
     position = 0
     while len(fields) < 4:
@@ -86,11 +92,12 @@ def _read_map(data: bytes) -> Array:
             raise ValueError("the header of the portable map is cut off")
         fields.append(data[position:end])
         position = end
-    kind, width, height, maximum = fields[0], *(int(f) for f in fields[1:])
-    if kind not in (b"P5", b"P6") or not 0 < maximum < 65536:
-        raise ValueError(f"expected a binary portable map (P5 or P6), found {kind.decode(errors='replace')}")
-    planes = 1 if kind == b"P5" else 3
+    magic, width, height, maximum = fields[0], *(int(f) for f in fields[1:])
+    if magic not in (b"P5", b"P6") or not 0 < maximum < 65536:
+        raise ValueError(f"expected a binary portable map (P5 or P6), found {magic.decode(errors='replace')}")
+    planes = 1 if magic == b"P5" else 3
     element = np.dtype(np.uint8) if maximum < 256 else np.dtype(">u2")
+    # position + 1: exactly one whitespace byte separates the header from the pixels
     values = np.frombuffer(data, element, width * height * planes, position + 1).reshape(height, width, planes)
     full = 255 if maximum < 256 else 65535
     native = values.astype(np.uint8 if maximum < 256 else np.uint16)
@@ -100,6 +107,7 @@ def _read_map(data: bytes) -> Array:
 
 
 def _as_mode(values: Array, mode: str) -> Array:
+    """Convert gray or color values, with or without alpha, to (H, W, 3) for "RGB" or (H, W) for "grey"."""
     flat = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
     if mode == "RGB":
         return np.repeat(flat[:, :, None], 3, 2) if flat.ndim == 2 else flat[:, :, :3]
@@ -110,7 +118,7 @@ def _as_mode(values: Array, mode: str) -> Array:
 
 
 def _as_type(values: Array, dtype: str) -> Array:
-    """Convert the dtype, mapping the largest value of the old type (1 for floats) to that of the new."""
+    """Convert to a dtype, rescaled so that white stays white: 255 for u8, 65535 for u16, 1 for floats."""
     target = np.dtype(_TYPES[dtype])
     if values.dtype == target:
         return np.ascontiguousarray(values)
@@ -128,9 +136,11 @@ def _as_type(values: Array, dtype: str) -> Array:
 
 
 class ImageFolder(Dataset):
-    """Images in one subfolder per class: example i is (image, label), with labels numbering the sorted subfolder names.
+    """A dataset of image files in one subfolder per class.
 
-    mode and dtype: see `read_image`. transform: a function of the image and a generator.
+    Example i is (image, label), where the label is the index of the subfolder in alphabetical order. Images are read
+    by `read_image` with `mode` and `dtype`, then passed to `transform(image, generator)`. Files whose suffix isn't in
+    `suffixes` are ignored.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
 """Data loader: batches of examples, prepared by worker threads or processes and uploaded one batch ahead.
 
-Batches have the structure of the examples, with tensors on a device. The order and all randomness depend only on (seed,
-epoch, example index), not on the workers or on whether the iteration was interrupted and resumed.
+`DataLoader` combines the other modules: `batch_samplers` chooses the examples of each batch, `batch_workers` prepares
+the batches on the host, and this module uploads them. A batch has the structure of an example, with tensors on a
+device. The order depends only on seed and epoch, the randomness of an example also on its index and on how often it
+occurred in the epoch. Neither depends on the workers, or on whether the iteration was interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -18,33 +20,40 @@ from ..backends.selection import device as open_device
 from ..errors import ArgumentError, VkjitError
 from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
 from ..tensor.ops import creation
-from .batch_samplers import Order, Orders
-from .batch_workers import Maker, Workers, collate
+from .batch_samplers import IndexBatches, Indices
+from .batch_workers import BatchMaker, Workers, collate
 from .samplers import RandomSampler, SequentialSampler, as_array
-from .torch_options import Named, refuse_others, resolved
+from .torch_options import AliasedOptions, refuse_others, resolve_options
 
 __all__ = ["DataLoader", "collate"]
 
-_DEFAULTS = Named(workers=0, prefetch=2, collate=collate)
+_DEFAULTS = AliasedOptions(workers=0, prefetch=2, collate=collate)
+"""The defaults of the `DataLoader` options that have aliases."""
 
 
 class DataLoader:
-    """An iterable over batches of a dataset: `for x, y in DataLoader(data, 64, shuffle=True): ...`
+    """An iterable over the batches of a dataset, as in `for x, y in DataLoader(data, 64, shuffle=True): ...`
 
-    batch_size: examples per batch; drop_last drops an incomplete last batch. shuffle: False, True or "epoch" (a new
-    order each epoch), "once" (one order for all epochs). sampler: yields the indices of an epoch, instead of shuffle:
-    one of `vkjit.data`, a sequence, or any iterable. batch_sampler: yields batches as lists of indices, instead of all
-    of these. seed: seeds orders and transforms. workers: number of threads that prepare batches (0: none); prefetch:
-    batches prepared ahead. processes: use worker processes, which don't compete for the GIL with the training; for
-    Python-heavy transforms, and devices that compute on the host. device: where tensors are placed (default: the
-    default device); with to_device=False, batches are NumPy arrays. collate: makes a batch of a list of examples.
+    - `batch_size`: examples per batch. `drop_last` drops an incomplete last batch.
+    - `shuffle`: False, True or "epoch" (a new order each epoch), or "once" (one random order for all epochs).
+    - `sampler`: yields the example indices of an epoch, instead of `shuffle`. It is a sampler of `vkjit.data`, a
+      sequence of indices, or any iterable of them.
+    - `batch_sampler`: yields batches as lists of indices; replaces `batch_size`, `drop_last`, `shuffle` and `sampler`.
+    - `seed`: seeds the order and the transforms.
+    - `workers`: number of worker threads that prepare batches; with 0 the calling thread does. `prefetch`: number of
+      batches that workers prepare ahead.
+    - `processes`: use worker processes instead of threads. They don't compete with the training loop for the GIL, which
+      helps with transforms written in Python and with devices that compute on the host.
+    - `device`: where the tensors are placed (default: the default device). With `to_device=False`, batches are NumPy
+      arrays.
+    - `collate`: makes a batch of a list of examples.
 
-    num_workers and collate_fn are aliases of workers and collate; prefetch_factor is prefetch per worker. pin_memory
-    and persistent_workers are accepted and ignored: batches are uploaded anyway, and worker processes live as long as
-    the loader.
+    PyTorch's `num_workers` and `collate_fn` are aliases of `workers` and `collate`; `prefetch_factor` is the number of
+    batches prepared ahead per worker. `pin_memory` and `persistent_workers` are accepted and ignored, because the
+    loader uploads batches itself, and its worker processes live as long as the loader.
 
-    Each iteration is a new epoch, even after an interrupted one. `state_dict()` holds the position: the epoch and the
-    number of batches yielded in it. After `load_state_dict` the next iteration resumes there.
+    Each iteration is a new epoch, even if the previous one was interrupted. `state_dict()` returns the position: the
+    epoch and the number of batches yielded in it. After `load_state_dict` the next iteration resumes there.
     """
 
     def __init__(
@@ -73,7 +82,7 @@ class DataLoader:
         del pin_memory, persistent_workers
         refuse_others(others)
         names = {"num_workers": num_workers, "collate_fn": collate_fn, "prefetch_factor": prefetch_factor}
-        options = resolved(Named(workers, prefetch, collate), _DEFAULTS, names)
+        options = resolve_options(AliasedOptions(workers, prefetch, collate), _DEFAULTS, names)
         shuffle = False if shuffle is None else shuffle
         _check(dataset, batch_size, shuffle, seed, processes, options)
         _check_samplers(sampler, batch_sampler, batch_size, shuffle, drop_last)
@@ -82,106 +91,117 @@ class DataLoader:
         self.shuffle = "epoch" if shuffle is True else shuffle
         self.seed, self.workers, self.prefetch = seed, options.workers, options.prefetch
         self.collate, self.to_device = options.collate, to_device
+        # a sampler, or a batch sampler if `batch_size` is None
         self._sampler = _as_sampler(sampler if batch_sampler is None else batch_sampler, dataset, shuffle)
         self._workers = Workers(options.workers, processes)
         self._device = device
         self.epoch = 0
         self.position = 0
-        """Batches yielded in this epoch."""
+        """Number of batches yielded in this epoch."""
         self._resumes = False
         """True after `load_state_dict`: the next iteration resumes at `position`."""
 
     def __len__(self) -> int:
-        return len(self._orders())
+        return len(self._index_batches())
 
-    def _orders(self) -> Orders:
-        return Orders(self._sampler, self.batch_size, self.drop_last, len(self.dataset))
+    def _index_batches(self) -> IndexBatches:
+        """Return the object that generates the index batches of every epoch, from this loader's sampler and options."""
+        return IndexBatches(self._sampler, self.batch_size, self.drop_last, len(self.dataset))
 
     # -- position
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, the batches yielded in it, and what determines the order.
+        """Return the current position: the epoch and the number of batches yielded in it.
 
-        Raises ArgumentError for a sampler whose order isn't determined by the loader's seed and thus can't be resumed.
+        The dictionary also holds the options that determine the batches, which `load_state_dict` compares. Raises
+        ArgumentError for a sampler whose order isn't determined by the loader's seed and thus can't be resumed.
         """
-        orders = self._orders()
-        if not orders.is_reproducible:
+        index_batches = self._index_batches()
+        if not index_batches.is_reproducible:
             raise ArgumentError(
-                f"the order of a {type(self._sampler).__name__} can't be told again, so there is no place to go on from: write it "
-                "as a vk.data.Sampler, whose order(generator) follows from the loader's seed, or give a list of indices"
+                f"the order of a {type(self._sampler).__name__} can't be told again, so an epoch can't be resumed: write it as a "
+                "vk.data.Sampler, whose order(generator) depends only on the loader's seed, or pass a list of indices"
             )
         return {
             "epoch": self.epoch, "position": self.position, "seed": self.seed, "batch_size": self.batch_size,
-            "length": len(self.dataset), "order": self._order_name(), "batches": len(orders),
+            "length": len(self.dataset), "order": self._order_name(), "batches": len(index_batches),
         }  # fmt: skip
 
     def _order_name(self) -> str:
-        return f"shuffle={self.shuffle!r}" if self.shuffle else self._orders().name
+        """Return a text that identifies the order of examples, by which `load_state_dict` detects another order."""
+        return f"shuffle={self.shuffle!r}" if self.shuffle else self._index_batches().name
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume from a saved position. Raises ArgumentError if it doesn't match this loader's batches."""
-        own = {
+        """Set the position to one returned by `state_dict`; the next iteration resumes there.
+
+        Raises ArgumentError if the position is that of a loader with other batches, or if the order can't be
+        reproduced.
+        """
+        current = {
             "batch_size": self.batch_size,
             "length": len(self.dataset),
             "order": self._order_name(),
             "batches": len(self),
         }
-        for name, value in own.items():
+        for name, value in current.items():
             if state_dict.get(name, value) != value:
-                raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {value}")
-        if not self._orders().is_reproducible:
+                raise ArgumentError(f"the position was saved with {name}={state_dict[name]}, this loader has {value}")
+        if not self._index_batches().is_reproducible:
             self.state_dict()  # raises with the reason
         missing = [n for n in ("epoch", "position", "seed") if n not in state_dict]
         if missing:
             raise ArgumentError(
-                f"the place of a loader has epoch, position and seed, this one lacks {', '.join(missing)}"
+                f"the state of a loader has epoch, position and seed, this one lacks {', '.join(missing)}"
             )
         self.epoch, self.position, self.seed = (int(state_dict[n]) for n in ("epoch", "position", "seed"))
         self._resumes = True
 
     # -- iteration
 
-    def _order_epoch(self, epoch: int) -> int:
-        """Return the epoch whose order is used."""
+    def _seed_epoch(self, epoch: int) -> int:
+        """Return the number that seeds the order of an epoch, besides the loader's seed: 0 for shuffle="once"."""
         return 0 if self.shuffle == "once" else epoch
 
-    def order(self, epoch: int) -> Order:
+    def order(self, epoch: int) -> Indices:
         """Return the example indices of an epoch, in order."""
-        batches = [b.indices for b in self._orders().batches(self.seed, self._order_epoch(epoch))]
+        batches = [b.indices for b in self._index_batches().batches(self.seed, self._seed_epoch(epoch))]
         return np.concatenate(batches) if batches else np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.position and not self._resumes:  # the last epoch was interrupted: skip the rest
+        if self.position and not self._resumes:  # the last iteration was interrupted: begin the next epoch
             self.epoch, self.position = self.epoch + 1, 0
         self._resumes = False
         epoch, seed = self.epoch, self.seed
-        batches = self._orders().batches(seed, self._order_epoch(epoch), self.position)
-        make = Maker(self.dataset, self.collate)
+        batches = self._index_batches().batches(seed, self._seed_epoch(epoch), self.position)
+        maker = BatchMaker(self.dataset, self.collate)
         if self.workers:
-            made = self._workers.made(make, batches, seed, epoch, self.prefetch)
+            prepared = self._workers.prepare(maker, batches, seed, epoch, self.prefetch)
         else:
-            made = ((make(b, seed, epoch), False) for b in batches)
+            # pairs (batch, True if the next one is ready), as `Workers.prepare` yields; without workers, none ever is
+            prepared = ((maker(b, seed, epoch), False) for b in batches)
         target = open_device(self._device) if self.to_device else None
-        waiting: collections.deque[Any] = collections.deque()
+        uploaded: collections.deque[Any] = collections.deque()
         error: Exception | None = None
-        owner = os.getpid()
+        owner_process = os.getpid()
         while True:
-            if os.getpid() != owner:
+            if os.getpid() != owner_process:
                 raise VkjitError(
-                    "this iteration was begun before fork(), and its workers answer the other process: iterate over the loader anew"
+                    "this iteration was begun before fork(), and its workers belong to the other process: "
+                    "iterate over the loader anew"
                 )
             try:
-                batch, more = next(made)
+                batch, next_ready = next(prepared)
             except StopIteration:
                 break
-            except Exception as exception:  # noqa: BLE001  # raised after the batches before it have been yielded
+            except Exception as exception:  # noqa: BLE001  # raised below, after all earlier batches have been yielded
                 error = exception
                 break
-            waiting.append(batch if target is None else _uploaded(batch, target))
-            while waiting and (len(waiting) > 1 or not more):  # upload one batch ahead, but don't wait for it
-                yield self._yielded(waiting.popleft())
-        while waiting:
-            yield self._yielded(waiting.popleft())
+            uploaded.append(batch if target is None else _uploaded(batch, target))
+            # if the next batch is ready, upload it before this one is yielded; otherwise don't wait for a worker
+            while uploaded and (len(uploaded) > 1 or not next_ready):
+                yield self._count_yielded(uploaded.popleft())
+        while uploaded:
+            yield self._count_yielded(uploaded.popleft())
         if error is not None:
             try:
                 raise error
@@ -189,13 +209,14 @@ class DataLoader:
                 error = None  # breaks the reference cycle with this frame
         self.epoch, self.position = epoch + 1, 0
 
-    def _yielded(self, batch: Any) -> Any:
+    def _count_yielded(self, batch: Any) -> Any:
+        """Count the batch, which is about to be yielded, and return it."""
         self.position += 1
         return batch
 
 
-def _check(dataset: Any, batch_size: Any, shuffle: Any, seed: Any, processes: bool, options: Named) -> None:
-    """Raise ArgumentError for options out of range."""
+def _check(dataset: Any, batch_size: Any, shuffle: Any, seed: Any, processes: bool, options: AliasedOptions) -> None:
+    """Raise ArgumentError if `dataset` isn't a dataset, or if an option has a wrong type or is out of range."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise ArgumentError(
             f"a dataset has a length and numbered examples, found a {type(dataset).__name__}: write __len__() and __getitem__(), "
@@ -219,26 +240,29 @@ def _check(dataset: Any, batch_size: Any, shuffle: Any, seed: Any, processes: bo
 
 
 def _check_samplers(sampler: Any, batch_sampler: Any, batch_size: int, shuffle: Any, drop_last: bool) -> None:
-    """Raise ArgumentError if options conflict about the batches."""
+    """Raise ArgumentError if options that define the batches contradict each other, or a sampler isn't re-iterable."""
     if batch_sampler is not None and (sampler is not None or shuffle or drop_last or batch_size != 1):
         raise ArgumentError("a batch_sampler gives whole batches: leave out batch_size, shuffle, sampler and drop_last")
     if sampler is not None and shuffle:
         raise ArgumentError(
             f"a sampler gives the order: leave out shuffle, found shuffle={shuffle!r} beside a {type(sampler).__name__}"
         )
-    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        if given is not None and (not hasattr(given, "__iter__") or iter(given) is given):
-            raise ArgumentError(f"a {name} gives indices each time it is iterated over, found a {type(given).__name__}")
+    for name, argument in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if argument is not None and (not hasattr(argument, "__iter__") or iter(argument) is argument):
+            raise ArgumentError(
+                f"a {name} gives indices each time it is iterated over, found a {type(argument).__name__}"
+            )
 
 
 def _as_sampler(given: Any, dataset: Any, shuffle: Any) -> Any:
+    """Return the sampler `given`, as a NumPy array if it is a tensor; if None, the sampler that `shuffle` selects."""
     if given is not None:
         return as_array(given) if hasattr(given, "numpy") else given
     return RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
 
 
 def _uploaded(batch: Any, device: Any) -> Any:
-    """Upload the arrays of a batch as tensors; f64 becomes f32, the usual type of models."""
+    """Upload the arrays of a batch as tensors. f64 becomes f32, because models usually compute in f32."""
     if isinstance(batch, (tuple, list)):
         return tuple(_uploaded(b, device) for b in batch)
     if isinstance(batch, dict):

@@ -1,7 +1,8 @@
-"""Samplers: the examples of an epoch and their order.
+"""Samplers: which examples an epoch consists of, and in which order.
 
-The loader creates a generator from its seed and the epoch. An order depends on that generator alone, so a loader can
-resume in the middle of an epoch.
+`DataLoader` creates a random generator from its seed and the epoch, and passes it to the sampler. The order depends on
+that generator alone, so a loader can resume in the middle of an epoch. The classes correspond to PyTorch's, except that
+the loader seeds them.
 """
 
 from __future__ import annotations
@@ -28,28 +29,31 @@ def as_array(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values.numpy() if hasattr(values, "numpy") else values)
 
 
-def _count(value: Any, name: str, what: str) -> int:
+def _checked_count(value: Any, name: str, what: str) -> int:
+    """Return `value` as an int. Raises ArgumentError if it isn't an integer of at least 1."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ArgumentError(f"{name}: {what} is an int of at least 1, found {value!r}")
     return int(value)
 
 
 def _no_generator(generator: object, name: str) -> None:
+    """Refuse PyTorch's `generator` argument, because the loader's seed determines the order. Raises ArgumentError."""
     if generator is not None:
         raise ArgumentError(
-            f"{name} takes no generator, found a {type(generator).__name__}: what is random follows from the loader's seed, "
+            f"{name} takes no generator, found a {type(generator).__name__}: the order follows from the loader's seed, "
             "DataLoader(..., seed=1)"
         )
 
 
 class Sampler:
-    """Base class of example orders. Subclasses define `order(generator)` and `__len__`.
+    """Base class of samplers. Subclasses define `order(generator)` and `__len__`, the number of indices per epoch.
 
-    The order must depend on the generator alone. A loader passes a new generator each epoch. Iterating directly uses
-    seed 0 and advances the epoch each time.
+    The order must depend on the generator alone. A loader passes a new generator each epoch. A direct iteration over
+    the sampler uses seed 0 and counts as a new epoch.
     """
 
     _passes = 0
+    """Number of direct iterations so far."""
 
     def order(self, generator: Generator) -> Any:
         """Return the indices of an epoch, drawing any randomness from the generator."""
@@ -83,7 +87,8 @@ class SequentialSampler(Sampler):
 class RandomSampler(Sampler):
     """The examples of a dataset in random order, optionally with replacement.
 
-    num_samples defaults to the dataset's size. Without replacement no example repeats before all have occurred.
+    `num_samples`, the number of indices per epoch, defaults to the dataset's size and may exceed it. Without
+    replacement, no example repeats before all have occurred.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class RandomSampler(Sampler):
     ) -> None:
         _no_generator(generator, "RandomSampler")
         if num_samples is not None:
-            _count(num_samples, "RandomSampler", "num_samples")
+            _checked_count(num_samples, "RandomSampler", "num_samples")
         if (replacement or num_samples is not None) and not len(data_source):
             raise ArgumentError("RandomSampler: nothing can be drawn from a dataset without examples")
         self.data_source, self.replacement, self._samples = data_source, replacement, num_samples
@@ -110,11 +115,12 @@ class RandomSampler(Sampler):
             return generator.integers(count, size=samples)
         if samples <= count:
             return generator.permutation(count)[:samples]
+        # as many permutations of all examples as needed
         return np.concatenate([generator.permutation(count) for _ in range(-(-samples // count))])[:samples]
 
 
 class SubsetRandomSampler(Sampler):
-    """Given indices in random order."""
+    """The given indices of examples, in random order."""
 
     def __init__(self, indices: Any, generator: None = None) -> None:
         _no_generator(generator, "SubsetRandomSampler")
@@ -130,9 +136,10 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """num_samples examples drawn with probabilities proportional to their weights; distinct ones without replacement.
+    """`num_samples` random examples per epoch, drawn with probabilities proportional to their weights.
 
-    weights: one non-negative number per example; they needn't sum to 1.
+    `weights` holds one non-negative number per example; they needn't sum to 1. Without replacement, the examples of an
+    epoch are distinct.
     """
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: None = None) -> None:
@@ -144,7 +151,7 @@ class WeightedRandomSampler(Sampler):
                 f"{name}: weights are numbers of at least 0, one per example and not all 0, found shape {values.shape}"
                 + (f", {values.min():g} to {values.max():g}" if values.size else "")
             )
-        self.num_samples = _count(num_samples, name, "num_samples")
+        self.num_samples = _checked_count(num_samples, name, "num_samples")
         if not replacement and num_samples > np.count_nonzero(values):
             raise ArgumentError(
                 f"{name}: {num_samples} different examples can't be drawn, only {np.count_nonzero(values)} have a weight above 0"
@@ -155,28 +162,29 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
     def order(self, generator: Generator) -> Any:
-        shares = self.weights / self.weights.sum()
-        return generator.choice(len(shares), self.num_samples, self.replacement, shares)
+        probabilities = self.weights / self.weights.sum()
+        return generator.choice(len(probabilities), self.num_samples, self.replacement, probabilities)
 
 
 class BatchSampler:
-    """Groups a sampler's indices into batches; drop_last drops an incomplete last batch.
+    """A batch sampler that groups the indices of a sampler; `drop_last` drops an incomplete last batch.
 
-    sampler: a `Sampler`, or any iterable of indices.
+    `sampler` is a `Sampler`, or any iterable of indices.
     """
 
     _passes = 0
+    """Number of direct iterations so far; each counts as an epoch with seed 0, as in `Sampler`."""
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool = False) -> None:
         self.sampler, self.drop_last = sampler, drop_last
-        self.batch_size = _count(batch_size, "BatchSampler", "batch_size")
+        self.batch_size = _checked_count(batch_size, "BatchSampler", "batch_size")
 
     def __len__(self) -> int:
         count = len(self.sampler)
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def batches(self, generator: Generator) -> Iterator[Any]:
-        """Yield the batches of an epoch."""
+        """Yield the batches of an epoch: arrays of indices for a `Sampler`, lists for other iterables."""
         if isinstance(self.sampler, Sampler):
             order = as_array(self.sampler.order(generator))
             for start in range(0, len(order), self.batch_size):

@@ -1,4 +1,4 @@
-"""Textual summaries of datasets."""
+"""Textual summaries of datasets: sizes, shapes, dtypes, value ranges and label counts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ __all__ = ["DatasetInfo", "describe"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """A dataset summary: number of examples; shape, dtype and range of each entry; counts per label."""
+    """The summary of a dataset that `describe` returns; prints as a short text."""
 
     kind: str
+    """Name of the dataset's class."""
     examples: int
+    """Number of examples."""
     entries: tuple[str, ...]
+    """For each entry of an example, such as image and label, a text with its shape, dtype and range of values."""
     labels: dict[str, int]
+    """Number of examples per label, by class name if known; empty if the last entry is no integer label."""
     nbytes: int | None
     """Size of all arrays in bytes, or None if the dataset doesn't consist of arrays."""
 
@@ -35,7 +39,10 @@ class DatasetInfo:
 
 
 def describe(dataset: Any, *, at_most: int = 1000) -> DatasetInfo:
-    """Summarize a dataset; for datasets other than arrays, ranges and labels cover the first `at_most` examples."""
+    """Summarize a dataset. Unless it is an `ArrayDataset`, only the first `at_most` examples are loaded.
+
+    Ranges and label counts then cover only these examples.
+    """
     count = len(dataset)
     if isinstance(dataset, ArrayDataset):
         columns: list[Any] = list(dataset.arrays)
@@ -44,6 +51,7 @@ def describe(dataset: Any, *, at_most: int = 1000) -> DatasetInfo:
     else:
         examples = [dataset[i] for i in range(min(count, at_most))]
         rows = [e if isinstance(e, tuple) else (e,) for e in examples]
+        # one column per entry of an example, such as image and label
         columns = [[np.asarray(v) for v in column] for column in zip(*rows, strict=True)]
         shapes = [(_shape([v.shape for v in c]), c[0].dtype) for c in columns]
         nbytes = None
@@ -52,10 +60,12 @@ def describe(dataset: Any, *, at_most: int = 1000) -> DatasetInfo:
 
 
 def _shape(shapes: list[tuple[int, ...]]) -> Any:
+    """Return the shape that all examples have, or a text if they differ."""
     return shapes[0] if len(set(shapes)) == 1 else "of several shapes"
 
 
 def _range(column: Any) -> str:
+    """Describe the range of the numbers in an array, or in a list of arrays."""
     parts = [np.asarray(v) for v in (column if isinstance(column, list) else [column])]
     parts = [p for p in parts if p.size and p.dtype.kind in "biuf"]
     if not parts:

@@ -1,6 +1,7 @@
-"""PyTorch's names for data loader options.
+"""PyTorch's names for `DataLoader` options.
 
-Maps them to the loader's own options; raises errors that name the alternative for options with no equivalent.
+Maps PyTorch's option names to the loader's own. For PyTorch options without an equivalent, raises errors that name an
+alternative.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from typing import Any
 
 from ..errors import ArgumentError
 
-__all__ = ["Named", "refuse_others", "resolved"]
+__all__ = ["AliasedOptions", "refuse_others", "resolve_options"]
 
-_OTHERS: dict[str, tuple[object, str]] = {
-    "generator": (None, "orders and what transforms draw follow from seed=, an int"),
-    "in_order": (True, "batches come in the order of the sampler, however many workers make them"),
-    "multiprocessing_context": (None, "processes=True starts its processes from nothing (spawn)"),
-    "pin_memory_device": ("", "device= is where batches go"),
+_UNSUPPORTED: dict[str, tuple[object, str]] = {
+    "generator": (None, "the order and the random transforms follow from seed=, an int"),
+    "in_order": (True, "batches come in the order of the sampler, for any number of workers"),
+    "multiprocessing_context": (None, "processes=True always uses the start method spawn"),
+    "pin_memory_device": ("", "device= selects the device of the batches"),
     "timeout": (
         0,
-        "a worker process that has ended is an error at once, and Ctrl-C ends the wait for one that is slow",
+        "a worker process that has died raises an error at once, and Ctrl-C interrupts the wait for a slow one",
     ),
     "worker_init_fn": (
         None,
-        "what is random about an example is drawn from the generator that item(index, generator) gets",
+        "examples draw random numbers from the generator that is passed to item(index, generator)",
     ),
 }
-"""Unsupported PyTorch options: the default value, which is accepted, and what to use instead."""
+"""Unsupported PyTorch options: PyTorch's default, which is accepted, and a text that names the alternative."""
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """The options that have two names."""
+class AliasedOptions:
+    """The values of those loader options that PyTorch calls `num_workers`, `prefetch_factor` and `collate_fn`."""
 
     workers: int
     prefetch: int
@@ -42,15 +43,19 @@ class Named:
 def refuse_others(options: Mapping[str, object]) -> None:
     """Raise ArgumentError for an unsupported PyTorch option with a non-default value, TypeError for an unknown name."""
     for name, value in options.items():
-        if name not in _OTHERS:
+        if name not in _UNSUPPORTED:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
-        nothing, instead = _OTHERS[name]
-        if value is not nothing and value != nothing:
+        default, instead = _UNSUPPORTED[name]
+        if value is not default and value != default:
             raise ArgumentError(f"DataLoader takes no {name}, found {value!r}: {instead}")
 
 
-def resolved(own: Named, default: Named, names: Mapping[str, Any]) -> Named:
-    """Resolve options given by either name. Raises ArgumentError if both are given."""
+def resolve_options(own: AliasedOptions, default: AliasedOptions, names: Mapping[str, Any]) -> AliasedOptions:
+    """Combine the loader's own options with those given under PyTorch's names (`names`; None if not given).
+
+    Raises ArgumentError if an option is given under both names. An option counts as given under the loader's name if it
+    differs from its default.
+    """
     workers, prefetch, collate = own.workers, own.prefetch, own.collate
     if names["num_workers"] is not None:
         _one_name("num_workers", "workers", own.workers, default.workers, names["num_workers"])
@@ -64,10 +69,13 @@ def resolved(own: Named, default: Named, names: Mapping[str, Any]) -> Named:
         if type(factor) is not int or factor < 1:
             raise ArgumentError(f"prefetch_factor is an int of at least 1 (batches per worker), found {factor!r}")
         if type(workers) is int:
-            prefetch = max(1, (factor - 1) * workers)  # each worker prepares one more
-    return Named(workers, prefetch, collate)
+            # PyTorch prepares factor * workers batches ahead. Here it is prefetch + workers: `Workers.prepare` prepares
+            # prefetch + workers - 1, and the loader may have uploaded one more.
+            prefetch = max(1, (factor - 1) * workers)
+    return AliasedOptions(workers, prefetch, collate)
 
 
 def _one_name(name: str, own_name: str, own: object, default: object, value: object) -> None:
+    """Raise ArgumentError if the option `own_name` isn't at its default and contradicts PyTorch's `name=value`."""
     if own not in (default, value):
         raise ArgumentError(f"{own_name} and {name} are two names of one option: give one of them")

@@ -1,7 +1,8 @@
-"""Transforms of examples: functions of a value and a generator for randomness.
+"""Transforms of examples on the host: callables that take a value and a random generator and return a new value.
 
-Images are (H, W, C) or (H, W), as stored in files, until `ToFloat` converts them to (C, H, W). `Resize`, crops and
-flips handle both layouts through `channels_first`.
+They are passed to `Transformed` or `ImageFolder`. Images are (H, W, C) or (H, W), as stored in files, until `ToFloat`
+converts them to (C, H, W). `Resize`, crops and flips handle both layouts: with `channels_first=True`, height and width
+are the last two axes, otherwise the first two.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def one_hot(labels: Any, classes: int, dtype: Any = np.float32) -> Array:
 
 
 class Compose:
-    """A sequence of transforms."""
+    """Applies several transforms, one after the other, with the same generator."""
 
     def __init__(self, *steps: Callable[[Any, Generator], Any]) -> None:
         self.steps = steps
@@ -58,7 +59,7 @@ class Compose:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Adapts a function of the value alone to a transform."""
+    """Wraps a function of the value alone as a transform; the generator is ignored."""
 
     function: Callable[[Any], Any]
 
@@ -69,7 +70,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """One-hot encodes a label."""
+    """One-hot encodes an integer label as a vector of `classes` f32 values."""
 
     classes: int
 
@@ -95,7 +96,10 @@ class ToFloat:
 
 @dataclass(frozen=True, slots=True)
 class Normalize:
-    """Computes (x - mean) / deviation, per channel of (C, H, W), or with scalars for any shape."""
+    """Computes (x - mean) / deviation in f32.
+
+    `mean` and `deviation` are scalars, or sequences with one number per channel of an image (C, H, W).
+    """
 
     mean: Any
     deviation: Any
@@ -134,16 +138,19 @@ def _check_size(size: Any, name: str) -> None:
 
 
 def _axes(image: Array, channels_first: bool) -> tuple[int, int]:
+    """Return the axes of height and width."""
     return (image.ndim - 2, image.ndim - 1) if channels_first else (0, 1)
 
 
 def _cut(image: Array, axes: tuple[int, int], top: int, left: int, size: tuple[int, int]) -> Array:
+    """Return the part of `size` (H, W) that begins at row `top` and column `left`; `axes` as from `_axes`."""
     index = [slice(None)] * image.ndim
     index[axes[0]], index[axes[1]] = slice(top, top + size[0]), slice(left, left + size[1])
     return image[tuple(index)]
 
 
-def _fits(image: Array, axes: tuple[int, int], size: tuple[int, int], name: str) -> None:
+def _check_fits(image: Array, axes: tuple[int, int], size: tuple[int, int], name: str) -> None:
+    """Raise ArgumentError if the image is smaller than the crop size (H, W)."""
     if image.shape[axes[0]] < size[0] or image.shape[axes[1]] < size[1]:
         raise ArgumentError(f"{name} to {size}: the image has shape {image.shape}: resize or pad it first")
 
@@ -162,14 +169,14 @@ class CenterCrop:
         del generator
         image = np.asarray(value)
         axes = _axes(image, self.channels_first)
-        _fits(image, axes, self.size, "CenterCrop")
+        _check_fits(image, axes, self.size, "CenterCrop")
         top, left = ((image.shape[axis] - extent) // 2 for axis, extent in zip(axes, self.size, strict=True))
         return _cut(image, axes, top, left, self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomCrop:
-    """Crops a random part of size (H, W), after padding each side with `padding` zeros."""
+    """Crops a random part of size (H, W) from an image, after adding `padding` pixels of zeros on each side."""
 
     size: tuple[int, int]
     padding: int = 0
@@ -184,7 +191,7 @@ class RandomCrop:
         if self.padding:
             widths = [(self.padding, self.padding) if axis in axes else (0, 0) for axis in range(image.ndim)]
             image = np.pad(image, widths)
-        _fits(image, axes, self.size, "RandomCrop")
+        _check_fits(image, axes, self.size, "RandomCrop")
         top, left = (
             int(generator.integers(image.shape[axis] - extent + 1))
             for axis, extent in zip(axes, self.size, strict=True)
@@ -231,7 +238,7 @@ class Resize:
 
 
 def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
-    """Resize one axis, aligning the edges of the first and last pixels."""
+    """Resample one axis to `extent` pixels, with half-pixel centers: pixel i covers i..i + 1, its center is i + 0.5."""
     old = image.shape[axis]
     if old == extent:
         return image
@@ -243,7 +250,10 @@ def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
     low = np.floor(positions).astype(np.int64)
     high = np.minimum(low + 1, old - 1)
     shape = [-1 if i == axis else 1 for i in range(image.ndim)]
-    share = (positions - low).astype(np.float32).reshape(shape)
-    first, second = np.take(image, low, axis).astype(np.float32), np.take(image, high, axis).astype(np.float32)
-    result: Array = first + (second - first) * share
+    weight = (positions - low).astype(np.float32).reshape(shape)
+    low_values, high_values = (
+        np.take(image, low, axis).astype(np.float32),
+        np.take(image, high, axis).astype(np.float32),
+    )
+    result: Array = low_values + (high_values - low_values) * weight
     return result

@@ -1,7 +1,11 @@
-"""Worker processes that make batches.
+"""Worker processes that prepare batches for `batch_workers`.
 
-Results are requested by task number, in any order. Task n goes to process n modulo their number, which handles its
-tasks in order. The parent sends and receives in the calling thread; helper threads would compete for its GIL.
+The parent submits numbered tasks and requests results by task number, in any order. Task n goes to process
+n % process count, which handles its tasks in order. The parent sends and receives messages in the calling thread;
+helper threads would compete with it for the GIL.
+
+Messages to a worker are ("make", task number, arguments, names of shared memory blocks given back) and ("forget", task
+numbers). The worker answers with (task number, success, `PackedBatch` or error).
 """
 
 from __future__ import annotations
@@ -19,12 +23,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .shared_memory import OpenBlocks, OwnBlocks, Packed
+from .shared_memory import PackedBatch, ParentBlocks, WorkerBlocks
 
-__all__ = ["ProcessEnded", "Processes"]
+__all__ = ["WorkerDied", "WorkerProcesses"]
 
 
-class ProcessEnded(Exception):  # noqa: N818  # an event that the caller reports
+class WorkerDied(Exception):  # noqa: N818  # an event that the caller reports
     """A worker process ended before it returned its result."""
 
 
@@ -34,27 +38,31 @@ class _RemoteTraceback(Exception):  # noqa: N818  # only the cause of another ex
 
 @dataclass(slots=True)
 class _Worker:
+    """The parent's view of a worker process."""
+
     connection: Any
     arrived: dict[int, tuple[bool, Any]] = field(default_factory=dict)
-    """Results received but not requested yet."""
+    """Results received but not requested yet, by task number: (True, `PackedBatch`) or (False, error and text)."""
     returned: list[str] = field(default_factory=list)
-    """Blocks the process may reuse; sent with the next task."""
+    """Names of shared memory blocks that the process may reuse; sent with the next task."""
     unwanted: set[int] = field(default_factory=set)
+    """Numbers of forgotten tasks whose results may still arrive."""
 
 
-class Processes:
-    """Processes that call `make(*task)` and live until `close` or until this object is garbage-collected.
+class WorkerProcesses:
+    """A pool of worker processes that call `make(*task)`.
 
-    The constructor raises what multiprocessing raises for a function that can't be pickled.
+    The processes live until `close`, or until this object is garbage-collected. The constructor raises what
+    multiprocessing raises if `make` can't be pickled.
     """
 
     def __init__(self, count: int, make: Callable[..., Any]) -> None:
-        # not fork: a copy of a process with open devices and threads doesn't work
+        # not "fork": the copy of a process that has open devices and threads doesn't work
         context = multiprocessing.get_context("spawn")
         self.owner = os.getpid()
         """Id of the process that uses the workers."""
         self._workers: list[_Worker] = []
-        self._blocks = OpenBlocks()
+        self._blocks = ParentBlocks()
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._forgotten: collections.deque[int] = collections.deque()
@@ -63,7 +71,7 @@ class Processes:
             ours, theirs = context.Pipe()
             self._workers.append(_Worker(ours))
             context.Process(target=_serve, args=(theirs, make), daemon=True).start()
-            theirs.close()  # the worker holds the only copy, so its end yields EOF here
+            theirs.close()  # the worker holds the only copy, so `ours` reads EOF when the worker ends
 
     def submit(self, *task: Any) -> int:
         """Submit a task and return its number."""
@@ -76,7 +84,7 @@ class Processes:
             return number
 
     def is_ready(self, number: int) -> bool:
-        """Return True if the result has arrived."""
+        """Return True if the result of task `number` has arrived. Never blocks."""
         worker = self._workers[number % len(self._workers)]
         with self._lock:
             while number not in worker.arrived and worker.connection.poll():
@@ -84,7 +92,10 @@ class Processes:
             return number in worker.arrived
 
     def result(self, number: int) -> Any:
-        """Wait for a result and return it; each can be taken once. Raises what `make` raised, or ProcessEnded."""
+        """Wait for the result of task `number` and return it; each result can be taken once.
+
+        Raises what `make` raised, or WorkerDied if the worker died.
+        """
         worker = self._workers[number % len(self._workers)]
         with self._lock:
             while number not in worker.arrived:
@@ -94,73 +105,84 @@ class Processes:
                 error, text = value
                 raise error from _RemoteTraceback(text)
             batch = self._blocks.unpack(value)
-            self._return(worker, value)
+            self._give_back(worker, value)
             return batch
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Discard these results. Safe to call at any time, even during garbage collection."""
+        """Discard the results of these tasks; `submit` tells the workers.
+
+        Only appends to a deque, without the lock, so it is safe to call at any time, even during garbage collection.
+        """
         self._forgotten.extend(numbers)
 
     def close(self) -> None:
-        """Let the processes end after their current task."""
+        """Close the connections, so that each process ends after its current task."""
         self._end()
 
     # -- messages
 
     def _send_forgotten(self) -> None:
-        told: dict[int, set[int]] = {}
+        """Tell the workers which tasks to skip, and give back the blocks of their results that have arrived."""
+        by_worker: dict[int, set[int]] = {}
         while self._forgotten:
             number = self._forgotten.popleft()
-            told.setdefault(number % len(self._workers), set()).add(number)
-        for place, numbers in told.items():
-            worker = self._workers[place]
+            by_worker.setdefault(number % len(self._workers), set()).add(number)
+        for index, numbers in by_worker.items():
+            worker = self._workers[index]
             for number in numbers & worker.arrived.keys():
                 is_good, value = worker.arrived.pop(number)
                 if is_good:
-                    self._return(worker, value)
+                    self._give_back(worker, value)
             worker.unwanted |= numbers
             self._send(worker, ("forget", numbers))
 
     def _send(self, worker: _Worker, message: Any) -> None:
+        """Send a message to a worker. Raises WorkerDied if it died."""
         try:
             worker.connection.send(message)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise ProcessEnded from error
+            raise WorkerDied from error
 
     def _receive(self, worker: _Worker) -> None:
+        """Wait for the worker's next result, and store it, or discard it if its task was forgotten."""
         try:
             number, is_good, value = worker.connection.recv()
         except (EOFError, ConnectionResetError) as error:
-            raise ProcessEnded from error
+            raise WorkerDied from error
         if number not in worker.unwanted:
             worker.arrived[number] = is_good, value
         elif is_good:
-            self._return(worker, value)
-        worker.unwanted = {n for n in worker.unwanted if n > number}  # results arrive in order
+            self._give_back(worker, value)
+        worker.unwanted = {n for n in worker.unwanted if n > number}  # results arrive in order, so older ones won't
 
-    def _return(self, worker: _Worker, packed: Packed) -> None:
+    def _give_back(self, worker: _Worker, packed: PackedBatch) -> None:
+        """Give the block of a batch back to its worker, with the next task."""
         self._blocks.sync(packed)
         if packed.block:
             worker.returned.append(packed.block)
 
 
-def _close(workers: list[_Worker], blocks: OpenBlocks) -> None:
+def _close(workers: list[_Worker], blocks: ParentBlocks) -> None:
+    """Close all connections and blocks.
+
+    Not a method of `WorkerProcesses`: the finalizer that calls it must not keep the pool alive.
+    """
     for worker in workers:
         worker.connection.close()
     blocks.close()
 
 
-# -- in the worker process
+# -- code that runs in the worker process
 
 
 def _serve(connection: Any, make: Callable[..., Any]) -> None:
     """Run tasks until the other end of the connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and closes the connection
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the parent, which closes the connection
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     forgotten: set[int] = set()
     threading.Thread(target=_listen, args=(connection, tasks, forgotten), daemon=True).start()
-    blocks = OwnBlocks()
+    blocks = WorkerBlocks()
     try:
         while (task := tasks.get()) is not None:
             number, arguments, returned = task
@@ -172,17 +194,22 @@ def _serve(connection: Any, make: Callable[..., Any]) -> None:
     except (BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # already exiting
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # don't interrupt the cleanup
         blocks.close()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception during exit would only be printed
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # from here on, an exception would only be printed
 
 
-def _leave(*_: object) -> None:
+def _exit_on_sigterm(*_: object) -> None:
+    """Signal handler for SIGTERM: exit, so that `finally` blocks run."""
     raise SystemExit(0)
 
 
 def _listen(connection: Any, tasks: queue.SimpleQueue[Any], forgotten: set[int]) -> None:
-    """Receive messages as they arrive, so the sender never blocks until a result is taken."""
+    """Receive the parent's messages until the connection is closed; runs in a thread of its own.
+
+    The pipe is emptied while a task runs, so that the parent's `send` doesn't block. Tasks go to the queue, followed by
+    None at the end, and numbers to forget go to `forgotten`.
+    """
     try:
         while True:
             message = connection.recv()
@@ -194,8 +221,9 @@ def _listen(connection: Any, tasks: queue.SimpleQueue[Any], forgotten: set[int])
         tasks.put(None)
 
 
-def _answer(connection: Any, number: int, make: Callable[..., Any], arguments: Any, blocks: OwnBlocks) -> None:
-    packed = Packed(None, "")
+def _answer(connection: Any, number: int, make: Callable[..., Any], arguments: Any, blocks: WorkerBlocks) -> None:
+    """Run task `number` and send its result, or the error that it raised."""
+    packed = PackedBatch(None, "")
     try:
         packed = blocks.pack(make(*arguments))
         connection.send((number, True, packed))
@@ -209,5 +237,5 @@ def _answer(connection: Any, number: int, make: Callable[..., Any], arguments: A
             connection.send((number, False, (error, text)))
         except (BrokenPipeError, ConnectionResetError):
             raise
-        except Exception:  # noqa: BLE001  # can't be pickled: send its text
+        except Exception:  # noqa: BLE001  # the error can't be pickled: send its text
             connection.send((number, False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))

@@ -1,8 +1,8 @@
 """Frontend: parse Python kernels, infer types, and lower them to IR.
 
 `lower_kernel` turns a `KernelSpec` (a decorated kernel) and the `Signature` of a launch (argument types and launch
-properties) into an `ir.Module` in high form, the first stage of the compiler. It raises a CompileError that points at
-the source if the kernel isn't valid.
+properties) into an `ir.Module` in high form (see `ir.verify`), the input of the compiler's passes. It raises a
+CompileError that points at the source if the kernel isn't valid.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ Place = ast.AST | Loc
 
 ExpressionLowering = Callable[["Context", Any], KernelValue]
 StatementLowering = Callable[["Context", Any], bool]
+# The registered lowerings, by the class of the syntax node.
 _EXPRESSIONS: dict[type[ast.AST], ExpressionLowering] = {}
-_PLACES: dict[type[ast.AST], ExpressionLowering] = {}
+_UNLOADED_EXPRESSIONS: dict[type[ast.AST], ExpressionLowering] = {}
 _STATEMENTS: dict[type[ast.AST], StatementLowering] = {}
 
 
@@ -66,14 +67,15 @@ def expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], Expression
 
 
 def unloaded_expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLowering]:
-    """Register a second lowering of an expression node type, used by `Context.place`: an element of an array of structs
-    or vectors is returned without loading it.
+    """Register a second lowering of an expression node type, used by `Context.evaluate_unloaded`.
+
+    It returns an element of an array of structs or vectors as an `Element`, without loading it.
     """
 
     def register(function: ExpressionLowering) -> ExpressionLowering:
-        if kind in _PLACES:
-            raise InternalError(f"{kind.__name__} has a lowering to places already")
-        _PLACES[kind] = function
+        if kind in _UNLOADED_EXPRESSIONS:
+            raise InternalError(f"{kind.__name__} has an unloaded lowering already")
+        _UNLOADED_EXPRESSIONS[kind] = function
         return function
 
     return register
@@ -102,20 +104,25 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """A loop-carried variable initialized from a literal; `strong_types` lists the types of the strong values that it
-    was combined with (see `values.conversions` for weak and strong).
+    """A loop-carried variable that is initialized from a literal, as the origin of weak values computed from it.
+
+    `strong_types` lists the types of the strong values that it, or a value computed from it, was combined with. See
+    `values.conversions` for weak and strong values.
     """
 
     strong_types: list[DType] = field(default_factory=list)
 
 
 Origins = tuple[Origin, ...]
-"""The variables that a weak value was computed from."""
+"""The loop-carried variables that a weak value was computed from."""
 
 
 @dataclass(slots=True)
 class Return:
-    """A `return` of a device function; the operands of `op` are filled in when the result types are known."""
+    """A `return` statement of a device function: its operation `op`, the region that `op` is in, and its value.
+
+    The operands of `op` are filled in when the result types are known.
+    """
 
     region: Region
     op: Op
@@ -128,7 +135,7 @@ class Session:
     """State shared by all functions of one kernel.
 
     - `over`: the array parameter named by `over=`, whose elements the invocations are mapped to, or None.
-    - `instances`: the cache of lowered device functions.
+    - `instances`: the cache of lowered device functions (see `calls.device_functions`).
     - `active`: the functions being lowered, to detect recursion.
     - `writes`: the arrays stored to so far, in order, each with the location of the store.
     """
@@ -156,8 +163,8 @@ class Context:
     - `function`, `source`, `scope`: the Python function, its syntax tree, and the names in it.
     - `target`: the IR function that `builder` emits into.
     - `typevars`: the dtypes bound to type variables, by the variable's name.
-    - `env`: the values bound to local names at the current point.
-    - `loops`: the stack of open loops.
+    - `env`: the entries of the local names at the current point: their values, or why they have none.
+    - `loops`: the stack of the loops whose bodies are being lowered.
     - `loop_facts`: type facts about each loop, kept between attempts to lower its body (see `statements.loop_frames`).
     - `returns`: the `return` statements lowered so far.
     - `allocations`: the shared and local arrays, by the syntax node they belong to, type and label.
@@ -202,7 +209,7 @@ class Context:
 
     # -- lowering
     def evaluate(self, node: ast.expr) -> KernelValue:
-        """Lower an expression; its operations get its source location."""
+        """Lower an expression and return its value. The emitted operations get the expression's source location."""
         lower = _EXPRESSIONS.get(type(node))
         if lower is None:
             raise unsupported(self.source, node)
@@ -213,7 +220,7 @@ class Context:
 
     def evaluate_unloaded(self, node: ast.expr) -> KernelValue:
         """Lower an expression like `evaluate`, but don't load elements of struct and vector arrays."""
-        lower = _PLACES.get(type(node))
+        lower = _UNLOADED_EXPRESSIONS.get(type(node))
         if lower is None:
             return self.evaluate(node)
         saved, self.builder.loc = self.builder.loc, self.loc(node)
@@ -226,7 +233,7 @@ class Context:
         return any(self.execute(node) for node in statements)
 
     def execute(self, node: ast.stmt) -> bool:
-        """Lower one statement; True if control never reaches its end."""
+        """Lower one statement. Returns True if control never reaches its end."""
         lower = _STATEMENTS.get(type(node))
         if lower is None:
             raise unsupported(self.source, node)
@@ -257,9 +264,10 @@ class Context:
             value.name = value.name or name  # for the sanitizer's reports
 
     def entry_array(self, node: ast.AST, type_: Array, label: str = "") -> Value:
-        """Return the shared or local array that belongs to a syntax node, allocated at the function's entry.
+        """Return the shared or local array that belongs to a syntax node; the first call allocates it.
 
-        `label` distinguishes several arrays that belong to one syntax node.
+        The allocation is placed at the function's entry. A body that is lowered several times gets the same array each
+        time. `label` distinguishes several arrays that belong to one syntax node.
         """
         key = (node, type_, label)
         if key not in self.allocations:

@@ -55,8 +55,9 @@ def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]
 
 
 def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
-    """Register a lowering `(context, call, *arguments)` for calls of `stub`, a function of `lang` without a body, and
-    of `others`. The call's arguments are bound by the stub's signature.
+    """Register a lowering `(context, call, *arguments)` for calls of the stub function `stub`, and of `others`.
+
+    A stub is a function of `lang` without a body. The call's arguments are bound by its signature.
     """
     signature = inspect.signature(stub)
 
@@ -158,7 +159,7 @@ def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name:
 
 
 def one_of(ctx: Context, call: Call, name: str, value: KernelValue, allowed: tuple[str, ...]) -> str:
-    """Return the string argument `name`. Raises CompileError unless it is one of the `allowed` ones."""
+    """Return the string argument `name`. Raises CompileError unless its value is one of `allowed`."""
     if value not in allowed:
         actual = repr(value) if isinstance(value, str) else describe_value(value)
         raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, allowed))}, found {actual}")
@@ -166,8 +167,9 @@ def one_of(ctx: Context, call: Call, name: str, value: KernelValue, allowed: tup
 
 
 def not_in_over(ctx: Context, call: Call, what: str) -> None:
-    """Raise CompileError if the kernel is decorated with `over=`. There, invocations outside the array don't run the
-    body, so barriers and collectives in it would be undefined. `what` names the forbidden call in the message.
+    """Raise CompileError if the kernel is decorated with `over=`; `what` names the forbidden call in the message.
+
+    In such a kernel, invocations outside the array don't run the body, so barriers and collectives would be undefined.
     """
     over = ctx.session.over
     if over is not None:

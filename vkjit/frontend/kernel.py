@@ -24,6 +24,7 @@ from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature
 from .signature.spec import KernelSpec, ParamSpec
 from .source import source_of
 from .values import struct_arrays
+from .values.lazy import unflattened
 
 __all__ = ["lower_kernel"]
 
@@ -41,7 +42,11 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
     typevars = _typevars(spec, signature)
     ir_types, names, positions = _parameters(spec, signature)
     kernel = Function(
-        spec.name, Region(ir_types, names), [], _attributes(spec, signature, names, positions), source.name_loc()
+        spec.name,
+        Region(ir_types, names),
+        [],
+        _function_attributes(spec, signature, names, positions),
+        source.name_loc(),
     )
     session = Session(Module(kernel), signature, spec.over)
     session.active.append(spec.fn)
@@ -54,7 +59,7 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
         else:
             ctx.bind(parameter.name, next(values))
     _bind_composites(ctx, spec, kernel.params)
-    _body(ctx, spec)
+    _lower_body(ctx, spec)
     ctx.finish_entry()
     return session.module
 
@@ -73,7 +78,9 @@ def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> Non
         ctx.bind(name, struct_arrays.struct_array(element, iter(parts), kind.rank - composite.part_axes))
 
 
-def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> FunctionAttrs:
+def _function_attributes(
+    spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]
+) -> FunctionAttrs:
     """Return the attributes of the IR function; `names` and `positions` are those that `_parameters` returns."""
     attributes: FunctionAttrs = {
         "local_size": signature.local_size,
@@ -94,10 +101,10 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
 
 
 def _dim_names(spec: KernelSpec, position: int) -> str:
-    """Return the dimensions of an array parameter as text: names and constant sizes, `_` for expressions.
+    """Return the dimensions of the array parameter number `position` as text, such as "N 3 _".
 
-    Arrays whose dimensions have the same name have the same extent there. The text is empty if the annotation doesn't
-    fix the number of dimensions.
+    A dimension is a name, a constant size, or `_` for an expression. Dimensions of the same name have the same extent
+    in all arrays. The text is empty if the annotation doesn't fix the number of dimensions.
     """
     dims = spec.params[position].dims
     if dims is None or dims.rank is None:
@@ -108,7 +115,8 @@ def _dim_names(spec: KernelSpec, position: int) -> str:
 def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:
     """Return the dtypes of the type variables, by name, as bound by the signature and the types of the arguments.
 
-    Arrays bind type variables before scalars do. Raises ArgumentError if a later argument has another type.
+    Array arguments bind type variables first, then scalar arguments. Raises ArgumentError if two arguments bind a type
+    variable to different types.
     """
     bound = dict(signature.typevars)
     pairs = list(zip(spec.params, signature.args, strict=True))
@@ -135,14 +143,14 @@ def _parameters(spec: KernelSpec, signature: Signature) -> tuple[list[Type], lis
     for position, (parameter, argument) in enumerate(zip(spec.params, signature.args, strict=True)):
         if isinstance(argument, ConstArg):
             continue
-        _check(spec, parameter, argument)
-        ir_types.append(_type(parameter, argument))
+        _check_argument(spec, parameter, argument)
+        ir_types.append(_parameter_type(parameter, argument))
         names.append(parameter.name)
         positions.append(position)
     return ir_types, names, positions
 
 
-def _check(spec: KernelSpec, parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> None:
+def _check_argument(spec: KernelSpec, parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> None:
     """Raise ArgumentError unless the argument has the kind and the dtype of the parameter."""
     kind = "array" if isinstance(argument, ArrayArg) else "scalar"
     if parameter.kind == "const" or parameter.kind not in (kind, "any"):
@@ -151,7 +159,7 @@ def _check(spec: KernelSpec, parameter: ParamSpec, argument: ArrayArg | ScalarAr
         raise ArgumentError(f"{spec.name}: {parameter.name} is of {parameter.dtype!r}, found {argument.dtype!r}")
 
 
-def _type(parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> Type:
+def _parameter_type(parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> Type:
     """Return the IR type of a run-time parameter."""
     if isinstance(argument, ScalarArg):
         return Scalar(argument.dtype)
@@ -164,8 +172,8 @@ def _type(parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> Type:
     )
 
 
-def _body(ctx: Context, spec: KernelSpec) -> None:
-    """Lower the body; with `over=`, into an `if` that tests that the invocation's index lies inside the array."""
+def _lower_body(ctx: Context, spec: KernelSpec) -> None:
+    """Lower the kernel's body. With `over=`, it is wrapped in a test that the invocation's index is in the array."""
     body = ctx.source.node.body
     def_loc = ctx.source.name_loc()
     if spec.over is None:
@@ -187,11 +195,12 @@ def _body(ctx: Context, spec: KernelSpec) -> None:
 
 
 def _over_index(ctx: Context, spec: KernelSpec) -> Value:
-    """Set `ctx.index` to the invocation's index in the `over=` array; return the condition that it lies inside.
+    """Set `ctx.index` to the invocation's index in the `over=` array, and return the condition that it is in bounds.
 
     The last axis of the array runs along dimension 0 of the grid, the last but one along dimension 1. The remaining
     axes, 0 to rank - 3, share dimension 2, the last of them varying fastest.
     """
+    # `spec.over` isn't None, and the parameter is bound; the type checker knows neither.
     value = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
     array = struct_arrays.first_array(value) if struct_arrays.is_struct_array(value) else value
     if not isinstance(array, Value) or not isinstance(array.type, Array):
@@ -202,7 +211,8 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     )
     extents = [b.emit("extent", array, axis=axis) for axis in range(rank)]
     grid = [b.emit("global_id", dim=d) for d in range(max(1, min(rank, 3)))]
-    sizes = list(reversed(extents[max(0, rank - 2) :])) or [b.index(1)]  # the extent along each dimension of the grid
+    # The extent along each dimension of the grid; 1 for an array without axes, which has one element.
+    sizes = list(reversed(extents[max(0, rank - 2) :])) or [b.index(1)]
     folded = extents[: rank - 2] if rank >= 3 else []  # the extents of the axes that share dimension 2
     if folded:
         size = folded[0]
@@ -213,18 +223,8 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     for grid_dim, (i, size) in enumerate(zip(grid, sizes, strict=True)):
         inside_dim = b.emit("lt", i, size)
         inside = inside_dim if grid_dim == 0 else b.emit("and", inside, inside_dim)
-    ctx.index = (
-        (*_unflattened(ctx, grid[2], folded), *reversed(grid[: min(rank, 2)]))
-        if folded
-        else tuple(reversed(grid[:rank]))
-    )
+    if folded:
+        ctx.index = (*unflattened(ctx, grid[2], folded), *reversed(grid[:2]))
+    else:
+        ctx.index = tuple(reversed(grid[:rank]))  # for an array without axes: ()
     return inside
-
-
-def _unflattened(ctx: Context, linear: Value, extents: list[Value]) -> list[Value]:
-    """Convert an index along a dimension of the grid to the indices along the axes that share it."""
-    indices: list[Value] = []
-    for size in reversed(extents[1:]):
-        indices.append(ctx.builder.emit("floormod", linear, size))
-        linear = ctx.builder.emit("floordiv", linear, size)
-    return [linear, *reversed(indices)]

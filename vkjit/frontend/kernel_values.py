@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from ..dtypes import DType
 from ..errors import Loc
@@ -69,8 +69,10 @@ class Unrolled:
 
 @dataclass(frozen=True, slots=True)
 class GridStride:
-    """The result of `vk.grid_stride(n, dim)`, a loop from the invocation's global id up to `stop` in steps of the
-    number of invocations along grid dimension `dim`.
+    """The result of `vk.grid_stride(n, dim)`, with n in `stop`.
+
+    A loop over it runs from the invocation's global id along grid dimension `dim` up to `stop`, in steps of the number
+    of invocations along this dimension.
     """
 
     stop: KernelValue
@@ -79,7 +81,10 @@ class GridStride:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A structured value other than a tuple; `kind` is its structure (such as a struct type), `items` are its parts."""
+    """A structured value other than a tuple, such as a struct: `items` are its parts, and `kind` is its type.
+
+    The kind is a struct type or a StructArrayKind.
+    """
 
     kind: object
     items: tuple[KernelValue, ...]
@@ -89,9 +94,9 @@ class Aggregate:
 class StructArrayKind:
     """The kind of an aggregate that is an array of structs, vectors, packed (8-bit) floats or arrays.
 
-    The items of the aggregate are arrays: one for each field of a struct (an aggregate again if the field is a struct),
-    and a single one for any other element type. Each array has the `rank` axes of the whole, followed by the axes of
-    the field, such as the lanes of a vector.
+    `element` is the element type, and `rank` the number of axes. The items of the aggregate are arrays: one for each
+    field of a struct (an aggregate again if the field is a struct), and a single one for any other element type. Each
+    array has the `rank` axes of the whole, followed by the axes of the field, such as the lanes of a vector.
     """
 
     element: object
@@ -113,8 +118,9 @@ class Element:
 class Source:
     """An array slice that a lazy value reads.
 
-    `writes` is the number of stores recorded before the slice was taken, and `starts` has the first index along each
-    axis of the array. `loops` are the loops that enclose the slice, which is taken anew in each of their iterations.
+    `writes` is the number of stores recorded (in `Session.writes`) before the slice was taken, and `starts` has the
+    first index along each axis of the array. `loops` are the loops that enclose the slice; the slice is taken anew in
+    each of their iterations.
     """
 
     array: Value
@@ -196,25 +202,25 @@ def is_vector(value: KernelValue) -> TypeGuard[Value]:
 
 
 def holds_lazy(value: KernelValue) -> bool:
-    """True if the value is lazy or an aggregate that contains a lazy value."""
+    """True if the value is lazy, or a tuple or Aggregate that contains a lazy value."""
     parts = parts_of(value)
     return isinstance(value, Lazy) if parts is None else any(map(holds_lazy, parts))
 
 
 def parts_of(value: KernelValue) -> tuple[KernelValue, ...] | None:
-    """Return the parts of a tuple or other aggregate; None for a single value."""
+    """Return the parts of a tuple or Aggregate; None for any other value."""
     if isinstance(value, tuple):
         return value
     return value.items if isinstance(value, Aggregate) else None
 
 
 def with_parts(value: KernelValue, parts: Iterable[KernelValue]) -> KernelValue:
-    """Return a value of the same structure with other parts."""
+    """Return the tuple or Aggregate `value` with its parts replaced."""
     return Aggregate(value.kind, tuple(parts)) if isinstance(value, Aggregate) else tuple(parts)
 
 
 def same_structure(a: KernelValue, b: KernelValue) -> bool:
-    """True if both values are aggregates of the same structure (their parts may differ)."""
+    """True if both values are Aggregates of the same kind, or tuples of the same length. Their parts may differ."""
     if isinstance(a, Aggregate) and isinstance(b, Aggregate):
         return a.kind is b.kind or a.kind == b.kind
     return isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)
@@ -244,7 +250,7 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
     if isinstance(a, tuple | Aggregate):
         return False
     if isinstance(a, float) and isinstance(b, float):
-        return a.hex() == b.hex()
+        return a.hex() == b.hex()  # unlike ==, this distinguishes 0.0 and -0.0, and NaN equals NaN
     if isinstance(a, int | str):
         return a == b
     return a is b
@@ -293,6 +299,3 @@ def describe_type(type_: Type) -> str:
     if isinstance(type_, Matrix):
         return f"a matrix of {type_.rows} x {type_.columns} {type_.dtype!r}, for use {type_.use!r}"
     return str(type_)
-
-
-Lowering = Callable[..., Any]

@@ -49,7 +49,7 @@ _OTHER_SYSTEMS: dict[str, str] = {
     "ndrange": "`i, j = vk.index()` in an over= kernel, or one `for i in range(n)` inside the other",
     "grouped": "`i, j = vk.index()` in an over= kernel",
     "field": 'an array that is passed as an argument: vk.InOut[vk.f32, "N"]',
-    "template": "an annotation vk.Const[...] or none at all",
+    "template": "annotate the parameter as vk.Const[...], or leave out its annotation",
     "Vector": "vk.vec(vk.f32, 3)(a, b, c)",
     "Matrix": "vk.local(vk.f32, (3, 3))",
     "cast": "a dtype converts: vk.f32(x)",
@@ -129,7 +129,7 @@ _BUILTINS: dict[str, str] = {
 
 
 def advice_on_attribute(module: object, name: str) -> str:
-    """Return the hint for a name that a module doesn't have."""
+    """Return the hint for an attribute `name` that a module doesn't have; empty if `module` is no module."""
     if not isinstance(module, ModuleType):
         return ""
     if module.__name__ == "vkjit" and name in _OTHER_SYSTEMS:
@@ -137,14 +137,14 @@ def advice_on_attribute(module: object, name: str) -> str:
     close = difflib.get_close_matches(name, dir(module), 1)
     if close:
         return f"did you mean {close[0]}?"
-    return (
-        "dir(vk) lists what there is" if module.__name__ == "vkjit" else f"dir({module.__name__}) lists what there is"
-    )
+    module_text = "vk" if module.__name__ == "vkjit" else module.__name__
+    return f"dir({module_text}) lists what there is"
 
 
 def advice_on_name(name: str) -> str:
-    """Return the hint for an undefined name: a function of `vk` or `math` without its prefix, or a name from another
-    system.
+    """Return the hint for an undefined name.
+
+    Knows the functions of `vk` and `math`, which may lack their prefix, and names from other systems.
     """
     if hasattr(lang, name):
         return f"write vk.{name}"
@@ -159,7 +159,7 @@ def advice_on_object(value: Any) -> str:
     if module == "random" or module.startswith("numpy.random"):
         return _RANDOM
     if module.split(".")[0] == "numpy":
-        return _NUMPY.get(name, "the functions of numbers that NumPy and vk have alike work: np.exp, np.minimum")
+        return _NUMPY.get(name, "kernels know the elementwise functions that NumPy shares with vk: np.exp, np.minimum")
     if module == "time":
         return "measure around the launch, with vk.synchronize() before the second reading"
     if module == "builtins" and name in _BUILTINS:

@@ -79,6 +79,7 @@ def _spelling_hint(ctx: Context, name: str) -> str:
     return advice_on_name(name) or (f"did you mean {close[0]}?" if close else "")
 
 
+# Types whose instances may always be captured.
 _ATOMS = (bool, int, float, str, type(None), enum.Enum, DType, FunctionType, BuiltinFunctionType, ModuleType, type)
 
 
@@ -104,6 +105,7 @@ def constant_fields(value: object) -> tuple[str, ...]:
 
 
 _CAPTURABLE_TESTS: list[Callable[[object], bool]] = []
+"""Predicates for further objects that kernels may capture, registered by `also_capturable`."""
 
 
 def also_capturable(test: Callable[[object], bool]) -> None:

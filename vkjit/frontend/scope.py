@@ -40,7 +40,7 @@ def stored_names(nodes: Iterable[ast.AST]) -> Names:
     These may be rebound, too: if v is a vector in registers, `v[0] = x` binds v to a new vector.
     """
     names: set[str] = set()
-    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+    for node in (descendant for root_node in nodes for descendant in ast.walk(root_node)):
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
             root: ast.expr = node
             while isinstance(root, ast.Subscript | ast.Attribute):
@@ -90,33 +90,34 @@ def analyze(function: ast.FunctionDef) -> Scope:
 class _Liveness:
     """Backward walk over statements that fills in a Scope.
 
-    The methods take the names live after a node and return those live before it. `stop` and `again` are the names live
-    at the targets of `break` and `continue` of the innermost loop.
+    The methods take the names live after a node and return those live before it. `live_at_break` and `live_at_continue`
+    are the names live at the targets of `break` and `continue` of the innermost loop.
     """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    def block(self, statements: list[ast.stmt], after: Names, stop: Names, again: Names) -> Names:
+    def block(self, statements: list[ast.stmt], after: Names, live_at_break: Names, live_at_continue: Names) -> Names:
         """Return the names live before a list of statements."""
         for statement in reversed(statements):
-            after = self.statement(statement, after, stop, again)
+            after = self.statement(statement, after, live_at_break, live_at_continue)
         return after
 
-    def statement(self, node: ast.stmt, after: Names, stop: Names, again: Names) -> Names:
+    def statement(self, node: ast.stmt, after: Names, live_at_break: Names, live_at_continue: Names) -> Names:
         """Return the names live before a statement."""
         if isinstance(node, ast.If):
             self.scope.after[node] = self.scope.after.get(node, NONE) | after
-            taken, other = self.block(node.body, after, stop, again), self.block(node.orelse, after, stop, again)
-            return read_names(node.test) | taken | other
+            live_before_body = self.block(node.body, after, live_at_break, live_at_continue)
+            live_before_else = self.block(node.orelse, after, live_at_break, live_at_continue)
+            return read_names(node.test) | live_before_body | live_before_else
         if isinstance(node, ast.For):
-            return self.loop(node, node.iter, node.target, after, stop, again)
+            return self.loop(node, node.iter, node.target, after, live_at_break, live_at_continue)
         if isinstance(node, ast.While):
-            return self.loop(node, node.test, None, after, stop, again)
+            return self.loop(node, node.test, None, after, live_at_break, live_at_continue)
         if isinstance(node, ast.Break):
-            return stop
+            return live_at_break
         if isinstance(node, ast.Continue):
-            return again
+            return live_at_continue
         if isinstance(node, ast.Return):
             return read_names(node.value)
         if isinstance(node, ast.AugAssign):  # the target is read, too, though its context is ast.Store
@@ -126,23 +127,30 @@ class _Liveness:
     def loop(
         self,
         node: ast.For | ast.While,
-        head: ast.expr,
+        header: ast.expr,
         target: ast.expr | None,
         after: Names,
-        stop: Names,
-        again: Names,
+        live_at_break: Names,
+        live_at_continue: Names,
     ) -> Names:
-        """Return the names live before a loop. `head` is the iterable or the test, `target` the target of a `for`."""
+        """Return the names live before a loop.
+
+        `header` is the iterable of a `for` or the test of a `while`, and `target` is the target of a `for`.
+        """
         # The body of a loop may be walked twice, and a nested loop more often: each visit adds to `after` and `head`.
         self.scope.after[node] = self.scope.after.get(node, NONE) | after
-        live_at_end = self.block(node.orelse, after, stop, again)
+        live_before_else = self.block(node.orelse, after, live_at_break, live_at_continue)
         target_names = assigned_names([target]) if target is not None else NONE
-        read_by_test = read_names(head) if isinstance(node, ast.While) else NONE
-        iteration_start = live_at_end | read_by_test
-        body = self.block(node.body, iteration_start, after, iteration_start) - target_names
-        if (
-            not body <= iteration_start
-        ):  # names that an iteration takes from the previous one are live at the body's end
-            body = self.block(node.body, iteration_start | body, after, iteration_start | body) - target_names
-        self.scope.head[node] = self.scope.head.get(node, NONE) | iteration_start | body
-        return iteration_start | body | read_names(head)
+        read_by_test = read_names(header) if isinstance(node, ast.While) else NONE
+        # The end of an iteration leads out of the loop, through the test and the `else` block, or to the next
+        # iteration. The first walk over the body considers the exit only.
+        live_at_end = live_before_else | read_by_test
+        live_before_body = self.block(node.body, live_at_end, after, live_at_end) - target_names
+        # A name that an iteration takes from the previous one is also live at the body's end. Walk the body again, to
+        # add these names to `after` and `head` of the statements in it.
+        if not live_before_body <= live_at_end:
+            live_at_end |= live_before_body
+            live_before_body = self.block(node.body, live_at_end, after, live_at_end) - target_names
+        live_at_start = live_at_end | live_before_body
+        self.scope.head[node] = self.scope.head.get(node, NONE) | live_at_start
+        return live_at_start | read_names(header)

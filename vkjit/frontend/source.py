@@ -28,7 +28,7 @@ class FunctionSource:
     lines: tuple[str, ...]
 
     def loc(self, node: ast.AST) -> Loc:
-        """Return the location of a node. Of a node that spans several lines, it is the part on the first line."""
+        """Return the location of a node. If the node spans several lines, this is its part on the first line."""
         line = getattr(node, "lineno", self.node.lineno)
         text = self.lines[line - 1].rstrip("\n") if 0 < line <= len(self.lines) else ""
         start = _characters(text, getattr(node, "col_offset", 0))
@@ -59,8 +59,8 @@ def _first_line(node: ast.FunctionDef) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _functions(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
-    """Return all function definitions of a file by first line and name."""
+def _parse_file(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
+    """Parse a file, given its text, and return all its function definitions by first line and name."""
     try:
         tree = ast.parse(text, file)
     except SyntaxError as error:
@@ -76,7 +76,7 @@ def source_of(function: FunctionType) -> FunctionSource:
     cached = _SOURCES.get(id(code))
     if cached is not None:
         return cached[1]
-    source = _find(function, code)
+    source = _read_source(function, code)
     _SOURCES[id(code)] = (code, source)
     return source
 
@@ -91,11 +91,11 @@ The entry keeps the code object alive, so that its id isn't reused.
 def with_edited_source(function: FunctionType, lines: Sequence[str]) -> FunctionType:
     """Return a copy of a function with the source it would have if its file consisted of `lines`.
 
-    The definition must begin at the same line and keep its name. The copy is meant to be compiled as a kernel: its
-    Python code is still the old one. Raises CompileError if the definition doesn't parse.
+    The definition must begin at the same line and keep its name. The copy is meant to be compiled as a kernel; if it is
+    called as a Python function, the old code runs. Raises CompileError if the definition doesn't parse.
     """
-    code = function.__code__.replace()
-    node = _definition(code, list(lines))
+    code = function.__code__.replace()  # a new code object, whose id isn't in `_SOURCES`
+    node = _parse_definition(code, list(lines))
     if node is None:
         raise CompileError(
             f"{code.co_name} doesn't parse with its new text", Loc(code.co_filename, code.co_firstlineno)
@@ -108,7 +108,7 @@ def with_edited_source(function: FunctionType, lines: Sequence[str]) -> Function
     return copy
 
 
-def _find(function: FunctionType, code: CodeType) -> FunctionSource:
+def _read_source(function: FunctionType, code: CodeType) -> FunctionSource:
     """Read the source of a function from its file; `code` is its code object.
 
     Raises CompileError as `source_of` does.
@@ -121,9 +121,9 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         raise _no_source(code, loc)
-    node = _definition(code, lines)
+    node = _parse_definition(code, lines)
     if node is None:
-        node = _functions(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
+        node = _parse_file(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
     if node is None or _parameter_names(node) != code.co_varnames[: len(_parameter_names(node))]:
         raise CompileError(
             f"{code.co_name} isn't found at line {code.co_firstlineno} of {code.co_filename}: "
@@ -145,13 +145,13 @@ def reject_async_and_generators(function: FunctionType) -> None:
         raise CompileError(f"{function.__name__} is {kind}", Loc(code.co_filename, code.co_firstlineno), hint=hint)
 
 
-def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
-    """Parse only the definition at the code object's location. Returns None if it can't be parsed alone or isn't a
-    plain `def`.
+def _parse_definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
+    """Parse the definition at the code object's location, without the rest of the file.
 
-    This is the fast path: `_functions` parses the whole file. The definition is assumed to end before the first line
-    that is not indented more than its `def` and is neither blank nor a comment. If that line is inside brackets or a
-    string and still belongs to the definition, the text before it doesn't parse.
+    Returns None if it can't be parsed alone or isn't a plain `def`; then the slower `_parse_file` parses the whole
+    file. The definition is assumed to end before the first line that is not indented more than its `def` and is neither
+    blank nor a comment. If that line still belongs to the definition, because it is inside brackets or a string, the
+    text before it doesn't parse.
     """
     first = code.co_firstlineno
     last = max((line for _, _, line in code.co_lines() if line), default=first)
@@ -163,9 +163,9 @@ def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
     while last < len(lines) and _continues(lines[last], indent):
         last += 1
     # Pad with empty lines, so that line numbers are those of the file. `if 1:` allows an indented definition.
-    before = "\n" * (first - 1) if indent == 0 else "\n" * (first - 2) + "if 1:\n"
+    padding = "\n" * (first - 1) if indent == 0 else "\n" * (first - 2) + "if 1:\n"
     try:
-        tree = ast.parse(before + "".join(lines[first - 1 : last]), code.co_filename)
+        tree = ast.parse(padding + "".join(lines[first - 1 : last]), code.co_filename)
     except SyntaxError:
         return None
     body = tree.body[0].body if len(tree.body) == 1 and isinstance(tree.body[0], ast.If) else tree.body

@@ -1,1 +1,1 @@
-"""Interoperability with other libraries."""
+"""Interoperability with other array libraries: PyTorch (`torch`)."""

@@ -1,9 +1,12 @@
 """PyTorch interoperability: shared memory where the hardware supports it, else copies on the device.
 
-PyTorch CPU tensors share the host's memory. A CUDA tensor shares memory with the Vulkan device of the same GPU (matched
-by UUID) if vkjit allocated that memory. Memory that PyTorch allocated can't be imported, so it is copied from GPU
-memory to GPU memory, and back if a kernel wrote it; neither side ever sees stale data. Work of both sides runs in call
-order with respect to PyTorch's current stream.
+`to_torch` and `from_torch` convert arrays; `launch` is called by kernels that get PyTorch tensors as arguments.
+
+PyTorch CPU tensors are passed as NumPy arrays, without a copy. A CUDA tensor shares memory with the Vulkan device of
+the same GPU (matched by UUID) if vkjit allocated that memory. Memory that PyTorch allocated can't be imported to
+Vulkan. It is copied within the GPU to a new buffer before a launch, and back after a kernel wrote it, so neither
+library ever sees stale data. Vulkan and CUDA wait for each other on the GPU, so that launches and the work in PyTorch's
+current stream run in the order of the calls.
 """
 
 from __future__ import annotations
@@ -33,7 +36,11 @@ _TORCH_NAMES = {
 """PyTorch dtype names by vkjit type name."""
 
 _INTEGER_TYPESTRS = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}
-"""Integer types by size in bytes, as which memory is exchanged before it is reinterpreted as its element type."""
+"""Type strings of integers, by size in bytes.
+
+Memory is passed to PyTorch as integers and then viewed as its element type, because NumPy and
+`__cuda_array_interface__` lack types such as bf16.
+"""
 
 
 def is_torch(value: Any) -> bool:
@@ -48,6 +55,7 @@ def has_torch_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _library() -> Any:
+    """Return the module `torch`. Raises FeatureError if it isn't installed."""
     try:
         import torch
     except ImportError as error:
@@ -56,6 +64,7 @@ def _library() -> Any:
 
 
 def _torch_type(dtype: DType) -> Any:
+    """Return the PyTorch dtype for a vkjit type. Raises ArgumentError if PyTorch lacks it."""
     torch_dtype = getattr(_library(), _TORCH_NAMES.get(dtype.name, "?"), None)
     if torch_dtype is None:
         raise ArgumentError(f"this PyTorch has no element type for {dtype!r}: convert with .to(vk.f32)")
@@ -63,6 +72,7 @@ def _torch_type(dtype: DType) -> Any:
 
 
 def _vkjit_dtype(x: Any) -> DType:
+    """Return the vkjit type of a PyTorch tensor. Raises ArgumentError if there is none."""
     name = str(x.dtype).removeprefix("torch.")
     for ours, theirs in _TORCH_NAMES.items():
         if theirs == name:
@@ -74,36 +84,41 @@ def _vkjit_dtype(x: Any) -> DType:
 
 
 def to_torch(array: DeviceArray) -> Any:
-    """Return a PyTorch tensor that shares the array's memory: on the CPU if the memory is visible to the host, else on
-    CUDA.
+    """Return a PyTorch tensor that shares the array's memory.
 
-    Raises FeatureError if the device's memory can't be shared, ArgumentError for layouts or types that PyTorch lacks.
+    It is a CPU tensor if the device uses host memory, else a CUDA tensor. Raises FeatureError if the device's memory
+    can't be shared, ArgumentError for layouts or types that PyTorch lacks.
     """
-    library, kind = _library(), _torch_type(array.dtype)
+    library, torch_dtype = _library(), _torch_type(array.dtype)
     if any(stride < 0 for stride in array.strides):
         raise ArgumentError(f"PyTorch has no negative strides, found {array.strides}: call .contiguous() first")
     memory = array.device.host_view(array.buffer)
     if memory is not None:
         array.device.synchronize()
-        return _on_host(library, array, memory).view(kind)
+        return _on_host(library, array, memory).view(torch_dtype)
     share = _share_of(array.device)
-    place = f"cuda:{share.ordinal}"
+    cuda_device = f"cuda:{share.ordinal}"
     if 0 in array.shape:
-        return library.empty(array.shape, dtype=kind, device=place)
-    whole = library.as_tensor(_CudaArrayInterface(share.lend(array.buffer), array), device=place)  # type: ignore[arg-type]
-    return whole.view(kind).reshape(()) if not array.shape else whole.view(kind)
+        return library.empty(array.shape, dtype=torch_dtype, device=cuda_device)
+    integers = library.as_tensor(_CudaArrayInterface(share.lend(array.buffer), array), device=cuda_device)  # type: ignore[arg-type]
+    return integers.view(torch_dtype).reshape(()) if not array.shape else integers.view(torch_dtype)
 
 
 def _on_host(library: Any, array: DeviceArray, memory: Any) -> Any:
-    whole = np.dtype(_INTEGER_TYPESTRS[array.dtype.itemsize])
+    """Return a CPU tensor of integers over `memory`, the bytes of the array's buffer."""
+    integer = np.dtype(_INTEGER_TYPESTRS[array.dtype.itemsize])
     if 0 in array.shape:
-        return library.from_numpy(np.empty(array.shape, whole))
-    steps = [stride * whole.itemsize for stride in array.strides]
-    return library.from_numpy(np.ndarray(array.shape, whole, memory.data, array.offset, steps))
+        return library.from_numpy(np.empty(array.shape, integer))
+    byte_strides = [stride * integer.itemsize for stride in array.strides]
+    return library.from_numpy(np.ndarray(array.shape, integer, memory.data, array.offset, byte_strides))
 
 
 class _CudaArrayInterface:
-    """The `__cuda_array_interface__` of an array. PyTorch keeps this object alive as long as it uses the memory."""
+    """The `__cuda_array_interface__` of an array, with elements as integers.
+
+    PyTorch keeps this object alive as long as it uses the memory. The object holds a `Loan`, which keeps the buffer
+    allocated and tells Vulkan that CUDA uses it. An array without axes gets the shape (1,); `to_torch` reshapes it.
+    """
 
     def __init__(self, loan: Loan, array: DeviceArray) -> None:
         self._loan = loan
@@ -118,7 +133,10 @@ class _CudaArrayInterface:
 
 
 def _share_of(device: Device) -> CudaShare:
-    """Return the CUDA side of the device and make it follow PyTorch's current stream."""
+    """Return the device's connection to CUDA, set to order its work with PyTorch's current stream.
+
+    Raises FeatureError if the device isn't a Vulkan device, or if CUDA isn't available.
+    """
     if not isinstance(device, VulkanDevice):
         raise FeatureError(f"{device.name} isn't CUDA's: use torch.from_numpy(x.numpy())")
     library, share = _library(), device.cuda
@@ -132,27 +150,30 @@ def _share_of(device: Device) -> CudaShare:
 
 
 def from_torch(x: Any) -> tuple[DeviceArray, bool]:
-    """Return a CUDA tensor as an array of the Vulkan device on the same GPU, and True if it shares memory (False: a
-    copy).
+    """Convert a CUDA tensor to an array of the Vulkan device on the same GPU.
 
-    Raises FeatureError if no Vulkan device of that GPU shares memory with CUDA.
+    Returns the array and True if it shares the tensor's memory, False if it is a copy. Raises FeatureError if no Vulkan
+    device of that GPU shares memory with CUDA.
     """
     share, device = _same_gpu(x)
-    dtype, item = _vkjit_dtype(x), x.element_size()
+    dtype, itemsize = _vkjit_dtype(x), x.element_size()
     shape = tuple(x.shape)
-    x = x.detach().resolve_neg()
-    reach = sum((n - 1) * s for n, s in zip(shape, x.stride(), strict=True)) + 1
-    shared = share.find(x.data_ptr(), reach * item) if 0 not in shape else None
+    x = x.detach().resolve_neg()  # materializes a lazy negation, which the memory doesn't show
+    # the number of elements from the first to the last one in memory
+    span = sum((n - 1) * s for n, s in zip(shape, x.stride(), strict=True)) + 1
+    # (buffer, offset) of x's memory if vkjit allocated it
+    shared = share.find(x.data_ptr(), span * itemsize) if 0 not in shape else None
     if shared is not None:
         return DeviceArray(shared[0], shared[1], dtype, shape, tuple(x.stride())), True
-    nbytes = math.prod(shape) * item
-    buffer = device.allocate((nbytes + 3) & ~3)
+    nbytes = math.prod(shape) * itemsize
+    buffer = device.allocate((nbytes + 3) & ~3)  # whole 32-bit words
     if nbytes:
         share.take(x.contiguous().data_ptr(), buffer, nbytes)
     return DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape)), False
 
 
 def _same_gpu(x: Any) -> tuple[CudaShare, VulkanDevice]:
+    """Return the Vulkan device on the GPU of a CUDA tensor, and its connection to CUDA."""
     if x.device.type != "cuda":
         raise ArgumentError(f"a PyTorch tensor on {x.device}: bring it to the CPU or to CUDA")
     uuid = driver().uuid_of(x.device.index).hex()
@@ -164,7 +185,11 @@ def _same_gpu(x: Any) -> tuple[CudaShare, VulkanDevice]:
 
 
 class _CudaArgument:
-    """Adapter that passes a CUDA tensor to kernels as a device array."""
+    """Adapter that passes a CUDA tensor to kernels as a device array.
+
+    Implements the protocol of `Kernel`: `__vkjit_array__` is the array, `__vkjit_wrap__` converts allocated results,
+    and `__vkjit_written__` is called after a launch.
+    """
 
     def __init__(self, x: Any) -> None:
         self._tensor = x
@@ -175,7 +200,10 @@ class _CudaArgument:
         return to_torch(array)
 
     def __vkjit_written__(self) -> None:
-        """Called after a kernel wrote the array: update the tensor or its version."""
+        """Make a kernel's writes visible to PyTorch.
+
+        Copies them back to the tensor, or if memory is shared, increments the tensor's version counter.
+        """
         if self._shared:
             _bump_version(self._tensor)
         else:
@@ -183,25 +211,26 @@ class _CudaArgument:
 
 
 def _bump_version(x: Any) -> None:
-    """Bump the version counter of the tensor for PyTorch's autograd."""
+    """Increment the tensor's version counter, by which PyTorch's autograd detects in-place writes."""
     increment = getattr(getattr(_library().autograd, "graph", None), "increment_version", None)
     if increment is not None:
         increment(x)
 
 
 def launch(run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Launch with PyTorch tensors among the arguments. Out arrays that the launch allocates are returned as PyTorch
-    tensors.
+    """Launch a kernel with PyTorch tensors among its arguments; allocated Out arrays are returned as PyTorch tensors.
 
-    Raises ArgumentError for tensors that require a gradient while gradients are enabled.
+    `run(*args, **kwargs)` launches the kernel with arguments that it supports itself. Raises ArgumentError for tensors
+    that require a gradient while gradients are enabled.
     """
-    __tracebackhide__ = True
+    __tracebackhide__ = True  # pytest leaves this frame out of tracebacks
     given = [*args, *kwargs.values()]
     converted = [_converted(value) if is_torch(value) else value for value in given]
     result = run(*converted[: len(args)], **dict(zip(kwargs, converted[len(args) :], strict=True)))
     on_host = [
         (x, array) for x, array in zip(given, converted, strict=True) if is_torch(x) and isinstance(array, np.ndarray)
     ]
+    # CUDA tensors are handled by _CudaArgument; it isn't known which CPU tensors were written, so all are bumped
     for x, _ in on_host:
         _bump_version(x)
     if not on_host:
@@ -210,6 +239,7 @@ def launch(run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _converted(x: Any) -> Any:
+    """Convert a PyTorch tensor to an argument that kernels support: a NumPy array or a `_CudaArgument`."""
     if x.requires_grad and _library().is_grad_enabled():
         raise ArgumentError(
             "a PyTorch tensor that requires a gradient was given to a kernel, which autograd doesn't follow: pass x.detach()"
@@ -218,7 +248,7 @@ def _converted(x: Any) -> Any:
         return _CudaArgument(x)
     if x.dtype is _library().bfloat16:
         raise ArgumentError("NumPy has no bfloat16, and so no PyTorch tensor of it on the CPU: convert with .float()")
-    _vkjit_dtype(x)
+    _vkjit_dtype(x)  # raises for unsupported types
     return x.detach().resolve_neg().numpy()
 
 

@@ -1,7 +1,8 @@
-"""Save and load safetensors files.
+"""Save and load tensors (`save`, `load`), models (`save_model`, `load_model`) and training states (`save_checkpoint`,
+`load_checkpoint`) as safetensors files.
 
-Tensors (`save`, `load`), models (`save_model`, `load_model`), and complete training states (`save_checkpoint`,
-`load_checkpoint`).
+`format` reads and writes the file format, `tensors` adds the transfer to and from devices, and `models` and
+`checkpoint` build on both.
 """
 
 from .checkpoint import load_checkpoint, save_checkpoint

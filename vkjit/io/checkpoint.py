@@ -1,8 +1,13 @@
 """Checkpoints: complete training state in a single safetensors file, without pickle.
 
-A checkpoint is a tree of dictionaries, lists, tuples, tensors, numbers, strings, booleans and None, such as the states
-of a model, an optimizer and a schedule, and the epoch. The file's metadata holds the tree as JSON, in which each tensor
-is replaced by its name in the file.
+A checkpoint is a tree of dictionaries, lists, tuples, tensors, numbers, strings, booleans and None. It holds, for
+example, the states of a model, an optimizer and a schedule, and the epoch. The file's metadata contains the tree as
+JSON. Values that JSON lacks are objects with one special key:
+
+    {"$tensor": name}           a tensor, stored in the file under this name
+    {"$tuple": [...]}           a tuple
+    {"$items": [[key, value]]}  a dictionary with keys that are integers or begin with "$"
+    {"$number": "nan"}          a float that isn't finite
 """
 
 from __future__ import annotations
@@ -26,10 +31,11 @@ _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def save_checkpoint(path: PathLike, **parts: Any) -> None:
-    """Write named parts: `save_checkpoint("run.safetensors", model=model.state_dict(), optimizer=..., epoch=3)`.
+    """Write a checkpoint of named parts.
 
-    The file is replaced atomically, so a killed run leaves the last good checkpoint. Raises ArgumentError for
-    unsupported values, with their path in the tree.
+    For example: `save_checkpoint("run.safetensors", model=model.state_dict(), optimizer=..., epoch=3)`. The file is
+    replaced atomically, so a killed run leaves the last good checkpoint. Raises ArgumentError for unsupported values,
+    with their path in the tree.
     """
     tensors: dict[str, Tensor] = {}
     tree = {name: _encoded(value, name, tensors) for name, value in parts.items()}
@@ -38,9 +44,10 @@ def save_checkpoint(path: PathLike, **parts: Any) -> None:
 
 
 def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Encode a value as JSON; its tensors are added to `tensors` under their path."""
+    """Convert a value, which is at `path` in the tree, to JSON types. Its tensors are added to `tensors`."""
     if isinstance(value, Tensor):
-        while path in tensors:  # "a.b" in one dictionary, "b" in a dictionary "a"
+        # paths may collide: the key "a.b" in one dictionary, and the key "b" in a dictionary "a"
+        while path in tensors:
             path += "'"
         tensors[path] = value
         return {_TENSOR: path}
@@ -60,6 +67,7 @@ def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _encoded_mapping(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
+    """Convert a dictionary, as `_encoded` does: to a JSON object if its keys allow that, else to "$items"."""
     for key in value:
         if not isinstance(key, (str, int)) or isinstance(key, bool):
             raise ArgumentError(f"a checkpoint can't hold {path}: its key {key!r} is no string and no int")
@@ -70,7 +78,7 @@ def _encoded_mapping(value: Mapping[Any, Any], path: str, tensors: dict[str, Ten
 
 
 def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
-    """Return the parts by name, with tensors on a device (default: the default device).
+    """Read a checkpoint and return its parts by name, with tensors on a device (default: the default device).
 
     Raises ArgumentError if the file can't be read, is no checkpoint, or is damaged.
     """
@@ -93,10 +101,11 @@ def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
     except ArgumentError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise ArgumentError(f"{name} is damaged: a value of its tree is none that is written ({error!r})") from error
+        raise ArgumentError(f"{name} is damaged: a value of its tree has an invalid form ({error!r})") from error
 
 
 def _decoded(value: Any, tensors: Mapping[str, Tensor], file: str) -> Any:
+    """Convert a value back from JSON types; the inverse of `_encoded`. `file` is named in error messages."""
     if isinstance(value, list):
         return [_decoded(item, tensors, file) for item in value]
     if not isinstance(value, dict):

@@ -1,7 +1,8 @@
-"""Reader and writer of the safetensors format.
+"""Reader and writer of the safetensors format, in terms of NumPy arrays.
 
-A file consists of the header's length (8 bytes), a JSON header, and the tensors' bytes without gaps. Files are written
-atomically. Reading validates the header and maps the data instead of reading it.
+A file consists of the header's length (8 bytes, little-endian), a JSON header, and the tensors' bytes without gaps. The
+header maps each tensor's name to its dtype, shape and byte range, and "__metadata__" to an object of strings. Files are
+written atomically. Reading validates the header and memory-maps the data.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ _TYPES: dict[str, DType] = {
     "I32": dtypes.i32, "U64": dtypes.u64, "I64": dtypes.i64, "F16": dtypes.f16, "BF16": dtypes.bf16, "F32": dtypes.f32,
     "F64": dtypes.f64,
 }  # fmt: skip
+"""Element types by their names in the format."""
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _LONGEST_HEADER = 100_000_000
+"""Upper bound for the header's length in bytes, the same as in the reference implementation."""
 _LARGEST = 2**63 - 1
 """Upper bound for the product of a shape's nonzero extents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor in a file: element type, shape, and byte range in the data."""
+    """A tensor in a file: element type, shape, and its byte range [start, end) in `Contents.data`."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -51,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A parsed file: entries by name, metadata, and the bytes after the header."""
+    """A parsed file: entries by tensor name, metadata, and the memory-mapped bytes after the header."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
@@ -62,7 +65,10 @@ class Contents:
 
 
 def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]], metadata: Mapping[str, str]) -> None:
-    """Write tensors (in their storage types, in C order) and metadata; the file is replaced atomically."""
+    """Write a file of tensors, given as (name, dtype, values), and metadata; an existing file is replaced atomically.
+
+    `values` are in the dtype's NumPy storage type, which for bf16 is an unsigned integer.
+    """
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     position = 0
     # larger elements first, so that each is aligned to its size
@@ -74,15 +80,15 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
             "data_offsets": [position, position + values.nbytes],
         }
         position += values.nbytes
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
+    header_bytes = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    header_bytes += b" " * (-len(header_bytes) % 8)  # the data begin at a multiple of 8 bytes
     target, mode = _target(path)
-    # truncated, so that the temporary name stays within the limit for file names
+    # the name is truncated, so that the temporary name stays within the limit for file names
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(len(text).to_bytes(8, "little"))
-            file.write(text)
+            file.write(len(header_bytes).to_bytes(8, "little"))
+            file.write(header_bytes)
             for _, _, values in ordered:
                 file.write(values.tobytes())
             file.flush()
@@ -109,6 +115,7 @@ def _target(path: PathLike) -> tuple[Path, int]:
 
 
 def _umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -118,7 +125,7 @@ def _umask() -> int:
 
 
 def read(path: PathLike) -> Contents:
-    """Parse a file. Raises ArgumentError if it can't be read or violates the format, with the reason."""
+    """Parse a file. Raises ArgumentError, with the reason, if it can't be read or violates the format."""
     name = os.fspath(path)
     try:
         raw = np.memmap(path, dtype=np.uint8, mode="c")  # copy-on-write: changes stay in memory
@@ -147,7 +154,7 @@ def read(path: PathLike) -> Contents:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; raise ValueError for duplicate names, on which readers would disagree."""
+    """Build a JSON object. Raises ValueError for duplicate names, because readers differ in which of them they use."""
     result = dict(pairs)
     if len(result) != len(pairs):
         names = [name for name, _ in pairs]
@@ -156,6 +163,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _broken(file: str, reason: str) -> ArgumentError:
+    """Return the error for a file that violates the format."""
     return ArgumentError(f"{file} is no valid safetensors file: {reason}")
 
 
@@ -164,6 +172,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _entry(file: str, name: str, value: Any) -> Entry:
+    """Validate a tensor's entry in the JSON header. Raises ArgumentError, or DTypeError for unsupported dtypes."""
     if not isinstance(value, dict) or not {"dtype", "shape", "data_offsets"} <= set(value):
         raise _broken(file, f"{name} lacks dtype, shape or data_offsets")
     dtype, shape, offsets = _TYPES.get(str(value["dtype"])), value["shape"], value["data_offsets"]
@@ -182,7 +191,7 @@ def _entry(file: str, name: str, value: Any) -> Entry:
 
 
 def _check_cover(file: str, entries: Mapping[str, Entry], size: int) -> None:
-    """Check that the entries cover the data exactly: no overlaps, no gaps, no truncation."""
+    """Raise ArgumentError unless the entries cover the data exactly, without overlaps or gaps. `size` is in bytes."""
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
         if entry.start != position:

@@ -1,6 +1,7 @@
 """Models in safetensors files: the configuration as JSON in the metadata, the state as tensors.
 
-Other programs can read the tensors. Loaded tensors use the mapped file as memory if the device computes on host memory.
+Other programs can read the tensors. If the device computes on host memory, loaded tensors use the memory-mapped file
+without a copy (see `tensors.load`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ FORMAT = "vkjit-model"
 
 
 def save_model(path: PathLike, model: Module, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a model's configuration (`nn.to_config`) and state; the file is replaced atomically.
+    """Write a model's configuration (`nn.to_config`) and state to a file, which is replaced atomically.
 
-    Raises ArgumentError for models that a configuration can't describe, and for metadata named "format" or "config".
+    `metadata` are further strings to store. Raises ArgumentError for models that a configuration can't describe, and
+    for metadata named "format" or "config".
     """
     taken = sorted({"format", "config"} & set(metadata or {}))
     if taken:
@@ -37,8 +39,9 @@ def save_model(path: PathLike, model: Module, metadata: Mapping[str, str] | None
 def load_model(path: PathLike, device: Any = None, classes: Classes | None = None) -> Any:
     """Load a model, in training mode, to a device (default: the default device).
 
-    classes: the caller's own modules, by name. No code is loaded, and only constructors of `vk.nn` and of `classes` are
-    run. Raises ArgumentError if the file can't be read, holds no model, or names unknown classes.
+    `classes` maps the names of the caller's own module classes to the classes. No code is loaded from the file, and
+    only constructors of `vk.nn` and of `classes` are run. Raises ArgumentError if the file can't be read, holds no
+    model, or names unknown classes.
     """
     name, contents, target = os.fspath(path), read(path), open_device(device)
     if contents.metadata.get("format") != FORMAT or "config" not in contents.metadata:
@@ -47,10 +50,11 @@ def load_model(path: PathLike, device: Any = None, classes: Classes | None = Non
         config = json.loads(contents.metadata["config"])
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{name} is damaged: its model's configuration is no JSON ({error})") from error
-    model = from_config(config, classes=classes, device="meta")
+    model = from_config(config, classes=classes, device="meta")  # without memory for its tensors
     state = upload(contents, target)
     if any(module._buffers[name] is not None for module in model.modules() for name in module._non_persistent):
-        model = from_config(config, classes=classes, device=target)  # initializes non-persistent buffers
+        # the file doesn't contain non-persistent buffers: have the constructors compute them
+        model = from_config(config, classes=classes, device=target)
         model.load_state_dict(state, assign=True)
         return model
     return model.materialize(target, state)

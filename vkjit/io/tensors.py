@@ -1,6 +1,6 @@
-"""Dictionaries of tensors in safetensors files: no pickle, readable by every framework.
+"""Dictionaries of tensors in safetensors files, which contain no pickled code and can be read by other frameworks.
 
-All element types are preserved bit for bit.
+All values are preserved bit for bit.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ __all__ = ["load", "metadata", "save", "upload"]
 
 
 def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors by name, and optional metadata strings; the file is replaced atomically. Waits for the device.
+    """Write tensors by name, and optional metadata strings, to a file, which is replaced atomically.
 
-    Tensors that share memory are each written in full. Raises ArgumentError for values that are no tensors.
+    Waits for the devices to compute the tensors. Tensors that share memory are each written in full. Raises
+    ArgumentError for values that are no tensors.
     """
     if not isinstance(tensors, Mapping):
         raise ArgumentError(
@@ -50,6 +51,7 @@ def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, s
 
 
 def _is_unicode(text: str) -> bool:
+    """Return True if the string can be encoded as UTF-8, that is, has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,7 +60,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
-    """Return the tensors of a parsed file on a device."""
+    """Return the tensors of a parsed file, on a device (default: the default device)."""
     target = open_device(device)
     tensors: dict[str, Tensor] = {}
     for name, entry in contents.entries.items():
@@ -72,10 +74,11 @@ def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
 
 
 def _mapped(contents: Contents, entry: Entry, device: Device) -> DeviceArray | None:
-    """Return a tensor that uses the mapped file as memory, or None if the device or the alignment doesn't allow it."""
+    """Return an array that uses the memory-mapped file without a copy; None if device or alignment don't allow it."""
     nbytes = entry.end - entry.start
     part = np.asarray(contents.data[entry.start : entry.end])
     address = part.ctypes.data
+    # buffers consist of whole, aligned 32-bit words
     if not nbytes or nbytes % 4 or address % max(entry.dtype.itemsize, 4):
         return None
     buffer = device.adopt(address, nbytes, part)
@@ -87,9 +90,9 @@ def _mapped(contents: Contents, entry: Entry, device: Device) -> DeviceArray | N
 def load(path: PathLike, device: Any = None) -> dict[str, Tensor]:
     """Return a file's tensors by name, on a device (default: the default device).
 
-    A device that computes on host memory uses the file's pages without a copy: they are read from disk on first use,
-    and changes stay in memory. Such a file must not be truncated while the tensors exist. Raises ArgumentError if the
-    file can't be read or is invalid, DTypeError for unsupported element types.
+    If the device computes on host memory, the tensors use the memory-mapped file without a copy: pages are read from
+    disk on first use, and changes aren't written to the file. Such a file must not be truncated while the tensors
+    exist. Raises ArgumentError if the file can't be read or is invalid, DTypeError for unsupported element types.
     """
     return upload(read(path), device)
 

@@ -20,8 +20,8 @@ LAUNCH_FLAGS: tuple[LaunchFlag, ...] = get_args(LaunchFlag)
 class Attrs(TypedDict, total=False):
     """The attributes of operations. An attribute has the same type in all operations.
 
-    The op table (`ops`) lists the attributes that an operation requires, in the column `attrs`. Those at the end are
-    optional; the comment begins with the operation that has the attribute.
+    The op table (`ops`) lists the attributes that an operation requires, in the column `attrs`. The attributes at the
+    end of this class are optional. Their comments begin with the operations that have them.
     """
 
     type: Type  # of the result

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Builder", "result_types"]
 
 _FIXED: dict[str, Type] = {"index": types.INDEX, "u32": types.U32, "i32": types.I32}
+"""The words of the op table that stand for one type."""
 
 
 def result_types(row: OpInfo, operands: Sequence[Value], attrs: Attrs) -> list[Type]:
-    """Return the result types of an operation, which is described by its row of the op table.
+    """Return the result types of an operation; `row` is its row of the op table.
 
     Raises InternalError for structured operations, whose result types aren't in the table.
     """
@@ -47,7 +48,7 @@ def result_types(row: OpInfo, operands: Sequence[Value], attrs: Attrs) -> list[T
     if word == "bool":
         source = operands[0].type
         return [Vector(types.BOOL.dtype, source.size) if isinstance(source, Vector) else types.BOOL]
-    if word in row.operands:
+    if word in row.operands:  # "T" or "S": the type of the first operand with the same letter
         return [operands[row.operands.index(word)].type]
     raise InternalError(f"the result types of {row.name} have to be given")
 

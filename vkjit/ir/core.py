@@ -7,10 +7,10 @@ operation has a source location (`Loc`). `verify` checks the structure.
 The structured operations:
 
     if %c            two regions, each ending in `yield` (of the results) or in an exit (break, return...)
-    for lo hi step   one region with arguments (induction variable, loop-carried values...); `continue` passes the next
-                     loop-carried values, `break` the results; if the range is exhausted, the loop-carried values are
-                     the results
-    loop             the same without a range: ends only by `break` (or return)
+    for lo hi step   one region with arguments (induction variable, loop-carried values...). `continue` passes the next
+                     loop-carried values, `break` passes the results. If the range is exhausted, the loop-carried values
+                     are the results
+    loop             like `for`, but without a range and an induction variable: it ends only by `break` (or `return`)
 
 `break` and `continue` may be nested in `if`s and belong to the innermost loop. A `return` may occur in any region until
 the pass `lower_exits`; after it, only at the end of a function.
@@ -54,7 +54,7 @@ class Value:
 
 
 class Op:
-    """An operation; `name` is a row of the op table."""
+    """An operation. `name` is that of a row of the op table."""
 
     __slots__ = ("attrs", "loc", "name", "operands", "regions", "results")
 
@@ -91,7 +91,7 @@ class Op:
 
 
 class Region:
-    """A list of operations that ends in a terminator; with arguments, for loops and functions."""
+    """A list of operations (`ops`) that ends in a terminator. Bodies of loops and functions also have arguments."""
 
     __slots__ = ("args", "ops")
 

@@ -28,11 +28,15 @@ def memory_rows(op: Op) -> tuple[int, int]:
 
     A memory row is a row of the matrix or, with the layout "column", a column.
     """
-    array, matrix = op.operands[0].type, op.result.type if op.name == "mat_load" else op.operands[-1].type
+    array = op.operands[0].type
+    matrix = op.result.type if op.name == "mat_load" else op.operands[-1].type
     assert isinstance(array, Array)
     assert isinstance(matrix, Matrix)
+    rows, columns = matrix.rows, matrix.columns
+    if op.attrs["layout"] == "column":
+        rows, columns = columns, rows
+    # array elements may differ in size from the matrix's elements, and may be vectors
     lanes = array.element.size if isinstance(array.element, Vector) else 1
-    rows, columns = (matrix.rows, matrix.columns) if op.attrs["layout"] == "row" else (matrix.columns, matrix.rows)
     return rows, columns * matrix.dtype.itemsize // (lanes * array.dtype.itemsize)
 
 

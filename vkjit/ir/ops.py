@@ -41,7 +41,7 @@ class Effect:
     ALLOCATE = "allocate"  # a new array
     SYNC = "sync"  # barriers and fences: order memory
     REPORT = "report"  # visible to the user
-    HINT = "hint"  # none: later code may rely on what it states
+    HINT = "hint"  # no effect at run time, but later code may rely on the stated condition
     CONTROL = "control"  # structured control flow: has the effects of its regions
     EXIT = "exit"  # terminators
 
@@ -95,6 +95,7 @@ class OpInfo:
 
 
 OPS: dict[OpName, OpInfo] = {}
+"""The op table: maps the name of an operation to its row."""
 
 KINDS: dict[str, frozenset[str]] = {
     "any": frozenset({"bool", "int", "uint", "index", "float"}),
@@ -131,12 +132,15 @@ def op_name(text: str) -> OpName:
 
 
 def _ints(signed: str, unsigned: str | None = None) -> dict[str, str]:
-    """Return the column `spirv` of an operation on integers; `unsigned` may differ from `signed`."""
+    """Return the column `spirv` of an operation on integers. `unsigned` is by default the same as `signed`."""
     return {"int": signed, "index": signed, "uint": unsigned or signed}
 
 
 def _all(signed: str, float_: str, unsigned: str | None = None) -> dict[str, str]:
-    """Return the column `spirv` of an operation on integers and floats."""
+    """Return the column `spirv` of an operation on integers and floats, from the instructions for each kind.
+
+    `unsigned` is by default the same as `signed`.
+    """
     return {**_ints(signed, unsigned), "float": float_}
 
 
@@ -164,12 +168,12 @@ _row("floormod", "T T -> T", "Remainder of `floordiv` (Python's `%`). Integer di
 _row("truncdiv", "T T -> T", "Quotient rounded toward zero (C's `/`). Integer division by 0 yields 0.", "num", ulp=2.5)
 _row("truncrem", "T T -> T", "Remainder of `truncdiv` (C's `%`). Integer division by 0 yields 0.", "num", ulp=2.5)
 _row("udiv_raw", "T T -> T", "Unsigned quotient. The divisor must not be 0.", "int", speculatable=False,
-    meaning=lambda x, y: MEANING["truncdiv"](x, y), spirv=_ints("UDiv"))
+    meaning=MEANING["truncdiv"], spirv=_ints("UDiv"))
 _row("urem_raw", "T T -> T", "Unsigned remainder. The divisor must not be 0.", "int", speculatable=False,
-    meaning=lambda x, y: MEANING["truncrem"](x, y), spirv=_ints("UMod"))
+    meaning=MEANING["truncrem"], spirv=_ints("UMod"))
 _row("sdiv_raw", "T T -> T",
     "Signed quotient rounded toward zero. The divisor must not be 0, and the quotient must not overflow.", "int",
-    speculatable=False, meaning=lambda x, y: MEANING["truncdiv"](x, y), spirv=_ints("SDiv"))
+    speculatable=False, meaning=MEANING["truncdiv"], spirv=_ints("SDiv"))
 _row("neg", "T -> T", "Negation. Flips the sign of zeros; integer overflow wraps.", "num", ulp=0,
     spirv=_all("SNegate", "FNegate"))
 _row("abs", "T -> T", "Absolute value. The minimum signed integer wraps to itself.", "num", ulp=0,

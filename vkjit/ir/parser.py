@@ -23,6 +23,7 @@ from .types import Array, Matrix, Scalar, Tile, Type, Vector
 __all__ = ["parse_module"]
 
 _ESCAPES = {"n": "\n", "r": "\r"}
+"""The characters that escapes stand for. Any other escaped character, such as a quote, stands for itself."""
 
 
 @cache
@@ -47,27 +48,29 @@ def parse_module(text: str, file: str = "<ir>") -> Module:
 
 def _unexpected(error: Any, text: str, file: str) -> CompileError:
     """Return the error for a syntax error found by lark."""
-    line, column = max(getattr(error, "line", 1), 1), max(getattr(error, "column", 1), 1)
-    if line < 1 or line > text.count("\n") + 1:
-        line = text.count("\n") + 1
+    # at the end of the text, lark's positions may be -1 or past the last line
+    line = min(max(getattr(error, "line", 1), 1), text.count("\n") + 1)
+    column = max(getattr(error, "column", 1), 1)
+    # the error has a `token` and the `expected` ones, or a `char` that begins no token and the `allowed` tokens
     token = getattr(error, "token", None)
     shown = "the end of the text" if token is not None and token.type == "$END" else repr(str(token or error.char))
     names = getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
-    expected = ", ".join(sorted(str(w) for w in names if not str(w).startswith("__")))
+    expected = ", ".join(sorted(str(name) for name in names if not str(name).startswith("__")))
     return _error(f"found {shown}, expected one of {expected}", text, file, line, column - 1)
 
 
 def _error(reason: str, text: str, file: str, line: int, column: int) -> CompileError:
     """Return an error that shows the source line; `line` counts from 1, `column` from 0."""
-    source = (text.splitlines() or [""])[min(line, len(text.splitlines())) - 1]
+    lines = text.splitlines() or [""]
+    source = lines[min(line, len(lines)) - 1]
     return CompileError(f"column {column + 1}: {reason}\n    {source}\n    {' ' * column}^", Loc(file, line, column))
 
 
 class _Reader:
     """Converts lark's syntax tree to IR. Each method takes a node of the tree (`tree`) or a token.
 
-    `values` maps the names defined in the current function to their values. `pending` has its operations with the names
-    of their operands, which are resolved at the function's end.
+    `values` maps the names defined in the current function to their values. `pending` has the function's operations,
+    each with the names of its operands, which are resolved at the function's end.
     """
 
     def __init__(self, file: str, text: str) -> None:
@@ -76,10 +79,10 @@ class _Reader:
         self.values: dict[str, Value] = {}
         self.pending: list[tuple[Op, list[Any]]] = []
 
-    def fail(self, reason: str, where: Any) -> CompileError:
-        """Return the error for a token or tree."""
-        line = getattr(where, "line", None) or where.meta.line
-        column = getattr(where, "column", None) or where.meta.column
+    def fail(self, reason: str, node: Any) -> CompileError:
+        """Return an error located at `node`, a token or a tree."""
+        line = getattr(node, "line", None) or node.meta.line
+        column = getattr(node, "column", None) or node.meta.column
         return _error(reason, self.text, self.file, line, column - 1)
 
     def module(self, tree: Any) -> Module:
@@ -135,7 +138,7 @@ class _Reader:
 
     def define(self, token: Any, value: Value) -> None:
         """Record the value that a name stands for. It becomes the value's name hint, unless it is a number."""
-        name = str(token)
+        name = str(token)  # with the %
         if name in self.values:
             raise self.fail(f"{name} is defined twice in this function", token)
         value.name = "" if name[1:].isdigit() else name[1:]
@@ -166,6 +169,7 @@ class _Reader:
             raise self.fail(f"{len(names)} results but {len(result_types)} types", name)
         op_name = cast("OpName", str(name))  # `verify` reports unknown names
         row = OPS.get(op_name)
+        # the printer omits the attribute `type` if it equals the result's type
         if row is not None and "type" in row.attrs and "type" not in op_attrs and len(result_types) == 1:
             op_attrs["type"] = result_types[0]
         op = Op(op_name, [], result_types, op_attrs, None, self.location(loc))
@@ -196,7 +200,7 @@ class _Reader:
         if kind == "float":
             return float(token)
         if kind == "nan_bits":
-            return struct.unpack("<d", struct.pack("<Q", int(token[4:], 16)))[0]
+            return struct.unpack("<d", struct.pack("<Q", int(token[4:], 16)))[0]  # without "nan:"
         return _unquote(token) if kind == "string" else self.dtype(token)
 
     def types(self, tree: Any) -> list[Type]:
@@ -217,7 +221,7 @@ class _Reader:
         if tree.data == "array":
             element, rank, access, *flags = tree.children
             return Array(self.element(element), int(rank), access=str(access), **self.flags(flags))
-        space, element, extents, linear = tree.children
+        space, element, extents, linear = tree.children  # a shared or local array
         shape = tuple(int(e) for e in str(extents.children[0]).split("x")) if extents else ()
         flags = self.flags([linear] if linear else [])
         return Array(self.element(element), len(shape), space=str(space), shape=shape, **flags)
@@ -245,12 +249,12 @@ class _Reader:
 
 def _unquote(token: Any) -> str:
     """Return the content of a string literal, without quotes and escapes."""
-    out: list[str] = []
+    unescaped: list[str] = []
     characters = iter(str(token)[1:-1])
     for character in characters:
         if character == "\\":
-            following = next(characters)
-            out.append(_ESCAPES.get(following, following))
+            escaped = next(characters)
+            unescaped.append(_ESCAPES.get(escaped, escaped))
         else:
-            out.append(character)
-    return "".join(out)
+            unescaped.append(character)
+    return "".join(unescaped)

@@ -19,8 +19,9 @@ in the order of the text::
       return
     }
 
-The attribute `type` isn't printed if it equals the result's type. The arguments of a region are written before its
-brace, as in `for %lo, %hi, %step, %init : f32 (%k: index, %sum: f32) {`.
+The attribute `type` isn't printed if it equals the result's type. The attribute `value` of a constant is printed in
+place of operands: `%c = const 1.5 : f32`. The arguments of a region are written before its brace, as in
+`for %lo, %hi, %step, %init : f32 (%k: index, %sum: f32) {`. A second region follows the word `else`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,17 @@ __all__ = ["attribute_text", "name_values", "print_function", "print_module", "p
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _INVALID = re.compile(r"[^A-Za-z0-9_.]")
+"""A character that a name can't contain."""
+_DEFAULT_NAN = 0x7FF8000000000000
+"""The bits of `float("nan")`, which the parser reads "nan" as."""
 
 
 class _Names:
-    """Unique names for the values of one function, collected in `of`."""
+    """Unique names for the values of one function.
+
+    `of` maps the values to their names. `_suffix` has the last suffix used for each name hint, and `_numbered` is the
+    number of values that have a number as their name.
+    """
 
     def __init__(self) -> None:
         self.of: dict[Value, str] = {}
@@ -52,7 +60,10 @@ class _Names:
         self._numbered = 0
 
     def define(self, value: Value) -> None:
-        """Choose the name of a value: its own, with a suffix if that is taken, else the next number."""
+        """Choose the name of a value: its own name, with a suffix if that is taken.
+
+        A value without a valid name gets the next number.
+        """
         hint = _INVALID.sub("_", value.name)
         if _NAME.match(hint):
             name = hint
@@ -84,10 +95,10 @@ def name_values(function: Function) -> dict[Value, str]:
 
 
 def _float_text(value: float) -> str:
-    """Return the text of a float; NaNs other than the default one show their bits."""
+    """Return the text of a float. For NaNs other than the default one, it contains the bits."""
     if math.isnan(value):
         (bits,) = struct.unpack("<Q", struct.pack("<d", value))
-        return "nan" if bits == 0x7FF8000000000000 else f"nan:0x{bits:016x}"
+        return "nan" if bits == _DEFAULT_NAN else f"nan:0x{bits:016x}"
     return repr(value)
 
 
@@ -116,6 +127,7 @@ def attribute_text(value: Any) -> str:
 
 
 def _attributes(attrs: Mapping[str, Any]) -> str:
+    """Return the text of a dict of attributes, sorted by name."""
     return "{" + ", ".join(f"{key} = {attribute_text(value)}" for key, value in sorted(attrs.items())) + "}"
 
 
@@ -124,10 +136,10 @@ def _location(loc: Loc) -> str:
 
 
 class _Printer:
-    """Collects the lines of the text.
+    """A printer that appends the lines of the text to `lines`.
 
-    `locations` prints source locations, too. `names` are the names of the current function's values. The parameter
-    `indent` of methods counts levels of two spaces.
+    If `locations` is True, source locations are printed, too. `names` are the names of the current function's values.
+    The methods that return a `str` don't append anything.
     """
 
     def __init__(self, locations: bool, names: Mapping[Value, str] | None = None) -> None:
@@ -145,7 +157,7 @@ class _Printer:
         parts = [f"{', '.join(map(self.value, op.results))} = {op.name}" if op.results else op.name]
         attrs = {k: v for k, v in op.attrs.items() if not self._implied(op, k)}
         inputs = [self.value(v) for v in op.operands]
-        if op.name == "const" and "value" in attrs:
+        if op.name == "const" and "value" in attrs:  # an invalid constant may lack the value
             inputs.insert(0, attribute_text(attrs.pop("value")))
         if inputs:
             parts.append(", ".join(inputs))
@@ -158,15 +170,17 @@ class _Printer:
         return " ".join(parts)
 
     def op(self, op: Op, indent: int) -> None:
-        """Append the lines of an operation."""
+        """Append the lines of an operation. `indent` is the nesting level, of two spaces each."""
         pad = "  " * indent
         line = self.line(op)
         for number, region in enumerate(op.regions):
-            opening = f" ({self.arguments(region)}) {{" if region.args else " {"
-            self.lines.append((f"{pad}{line}" if number == 0 else f"{pad}}} else") + opening)
+            start = line if number == 0 else "} else"
+            arguments = f" ({self.arguments(region)})" if region.args else ""
+            self.lines.append(f"{pad}{start}{arguments} {{")
             for inner in region.ops:
                 self.op(inner, indent + 1)
-        self.lines.append(f"{pad}}}" if op.regions else f"{pad}{line}")
+        last_line = "}" if op.regions else line
+        self.lines.append(f"{pad}{last_line}")
 
     @staticmethod
     def _implied(op: Op, key: str) -> bool:
@@ -177,17 +191,17 @@ class _Printer:
         """Return the text of a region's arguments."""
         return ", ".join(f"{self.value(a)}: {a.type}" for a in region.args)
 
-    def function(self, function: Function, word: str) -> None:
-        """Append a function; `word` is "kernel" or "func"."""
+    def function(self, function: Function, keyword: str) -> None:
+        """Append a function. `keyword` is "kernel" or "func", for a device function."""
         self.names = name_values(function)
-        line = f"{word} @{function.name}({self.arguments(function.body)})"
+        header = f"{keyword} @{function.name}({self.arguments(function.body)})"
         if function.result_types:
-            line += f" -> ({', '.join(map(str, function.result_types))})"
+            header += f" -> ({', '.join(map(str, function.result_types))})"
         if function.attrs:
-            line += f" attrs {_attributes(function.attrs)}"
+            header += f" attrs {_attributes(function.attrs)}"
         if self.locations and function.loc != UNKNOWN:
-            line += f" {_location(function.loc)}"
-        self.lines.append(line + " {")
+            header += f" {_location(function.loc)}"
+        self.lines.append(header + " {")
         for op in function.body.ops:
             self.op(op, 1)
         self.lines.append("}")
@@ -197,8 +211,8 @@ def print_module(module: Module, *, locations: bool = False) -> str:
     """Return the text of a module: its report sites, its device functions, its kernel."""
     printer = _Printer(locations)
     for number, site in enumerate(module.sites):
-        text = f"{attribute_text(site.kind)}, {attribute_text(site.message)}"
-        printer.lines.append(f"site {number} {text} {_location(site.loc)}")
+        kind_and_message = f"{attribute_text(site.kind)}, {attribute_text(site.message)}"
+        printer.lines.append(f"site {number} {kind_and_message} {_location(site.loc)}")
     for function in module.functions.values():
         printer.function(function, "func")
     printer.function(module.kernel, "kernel")
@@ -213,5 +227,8 @@ def print_function(function: Function, *, locations: bool = False) -> str:
 
 
 def print_op(op: Op, names: Mapping[Value, str] | None = None) -> str:
-    """Return the text of an operation without its regions. `names` (see `name_values`) are those of its function."""
+    """Return the text of an operation on one line; "{...}" stands for its regions.
+
+    `names` are the names of its function's values (see `name_values`).
+    """
     return _Printer(False, names).line(op) + (" {...}" if op.regions else "")

@@ -68,8 +68,9 @@ def breaks_of(loop: Op) -> list[Op]:
 
 
 def completes(op: Op) -> bool:
-    """True if control may reach the operation after `op`. False for an `if` that exits in both regions, and for a
-    `loop` without `break`.
+    """True if control may reach the operation after `op`.
+
+    The result is False for an `if` that exits in both regions, and for a `loop` without `break`.
     """
     if op.name == "if":
         return any(region.ops and region.ops[-1].name == "yield" for region in op.regions)
@@ -77,7 +78,7 @@ def completes(op: Op) -> bool:
 
 
 def outer_values(region: Region) -> list[Value]:
-    """Return the values defined outside of a region that it uses, in the order of their first use."""
+    """Return the values that a region uses but doesn't define, in the order of their first use."""
     own = set(region.args)
     for op in region.walk():
         own.update(op.results)
@@ -115,7 +116,7 @@ def resolve(mapping: Mapping[Value, Value], value: Value) -> Value:
 
 
 def replace_uses(region: Region, mapping: Mapping[Value, Value]) -> None:
-    """Replace operands inside the region. Chains in the mapping are followed."""
+    """Replace operands inside the region by `mapping` (old to new value). Chains in the mapping are followed."""
     if not mapping:
         return
     for op in region.walk():
@@ -175,7 +176,10 @@ def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
 
 
 def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
-    """Return a copy of a region. `mapping` is used and extended as in `clone_op`; the arguments are added, too."""
+    """Return a copy of a region.
+
+    `mapping` is used and extended as in `clone_op`. The region's arguments are added to it, too.
+    """
     copy = Region([a.type for a in region.args], [a.name for a in region.args])
     mapping.update(zip(region.args, copy.args, strict=True))
     copy.ops = [clone_op(op, mapping) for op in region.ops]

@@ -2,7 +2,8 @@
 
 The functions take NumPy arrays (or scalars) of the operation's type, and return an array of the result type. They raise
 no errors for special values: integers wrap, integer division by zero gives 0, floats follow IEEE 754. Call them inside
-`silence_warnings()`.
+`silence_warnings()`. `MEANING` maps each operation to its function. Functions without a docstring are named like the
+operation, which the op table (`ops`) describes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Array = Any
 
 
 def silence_warnings() -> np.errstate:
-    """Return the context manager in which to call the functions below; it silences NumPy's floating-point warnings."""
+    """Return a context manager that silences NumPy's floating-point warnings. Call the functions in `MEANING` in it."""
     return np.errstate(all="ignore")
 
 
@@ -33,8 +34,8 @@ def _is_float(x: Array) -> bool:
 def _guarded(x: Array, y: Array, function: Callable[[Array, Array], Array]) -> Array:
     """Apply an integer division or remainder `function`. The result is 0 where the divisor is 0."""
     one = np.asarray(y).dtype.type(1)
-    zero = y == 0
-    return np.where(zero, np.asarray(x).dtype.type(0), function(x, np.where(zero, one, y)))
+    by_zero = y == 0
+    return np.where(by_zero, np.asarray(x).dtype.type(0), function(x, np.where(by_zero, one, y)))
 
 
 def floordiv(x: Array, y: Array) -> Array:
@@ -50,11 +51,12 @@ def floormod(x: Array, y: Array) -> Array:
 
 
 def _trunc_quotient(x: Array, y: Array) -> Array:
-    """Divide integers, rounding toward zero: NumPy rounds down, so negative inexact quotients are incremented."""
+    """Divide integers, rounding toward zero. NumPy rounds down, so inexact negative quotients are incremented."""
+    dtype = np.asarray(x).dtype
     quotient = np.floor_divide(x, y)
     remainder = x - quotient * y
-    inexact = (remainder != 0) & ((x < 0) != (y < 0))
-    return np.asarray(quotient + inexact.astype(np.asarray(x).dtype), dtype=np.asarray(x).dtype)
+    inexact_negative = (remainder != 0) & ((x < 0) != (y < 0))
+    return np.asarray(quotient + inexact_negative.astype(dtype), dtype=dtype)
 
 
 def truncdiv(x: Array, y: Array) -> Array:
@@ -106,10 +108,10 @@ def bit_not(x: Array) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    """Convert f16 and f32 to float64; other types are returned unchanged.
+    """Convert f16 and f32 to float64; return other types unchanged.
 
-    Functions computed in float64 and then rounded have the same results on every CPU, independent of NumPy's vectorized
-    code for the CPU.
+    NumPy's vectorized float32 functions differ between CPUs in the last bits. Functions that are computed in float64
+    and then rounded have the same results on every CPU.
     """
     return x.astype(np.float64) if np.asarray(x).dtype in (np.float16, np.float32) else x
 
@@ -125,20 +127,22 @@ def _rounded(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """Turn a function of a Python float into one of arrays, with its results rounded to the array's type."""
-    vectorised = np.vectorize(function, otypes=[np.float64])
+    """Turn a function of a Python float into a function of arrays. Results are rounded to the array's type."""
+    vectorized = np.vectorize(function, otypes=[np.float64])
 
     def meaning(x: Array) -> Array:
         x = np.asarray(x)
         if x.size == 0:
             return x.copy()
-        return np.asarray(vectorised(x.astype(np.float64)), dtype=x.dtype)
+        return np.asarray(vectorized(x.astype(np.float64)), dtype=x.dtype)
 
     return meaning
 
 
 def _popcount(x: Array) -> Array:
-    return np.bitwise_count(_unsigned(x)).astype(np.asarray(x).dtype) if hasattr(np, "bitwise_count") else _count(x)
+    if not hasattr(np, "bitwise_count"):
+        return _count_set_bits(x)
+    return np.bitwise_count(_unsigned(x)).astype(np.asarray(x).dtype)
 
 
 def _unsigned(x: Array) -> Array:
@@ -147,7 +151,7 @@ def _unsigned(x: Array) -> Array:
     return x.view(np.dtype(f"u{x.dtype.itemsize}")) if x.dtype.kind == "i" else x
 
 
-def _count(x: Array) -> Array:
+def _count_set_bits(x: Array) -> Array:
     """Count set bits, for versions of NumPy without `bitwise_count`."""
     u = _unsigned(np.asarray(x))
     total = np.zeros(u.shape, dtype=np.int64)
@@ -161,7 +165,7 @@ def _clz(x: Array) -> Array:
     u = _unsigned(np.asarray(x))
     width = u.dtype.itemsize * 8
     result = np.full(u.shape, width, dtype=np.int64)
-    for bit in range(width):
+    for bit in range(width):  # the highest set bit is the last one to change the result
         result = np.where((u >> u.dtype.type(bit)) & u.dtype.type(1) != 0, width - 1 - bit, result)
     return result.astype(np.asarray(x).dtype)
 
@@ -171,7 +175,7 @@ def _ctz(x: Array) -> Array:
     u = _unsigned(np.asarray(x))
     width = u.dtype.itemsize * 8
     result = np.full(u.shape, width, dtype=np.int64)
-    for bit in reversed(range(width)):
+    for bit in reversed(range(width)):  # the lowest set bit is the last one to change the result
         result = np.where((u >> u.dtype.type(bit)) & u.dtype.type(1) != 0, bit, result)
     return result.astype(np.asarray(x).dtype)
 
@@ -181,23 +185,24 @@ def _float_pow(x: Array, y: Array) -> Array:
 
 
 def _int_pow(x: Array, y: Array) -> Array:
-    """Compute an integer power, wrapping around. With a negative exponent, the result is truncated to an integer: 0,
-    except for the bases 1 and -1.
+    """Compute an integer power by squaring, wrapping around.
+
+    For a negative exponent, the result is the exact power truncated to an integer: 0 except for the bases 1 and -1.
     """
     result = np.ones_like(x)
     base, exponent = np.array(x), np.array(y)
     negative = exponent < 0
     exponent = np.where(negative, -exponent, exponent)
     odd = (np.array(y) & np.asarray(y).dtype.type(1)) != 0
-    for _ in range(np.asarray(y).dtype.itemsize * 8):
+    for _ in range(np.asarray(y).dtype.itemsize * 8):  # one iteration per bit of the exponent, lowest first
         result = np.where(exponent & exponent.dtype.type(1) != 0, result * base, result)
         base = base * base
         exponent = exponent >> exponent.dtype.type(1)
     one = np.asarray(x).dtype.type(1)
-    inverse = np.where(x == one, one, np.asarray(x).dtype.type(0))
+    inverse = np.where(x == one, one, np.asarray(x).dtype.type(0))  # the result for negative exponents
     if np.asarray(x).dtype.kind == "i":
-        minus = np.asarray(x).dtype.type(-1)
-        inverse = np.where(x == minus, np.where(odd, minus, one), inverse)
+        minus_one = np.asarray(x).dtype.type(-1)
+        inverse = np.where(x == minus_one, np.where(odd, minus_one, one), inverse)
     return np.where(negative, inverse, result)
 
 
@@ -209,9 +214,11 @@ def _saturate(x: Array, target: np.dtype[Any]) -> Array:
     """Convert floats to integers: truncate, saturate at the limits of the type, NaN gives 0."""
     info = np.iinfo(target)
     wide = np.trunc(x.astype(np.float64))
-    below, above, nan = wide < float(info.min), wide >= float(info.max) + 1.0, np.isnan(wide)
-    safe = np.where(below | above | nan, 0.0, wide)
-    result = safe.astype(target)
+    below = wide < float(info.min)
+    above = wide >= float(info.max) + 1.0  # for 64 bits, both float(info.max) and this sum are rounded to info.max + 1
+    nan = np.isnan(wide)
+    in_range = np.where(below | above | nan, 0.0, wide)  # NumPy's conversion of other values is undefined
+    result = in_range.astype(target)
     result = np.where(above, target.type(info.max), np.where(below, target.type(info.min), result))
     return np.where(nan, target.type(0), result)
 
@@ -219,13 +226,17 @@ def _saturate(x: Array, target: np.dtype[Any]) -> Array:
 def to_bf16(x: Array) -> Array:
     """Round float32 to the nearest bf16 (ties to even); the result is still a float32 array."""
     bits = np.asarray(x, dtype=np.float32).view(np.uint32)
+    # add just under half a bf16 ULP, or exactly half to an odd value, and clear the lower half
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-    rounded = np.where(np.isnan(x), np.uint32(0x7FC00000), rounded).astype(np.uint32)
+    rounded = np.where(np.isnan(x), np.uint32(0x7FC00000), rounded).astype(np.uint32)  # all NaNs become the default one
     return rounded.view(np.float32)
 
 
 def cast(x: Array, source: DType, target: DType) -> Array:
-    """Convert values as the language does: float to integer saturates, integers wrap, conversion to bool is `!= 0`."""
+    """Convert values between dtypes by the rules of the language.
+
+    Floats saturate when converted to integers, integers wrap around, and the conversion to bool is `!= 0`.
+    """
     x = np.asarray(x)
     if target.kind == "bool":
         return x != 0

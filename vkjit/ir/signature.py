@@ -1,8 +1,9 @@
 """Verification of an operation against its row of the op table (see `ops`): operands, results, attributes.
 
 `verify` calls `signature_errors` for each operation, and itself checks the operation's context: visibility of values,
-regions, terminators. The checks return lists of errors, empty for valid operations. A word is one of those that the
-column `signature` of the op table consists of.
+regions, terminators. All checks here return lists of errors, empty for valid operations. A word is an item of the
+column `signature`, such as "index", "array" or "T"; the docstring of `ops` lists the words. The words T and S are
+called letters.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from .types import BOOL, I32, INDEX, U32, Array, Scalar, Tile, Type, Vector
 __all__ = ["constant_fits", "signature_errors"]
 
 _FIXED: dict[str, Scalar] = {"index": INDEX, "i32": I32, "u32": U32}
+"""The words that stand for one type."""
 _REDUCE = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 _ATOMIC = frozenset({"add", "sub", "min", "max", "and", "or", "xor", "exchange"})
+"""Values of the attribute `op`: of reductions and scans, and of atomics."""
 _ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel"})
 _SCOPES = frozenset({"subgroup", "workgroup", "device"})
 
-
 _MAX_VALID = 1 << 16
 _valid: set[tuple[Any, ...]] = set()
-"""Cache of valid operations without attributes and regions, as (name, operand types, None, result types). Most
+"""Cache of valid operations without attributes and regions, as (name, operand types..., None, result types...). Most
 operations repeat an earlier combination. The cache is cleared when it has `_MAX_VALID` entries.
 """
 
 
 def signature_errors(op: Op, row: OpInfo) -> list[str]:
-    """Return the errors of an operation itself; `row` is its row of the op table."""
+    """Return the errors of an operation against `row`, its row of the op table."""
     if op.attrs or op.regions:
         return _errors(op, row)
     key = (op.name, *[v.type for v in op.operands], None, *[r.type for r in op.results])
@@ -49,7 +51,7 @@ def signature_errors(op: Op, row: OpInfo) -> list[str]:
 
 
 def _errors(op: Op, row: OpInfo) -> list[str]:
-    """Make all checks of `signature_errors`, without the cache."""
+    """Return the errors of an operation, computed without the cache of `signature_errors`."""
     errors = [f"attribute {name} is missing" for name in row.attrs if name not in op.attrs]
     if len(op.regions) != row.regions:
         errors.append(f"expected {row.regions} regions, found {len(op.regions)}")
@@ -59,7 +61,7 @@ def _errors(op: Op, row: OpInfo) -> list[str]:
     errors += _attribute_errors(op)
     if not errors:
         errors += _result_errors(op, row)
-        errors += _shape_errors(op)
+        errors += _specific_errors(op)
     return errors
 
 
@@ -82,9 +84,10 @@ def _expand(op: Op, row: OpInfo) -> tuple[str, ...]:
     for word in row.operands:
         if word == "*index":
             array = op.operands[0].type if op.operands else None
-            words += ["offset" if isinstance(array, Array) and array.linear else "index"] * getattr(array, "rank", 0)
+            if isinstance(array, Array):
+                words += ["offset" if array.linear else "index"] * array.rank
         elif word == "*any":
-            words += ["any"] * (len(op.operands) - len(row.operands) + 1)
+            words += ["any"] * (len(op.operands) - len(row.operands) + 1)  # all operands without a word of their own
         else:
             words.append(word)
     return tuple(words)
@@ -97,38 +100,39 @@ def _operand_errors(op: Op, row: OpInfo) -> list[str]:
         return [f"expected {len(words)} operands ({' '.join(words)}), found {len(op.operands)}"]
     errors: list[str] = []
     # the types that the letters T and S stand for; reversed, so that the first operand with a letter determines it
-    bound = {w: v.type for w, v in reversed(list(zip(words, op.operands, strict=True))) if w in ("T", "S")}
+    letter_types = {w: v.type for w, v in reversed(list(zip(words, op.operands, strict=True))) if w in ("T", "S")}
     for position, (word, value) in enumerate(zip(words, op.operands, strict=True)):
-        expected = _expected(word, bound, op.operands, value.type)
+        expected = _expected(word, letter_types, op.operands, value.type)
         if expected is not None and expected != value.type:
             errors.append(f"operand {position} has type {value.type}, expected {expected}")
-    errors += _kind_errors(bound, row)
+    errors += _kind_errors(letter_types, row)
     return errors
 
 
-def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], actual: Type) -> Type | None:
-    """Return the type that an operand with this word must have; None if any type is valid.
+def _expected(word: str, letter_types: dict[str, Type], operands: Sequence[Value], actual: Type) -> Type | None:
+    """Return the type that the operand with the word `word` must have; None if any type is valid.
 
-    `bound` has the types of the letters T and S; `actual` is the operand's type.
+    `letter_types` has the types of the letters. `operands` are all operands of the operation, and `actual` is the
+    actual type of this one.
     """
     if word in _FIXED:
         return _FIXED[word]
     if word == "offset":
         return actual if actual in (INDEX, I32) else INDEX
     if word in ("T", "S"):
-        return bound[word]
+        return letter_types[word]
     if word == "bool":
-        shape = bound.get("T")
-        return Vector(BOOL.dtype, shape.size) if isinstance(shape, Vector) else BOOL
+        type_of_t = letter_types.get("T")
+        return Vector(BOOL.dtype, type_of_t.size) if isinstance(type_of_t, Vector) else BOOL
     if word == "element":
         return getattr(operands[0].type, "element", None)
     return None
 
 
-def _kind_errors(bound: dict[str, Type], row: OpInfo) -> list[str]:
-    """Check that the types of the letters are scalars or vectors, and that T has a kind allowed by the column `of`."""
+def _kind_errors(letter_types: dict[str, Type], row: OpInfo) -> list[str]:
+    """Check that the types of the letters are scalars or vectors, and that the column `of` allows the kind of T."""
     errors = []
-    for word, operand_type in bound.items():
+    for word, operand_type in letter_types.items():
         if not isinstance(operand_type, (Scalar, Vector)):
             errors.append(f"{operand_type} isn't a scalar or vector, as {word} has to be")
         elif word == "T" and operand_type.dtype.kind not in KINDS[row.of]:
@@ -152,7 +156,7 @@ def _types(types: Sequence[Type]) -> str:
 
 
 def _result_types(op: Op, row: OpInfo) -> list[Type]:
-    """Return the result types according to the op table."""
+    """Return the result types according to the op table, for an operation that has passed `_operand_errors`."""
     word = row.result
     if not word:
         return []
@@ -165,21 +169,21 @@ def _result_types(op: Op, row: OpInfo) -> list[Type]:
     if word == "bool":
         source = op.operands[0].type
         return [Vector(BOOL.dtype, source.size) if isinstance(source, Vector) else BOOL]
-    return [op.operands[row.operands.index(word)].type]
+    return [op.operands[row.operands.index(word)].type]  # a letter: the type of the first operand with it
 
 
 def _attribute_errors(op: Op) -> list[str]:
-    """Check the values of the attributes."""
+    """Return an error for each attribute that has an invalid value. (`_errors` reports missing attributes.)"""
     errors = []
     for name, value in op.attrs.items():
-        message = _attribute_error(op, name, value)
-        if message:
-            errors.append(f"attribute {name} is {value!r}: {message}")
+        problem = _attribute_error(op, name, value)
+        if problem:
+            errors.append(f"attribute {name} is {value!r}: {problem}")
     return errors
 
 
 def _attribute_error(op: Op, name: str, value: Any) -> str:
-    """Return the error of an attribute; "" if it is valid."""
+    """Return a text that says what is wrong with the value of attribute `name`; "" if it is valid."""
     if name == "type":
         return "" if isinstance(value, Type) else "expected a type"
     if name in ("dim", "axis", "lane", "mask", "site"):
@@ -196,21 +200,23 @@ def _attribute_error(op: Op, name: str, value: Any) -> str:
 
 
 def _limit(op: Op, name: str) -> int | None:
-    """Return the exclusive upper bound of an int attribute; None if there is none."""
+    """Return the exclusive upper bound of the int attribute `name`; None if it has no upper bound."""
     if name == "dim":
         return 3
     if not op.operands:
         return None
     first = op.operands[0].type
-    if name == "axis":
-        return first.rank if isinstance(first, Array) else len(first.shape) if isinstance(first, Tile) else None
+    if name == "axis" and isinstance(first, Array):
+        return first.rank
+    if name == "axis" and isinstance(first, Tile):
+        return len(first.shape)
     if name == "lane":
         return first.size if isinstance(first, Vector) else 0
     return None
 
 
 def _choices(op: Op, name: str) -> frozenset[Any] | None:
-    """Return the valid values of an attribute; None if they aren't limited to a set."""
+    """Return the set of valid values of the attribute `name`; None if its values aren't limited to a set."""
     if name == "op" and op.name != "mat_map":
         return _ATOMIC if op.name == "atomic" else _REDUCE
     if name == "order" and op.name.startswith("atomic"):
@@ -222,8 +228,8 @@ def _choices(op: Op, name: str) -> frozenset[Any] | None:
     return None
 
 
-def _shape_errors(op: Op) -> list[str]:
-    """Check the rules of single operations that a signature can't express."""
+def _specific_errors(op: Op) -> list[str]:
+    """Check the rules that only concern certain operations, and that a signature can't express."""
     if op.name.startswith("mat_"):
         return matrix_errors(op)
     if op.name.startswith("tile_"):
@@ -263,14 +269,18 @@ def _array_errors(op: Op) -> list[str]:
 
 
 def _views(target: Array, array: Array) -> bool:
-    """True if `target` can be the type of a linear view of `array`: in the same memory space, and with an element that
-    consists of one or (only in global memory) several elements of `array`.
+    """True if `target` can be the type of a linear view of `array`.
+
+    Both must be in the same memory space. An element of the view must have the size of an element of `array` or, in
+    global memory, a multiple of it.
     """
-    size, own = _bytes(target), _bytes(array)
-    return target.space == array.space and (size == own or (array.space == "global" and size % own == 0))
+    if target.space != array.space:
+        return False
+    size, array_size = _element_bytes(target), _element_bytes(array)
+    return size == array_size or (array.space == "global" and size % array_size == 0)
 
 
-def _bytes(array: Array) -> int:
+def _element_bytes(array: Array) -> int:
     """Return the size of one element in bytes."""
     lanes = array.element.size if isinstance(array.element, Vector) else 1
     return lanes * array.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Verification of operations on tiles, beyond their signatures in the op table; and their shape rules.
+"""Verification of operations on tiles, beyond their signatures in the op table, and rules for the shapes of results.
 
 `signature` calls `tile_errors`. The checks return lists of errors, empty for valid operations. All tiles of an
 operation must have the same scope. The region of a `tile_map` or `tile_each` takes and yields single elements.
@@ -19,7 +19,7 @@ MAX_RANK = 4
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the shape that shapes broadcast to by NumPy's rules; None if they don't broadcast."""
+    """Return the common shape to which the given shapes broadcast by NumPy's rules; None if they don't broadcast."""
     rank = max(map(len, shapes), default=0)
     result = []
     for axis in range(-rank, 0):
@@ -47,14 +47,17 @@ def tile_errors(op: Op) -> list[str]:
 
 
 def permutation(op: Op) -> tuple[int, ...]:
-    """Return the attribute `axes` of a `tile_transpose`, whose items are never None."""
+    """Return the attribute `axes` of a `tile_transpose` as a tuple of ints.
+
+    The type of the attribute allows None for an axis, but only `tile_load` and `tile_store` use it.
+    """
     return tuple(axis for axis in op.attrs["axes"] if axis is not None)
 
 
-def _tile(op: Op, place: int = 0) -> Tile | None:
-    """Return the type of operand number `place` if it is a tile, else None."""
-    kind = op.operands[place].type if place < len(op.operands) else None
-    return kind if isinstance(kind, Tile) else None
+def _tile(op: Op, position: int = 0) -> Tile | None:
+    """Return the type of the operand at `position` if it is a tile, else None."""
+    operand_type = op.operands[position].type if position < len(op.operands) else None
+    return operand_type if isinstance(operand_type, Tile) else None
 
 
 def _region_errors(op: Op) -> list[str]:
@@ -62,8 +65,13 @@ def _region_errors(op: Op) -> list[str]:
     tiles = [value.type for value in op.operands if isinstance(value.type, Tile)]
     if len(tiles) != len(op.operands):
         return ["the operands have to be tiles; the region sees everything else by itself"]
+    # a `tile_map` has the shape of its result, a `tile_each` that of its first operand
     result = op.results[0].type if op.results else None
-    shape = result.shape if isinstance(result, Tile) else tiles[0].shape if tiles else ()
+    shape: tuple[int, ...] = ()
+    if isinstance(result, Tile):
+        shape = result.shape
+    elif tiles:
+        shape = tiles[0].shape
     if broadcast_shape([shape, *(t.shape for t in tiles)]) != shape:
         return [f"the operands don't broadcast to {shape}"]
     expected = [INDEX] * len(shape) + [Scalar(t.dtype) for t in tiles]
@@ -86,6 +94,7 @@ def _access_errors(op: Op) -> list[str]:
         return [f"{tile} doesn't hold elements of {array}"]
     if len(axes) != array.rank or sorted(a for a in axes if a is not None) != list(range(len(tile.shape))):
         return [f"attribute axes is {axes}: expected each axis of {tile} once"]
+    # the array, starts, lengths, and a padding value or tile
     if len(op.operands) != 2 + array.rank + len(tile.shape):
         return [f"expected {2 + array.rank + len(tile.shape)} operands, found {len(op.operands)}"]
     if any(v.type != INDEX for v in op.operands[1:-1]):
@@ -95,8 +104,8 @@ def _access_errors(op: Op) -> list[str]:
     return [] if op.operands[-1].type == Scalar(tile.dtype) else [f"{op.operands[-1].type} isn't an element of {tile}"]
 
 
-def _along_errors(op: Op) -> list[str]:
-    """Check a reduction or scan along an axis."""
+def _axis_errors(op: Op) -> list[str]:
+    """Check a `tile_reduce`, `tile_argument` or `tile_scan`."""
     tile, target = _tile(op), op.attrs["type"]
     if tile is None or not isinstance(target, Tile):
         return ["operand and result have to be tiles"]
@@ -145,9 +154,9 @@ _CHECKS: dict[OpName, Callable[[Op], list[str]]] = {
     "tile_each": _region_errors,
     "tile_load": _access_errors,
     "tile_store": _access_errors,
-    "tile_reduce": _along_errors,
-    "tile_argument": _along_errors,
-    "tile_scan": _along_errors,
+    "tile_reduce": _axis_errors,
+    "tile_argument": _axis_errors,
+    "tile_scan": _axis_errors,
     "tile_mma": _product_errors,
     "tile_reshape": _reshape_errors,
     "tile_transpose": _transpose_errors,

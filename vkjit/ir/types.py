@@ -41,10 +41,10 @@ class Vector(Type):
 class Array(Type):
     """A strided array with `rank` axes.
 
-    `space` is the memory space, "global", "shared" or "local"; shared and local arrays have a static `shape` and are in
+    `space` is the memory space, "global", "shared" or "local". Shared and local arrays have a static `shape` and are in
     C order. `access` of a global array is "in", "out" or "inout". `contiguous` promises C order: the strides follow
-    from the extents. `restrict` promises that no other array of the kernel overlaps this one, unless neither is
-    written. A `linear` array has rank 1 and no known extent; its index is the offset from its first element, in
+    from the extents. `restrict` promises that this array overlaps no other array of the kernel, unless neither of the
+    two is written. A `linear` array has rank 1 and no known extent. Its index is the offset from its first element, in
     elements.
     """
 
@@ -72,10 +72,10 @@ class Array(Type):
 
 @dataclass(frozen=True, slots=True)
 class Matrix(Type):
-    """A cooperative matrix: `rows` x `columns` elements distributed over a subgroup in a layout that only the device
+    """A cooperative matrix: `rows` x `columns` elements, distributed over a subgroup in a layout that only the device
     knows.
 
-    `use` is "a" or "b" for the operands of a product, "acc" for the accumulator and the result.
+    `use` is "a" or "b" for the left or right operand of a product, "acc" for the accumulator and the result.
     """
 
     dtype: DType

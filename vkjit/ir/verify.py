@@ -5,23 +5,23 @@ A module is valid if all of these hold.
  1. Names: each operation is a row of the op table.
  2. Signatures: number and types of operands and results, attributes, and number of regions are those of the row.
  3. Ownership: a result belongs to its operation, an argument to its region; no operation or region occurs twice.
- 4. Visibility: an operand is defined earlier in the same region, is an argument of it, or is visible at the enclosing
-    operation; values of other functions aren't used.
+ 4. Visibility: an operand is defined earlier in the same region, is an argument of that region, or is visible at the
+    enclosing operation. Values of other functions aren't used.
  5. Terminators: a region isn't empty; its last operation, and no other, is a terminator.
  6. `if`: the regions have no arguments, and end in `yield` with the types of the results, or in an exit. If neither
     region yields, there are no results.
- 7. Loops: the body's arguments are the loop-carried values (for `for`, after the induction variable, which has the type
-    of the bounds); `continue` passes them on, `break` passes the results. The results of `for` have the types of the
-    loop-carried values.
+ 7. Loops: the body's arguments are the loop-carried values. In a `for`, they follow the induction variable, which has
+    the type of the bounds. `continue` passes the next loop-carried values, `break` passes the results. The results of
+    `for` have the types of the loop-carried values.
  8. `yield` ends a region of an `if` or of a tile operation; `break` and `continue` are inside a loop; `return` has the
     types of the function's results.
- 9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits on both sides, a
-    `loop` without `break`), and such an operation is always followed by it; at the end of a function's body, `return`
-    of poison is allowed instead.
+ 9. An operation never completes if it is an `if` that exits in both regions, or a `loop` without `break`. It must be
+    followed directly by `unreachable`, which occurs nowhere else. At the end of a function's body, `return` of poison
+    may replace `unreachable`.
 10. Arrays are parameters, allocations or results of `linear`, never results of control flow or operands of `select`.
 11. Calls: the callee is in the module, takes and returns the types of the call, and no function is recursive.
-12. The kernel has no results; its `local_size` is three positive ints.
-13. Reports: `site` is a site of the module.
+12. The kernel has no results. Its attribute `local_size` is three positive ints.
+13. Reports: the attribute `site` is the number of a site of the module.
 
 There are three forms of the IR. The front end's output has the form "high" and follows the rules above. A module in the
 form "normal" (after the pass `lower_exits`) also follows this rule:
@@ -31,8 +31,8 @@ form "normal" (after the pass `lower_exits`) also follows this rule:
 A module in the form "primitive" (the input of the Vulkan code generator) also follows these rules:
 
 15. There are no calls, and no functions besides the kernel.
-16. Arrays are accessed through linear ones.
-17. An operation that computes has a SPIR-V instruction for the kind of its operands.
+16. Loads, stores and atomics access only linear arrays.
+17. An elementwise operation has a SPIR-V instruction for the kind of its first operand.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def violations(module: Module, form: str = "high") -> list[str]:
     for function in module.all_functions():
         checker = _Checker(module, function, form, seen)
         checker.function_rules()
-        errors += checker.found
+        errors += checker.errors
     errors += _call_cycles(module)
     if form == "primitive" and module.functions:
         errors.append(f"functions remain beside the kernel: {', '.join(sorted(module.functions))} (15)")
@@ -78,10 +78,10 @@ def violations(module: Module, form: str = "high") -> list[str]:
 
 
 class _Checker:
-    """Checks one function and collects its violations in `found`.
+    """Checks one function and collects its violations in `errors`.
 
-    `seen` has the identities of the operations and regions already visited in the module. `visible` are the values that
-    the current operation may use, `loops` the enclosing loops.
+    `seen` has the Python ids of the operations and regions already visited in the module. `visible` are the values that
+    the current operation may use, `loops` the loops that enclose it.
     """
 
     def __init__(self, module: Module, function: Function, form: str, seen: set[int]) -> None:
@@ -89,7 +89,7 @@ class _Checker:
         self.function = function
         self.form = form
         self.seen = seen
-        self.found: list[str] = []
+        self.errors: list[str] = []
         self.visible: set[Value] = set()
         self.loops: list[Op] = []
 
@@ -101,7 +101,7 @@ class _Checker:
     def complain(self, op: Op, rule: int, text: str) -> None:
         """Add a violation of the rule with this number."""
         where = f"@{self.function.name}, {op.loc}"
-        self.found.append(f"{where}: {text} ({rule})\n    {print_op(op, self.names)}")
+        self.errors.append(f"{where}: {text} ({rule})\n    {print_op(op, self.names)}")
 
     def function_rules(self) -> None:
         """Check the function: rule 12 for the kernel, and all rules of its operations."""
@@ -109,25 +109,25 @@ class _Checker:
         if function is self.module.kernel:
             size = function.attrs.get("local_size")
             if function.result_types:
-                self.found.append(f"@{function.name}: a kernel has no results (12)")
+                self.errors.append(f"@{function.name}: a kernel has no results (12)")
             if not (isinstance(size, tuple) and len(size) == 3 and all(type(s) is int and s > 0 for s in size)):
-                self.found.append(f"@{function.name}: local_size is {size!r}, expected three positive ints (12)")
+                self.errors.append(f"@{function.name}: local_size is {size!r}, expected three positive ints (12)")
         elif self.module.functions.get(function.name) is not function:
-            self.found.append(f"@{function.name}: the module knows it by another name (11)")
+            self.errors.append(f"@{function.name}: the module knows it by another name (11)")
         self.region(function.body, None)
 
     # -- regions
 
     def region(self, region: Region, parent: Op | None) -> None:
-        """Check a region's operations; the values that it defines are visible only inside."""
+        """Check a region and its operations. `parent` is the operation with the region, None for a function's body."""
         if id(region) in self.seen:
-            self.found.append(f"@{self.function.name}: one region stands in two places (3)")
+            self.errors.append(f"@{self.function.name}: one region stands in two places (3)")
             return
         self.seen.add(id(region))
         defined: list[Value] = []
         for number, argument in enumerate(region.args):
             if argument.owner is not region or argument.index != number:
-                self.found.append(f"@{self.function.name}: argument {number} isn't owned by its region (3)")
+                self.errors.append(f"@{self.function.name}: argument {number} isn't owned by its region (3)")
             defined.append(argument)
         self.visible.update(defined)
         for position, op in enumerate(region.ops):
@@ -136,8 +136,8 @@ class _Checker:
             self.visible.update(op.results)
         if not region.ops or not self.is_terminator(region.ops[-1]):
             parent_text = f" of {print_op(parent, self.names)}" if parent else ""
-            self.found.append(f"@{self.function.name}: a region{parent_text} has no terminator (5)")
-        self.visible.difference_update(defined)
+            self.errors.append(f"@{self.function.name}: a region{parent_text} has no terminator (5)")
+        self.visible.difference_update(defined)  # the values aren't visible outside of the region
 
     @staticmethod
     def is_terminator(op: Op) -> bool:
@@ -168,7 +168,7 @@ class _Checker:
         self.special_rules(op, row)
 
     def is_end(self, region: Region, position: int) -> bool:
-        """True if the operations from `position` on may follow an operation that never completes."""
+        """True if a region's operations from `position` on may follow an operation that never completes (rule 9)."""
         following = [op.name for op in region.ops[position:]]
         if region is self.function.body and following[-1:] == ["return"]:
             return set(following[:-1]) <= {"poison"}
@@ -209,12 +209,13 @@ class _Checker:
 
     def loop_rules(self, op: Op) -> None:
         """Check the arguments and results of a loop (rule 7)."""
-        skip = 3 if op.name == "for" else 0
-        if len(op.operands) < skip:
-            return
-        carried = [v.type for v in op.operands[skip:]]
-        arguments = ([op.operands[0].type] if skip else []) + carried
-        self.same(op, 7, "arguments of the body", [a.type for a in op.regions[0].args] if op.regions else [], arguments)
+        first_carried = _first_carried(op)
+        if len(op.operands) < first_carried:
+            return  # `signature_errors` has reported it
+        carried = [v.type for v in op.operands[first_carried:]]
+        induction_variable = [op.operands[0].type] if op.name == "for" else []
+        arguments = [a.type for a in op.regions[0].args] if op.regions else []
+        self.same(op, 7, "arguments of the body", arguments, induction_variable + carried)
         if op.name == "for":
             self.same(op, 7, "results", [r.type for r in op.results], carried)
 
@@ -227,7 +228,7 @@ class _Checker:
     # -- terminators
 
     def terminator_rules(self, op: Op, region: Region, position: int, parent: Op | None) -> None:
-        """Check a terminator: where it may stand, and the types of its operands (rules 6 to 9 and 14)."""
+        """Check the place of a terminator and the types of its operands (rules 6 to 9 and 14)."""
         given = [v.type for v in op.operands]
         if op.name == "unreachable":
             if position == 0 or completes(region.ops[position - 1]):
@@ -247,8 +248,7 @@ class _Checker:
             self.complain(op, 8, f"{op.name} outside of loops")
         else:
             loop = self.loops[-1]
-            skip = 3 if loop.name == "for" else 0
-            expected = loop.results if op.name == "break" else loop.operands[skip:]
+            expected = loop.results if op.name == "break" else loop.operands[_first_carried(loop) :]
             self.same(op, 7, f"given by {op.name}", given, [v.type for v in expected])
         if self.form != "high" and region is self.function.body and op.name != "return":
             self.complain(op, 14, "the function's body has to end in return")
@@ -256,7 +256,7 @@ class _Checker:
     # -- other rules
 
     def special_rules(self, op: Op, row: OpInfo) -> None:
-        """Check calls, report sites and array values (rules 10, 11 and 13), and the rules of the primitive form."""
+        """Check rules 10, 11 and 13 (arrays in control flow, calls, report sites) and those of the primitive form."""
         if op.name == "call":
             self.call_rules(op)
         elif op.name in ("report", "print", "assume"):
@@ -292,6 +292,11 @@ class _Checker:
             kind = first.dtype.kind if isinstance(first, (Scalar, Vector)) else ""
             if kind not in row.spirv and "any" not in row.spirv:
                 self.complain(op, 17, f"no SPIR-V instruction for kind {kind!r}")
+
+
+def _first_carried(loop: Op) -> int:
+    """Return the index of a loop's first operand that is a loop-carried value: after the bounds and step of a `for`."""
+    return 3 if loop.name == "for" else 0
 
 
 def _call_cycles(module: Module) -> list[str]:

@@ -27,8 +27,8 @@ def register_host(stub: Any, function: Callable[..., Any]) -> None:
 def kernel_only(function: Function) -> Function:
     """Decorator that returns a stub with the signature and docstring of `function`.
 
-    Outside of kernels, the stub calls the function registered by `register_host`, as for functions that also apply to
-    tensors. If there is none, it raises VkjitError.
+    Outside of kernels, the stub calls the function that was registered for it by `register_host`, such as the
+    implementation for tensors. If no function was registered, it raises VkjitError.
     """
     name = function.__qualname__
 

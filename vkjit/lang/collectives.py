@@ -5,9 +5,9 @@ scope. All invocations of the scope must reach a collective together: it has to 
 the scope. Kernels with `over=` can't use collectives. Floats are summed in one fixed order, a butterfly of ascending
 strides, so that results don't depend on the size of subgroups.
 
-A method with a parameter `value` combines one value from each invocation of the scope. If the value is lazy, which is
-an array slice such as `x[r, :]` or an elementwise expression of slices, its elements are distributed over the scope,
-and all of them are combined. If it is a tile (see `tiles`), all its elements are combined, or those along `axis`; with
+A method with a parameter `value` combines one value from each invocation of the scope. An array slice such as
+`x[r, :]`, or an elementwise expression of slices, is a lazy value: its elements are distributed over the scope, and all
+of them are combined. If the value is a tile (see `tiles`), all its elements are combined, or those along `axis`. With
 `keepdims`, that axis is kept with size 1.
 
 Example::
@@ -36,7 +36,7 @@ class Scope:
 
     @kernel_only
     def rank(self) -> Any:
-        """Return the position of this invocation in the scope, an `index`: from 0, ordered by linear local id."""
+        """Return the rank of this invocation, an `index`: its number in the scope, from 0, in order of local ids."""
 
     @kernel_only
     def sum(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -56,14 +56,14 @@ class Scope:
 
     @kernel_only
     def argmin(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        """Return the index of the first minimum: a rank or, for a lazy value or tile, an index of elements.
+        """Return where the first minimum is: the rank of an invocation or, in a lazy value or tile, an element's index.
 
         NaN counts as the minimum.
         """
 
     @kernel_only
     def argmax(self, value: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        """Return the index of the first maximum: a rank or, for a lazy value or tile, an index of elements.
+        """Return where the first maximum is: the rank of an invocation or, in a lazy value or tile, an element's index.
 
         NaN counts as the maximum.
         """
@@ -82,10 +82,10 @@ class Scope:
 
     @kernel_only
     def scan(self, value: Any, op: str = "add", *, exclusive: bool = False, axis: int | None = None) -> Any:
-        """Return the cumulative result of `op` over the values of all lower ranks and, unless `exclusive`, this
-        invocation's value.
+        """Return the cumulative result of `op` over the values of all invocations up to this one, in order of rank.
 
-        `op` is "add", "mul", "min", "max", "and", "or" or "xor". For a tile, the scan runs along its `axis`.
+        With `exclusive`, this invocation's own value is left out. `op` is "add", "mul", "min", "max", "and", "or" or
+        "xor". For a tile, the scan runs along its `axis`.
         """
 
     @kernel_only
@@ -107,8 +107,9 @@ class Workgroup(WorkgroupTiles, Scope):
 
 
 class Subgroup(SubgroupMatrices, ScopeTiles, Scope):
-    """Invocations of a workgroup that execute together, such as a warp; the device determines their number. See
-    `vk.subgroup`.
+    """Invocations of a workgroup that execute together, such as a warp. The device determines their number.
+
+    See `vk.subgroup`.
     """
 
     @kernel_only

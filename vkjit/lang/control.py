@@ -14,7 +14,7 @@ __all__ = ["Tune", "assume_uniform", "grid_stride", "tune", "unroll"]
 
 @kernel_only
 def unroll(start: int | Iterable[Any], stop: int | None = None, step: int = 1) -> Any:
-    """Unroll a loop at compile time: `for t in vk.unroll(n)`. The bounds must be constants, and `t` is one in the body.
+    """Unroll a loop at compile time: `for t in vk.unroll(n)`. The bounds must be constants, as is `t` in the body.
 
     Takes the arguments of `range`, or a tuple of values.
     """
@@ -41,7 +41,7 @@ def assume_uniform(value: Any) -> Any:
 def assume(condition: Any) -> None:
     """Assume that a condition holds whenever control reaches this statement, so that the compiler can rely on it.
 
-    Two kinds of conditions are useful. Comparisons of integers tell their ranges, and which of two is smaller.
+    Two kinds of conditions are useful. Comparisons of integers tell the compiler their ranges or their order.
     Conditions such as `n % 16 == 0`, with a constant power of two, allow vectorized accesses. If the condition is
     false, the interpreter and kernels with `debug=True` raise `vk.AssumptionError`; otherwise results are undefined.
     """

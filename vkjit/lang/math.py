@@ -72,7 +72,7 @@ def abs(x: Any) -> Any:
 
 @kernel_only
 def sign(x: Any) -> Any:
-    """Return -1, 0 or 1 by the sign of x; NaN for NaN."""
+    """Return the sign of x: -1, 0 or 1. The result for NaN is NaN."""
 
 
 @kernel_only
@@ -272,12 +272,12 @@ def copysign(x: Any, y: Any) -> Any:
 
 @kernel_only
 def fmin(x: Any, y: Any) -> Any:
-    """Return the minimum; if one argument is NaN, the other one."""
+    """Return the minimum. If one argument is NaN, return the other one."""
 
 
 @kernel_only
 def fmax(x: Any, y: Any) -> Any:
-    """Return the maximum; if one argument is NaN, the other one."""
+    """Return the maximum. If one argument is NaN, return the other one."""
 
 
 @kernel_only

@@ -1,9 +1,9 @@
 """Cooperative matrices: small matrices that all invocations of a subgroup hold and multiply together.
 
-`sg = vk.subgroup()` has the methods below. A matrix is distributed over the subgroup in a layout that only the device
-knows. It can be loaded from and stored to slices, multiplied, added, scaled and converted, but not indexed. The
-supported shapes and types depend on the device: `vk.device().caps.matrices` lists them. A kernel that uses others
-raises FeatureError, which says what the device supports.
+`sg = vk.subgroup()` has the methods of `SubgroupMatrices`. A matrix is distributed over the subgroup in a layout that
+only the device knows. It can be loaded from and stored to slices, multiplied, added, scaled and converted, but not
+indexed. The supported shapes and types depend on the device: `vk.device().caps.matrices` lists them. A kernel that uses
+any other shape or type raises FeatureError, which says what the device supports.
 
 Example, a product of f16 matrices for one 16 x 16 block of the result::
 
@@ -34,21 +34,23 @@ class SubgroupMatrices:
 
     @kernel_only
     def load(self, source: Any, use: str = "", layout: str = "row", dtype: Any = None, pad: Any = 0) -> Any:
-        """Load a matrix from a two-dimensional slice, as in `sg.load(a[i:i+16, k:k+16], "a")`. Without a `use`, load a
-        tile of the subgroup, as `wg.load` does; `pad` is for tiles only.
+        """Load a matrix from a two-dimensional slice, as in `sg.load(a[i:i+16, k:k+16], "a")`.
+
+        Without a `use`, load a tile of the subgroup instead, as `wg.load` does. `pad` is for tiles only.
 
         `use` is "a" (left operand), "b" (right operand) or "acc" (accumulator). With `layout="column"`, the rows of the
-        slice are the columns of the matrix. `dtype` is the type of the matrix if the array has other elements, such as
-        vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
+        slice are the columns of the matrix. `dtype` is the type of the matrix's elements. It may differ from that of
+        the array's elements, which may also be vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
 
         The slice must be inside a shared array or a contiguous global array; edges aren't padded. The rows of the array
-        must start at multiples of 16 bytes. Within a row, the slice must start at a multiple of 16 bytes or, if its own
-        rows are shorter, of their size.
+        must start at multiples of 16 bytes. Within a row, the slice must start at a multiple of 16 bytes. If the rows
+        of the slice are shorter than 16 bytes, it must start at a multiple of their size.
         """
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
         """Return acc + a @ b for matrices of m x k, k x n and m x n elements, in the type of `acc`.
 
-        The device determines the order of float additions and where the sums are rounded; integers wrap.
+        The device determines the order of float additions and where the sums are rounded; integers wrap. The arguments
+        may also be tiles of the subgroup (see `ScopeTiles.mma` in `tiles`).
         """

@@ -41,12 +41,12 @@ class PackedFloat:
 
 if TYPE_CHECKING:
 
-    class f8e4m3(Element):  # noqa: N801  (a class to a type checker)
+    class f8e4m3(Element):  # noqa: N801  (to type checkers, dtypes are classes)
         """4 exponent bits, 3 mantissa bits, no infinity; the largest value is 448."""
 
     class f8e5m2(Element):  # noqa: N801
         """5 exponent bits, 2 mantissa bits; the largest finite value is 57344."""
 
 else:
-    f8e4m3 = PackedFloat("f8e4m3", 3, 7, 0x7E, 0x7F, 0x7F, "float8_e4m3fn")
-    f8e5m2 = PackedFloat("f8e5m2", 2, 15, 0x7B, 0x7C, 0x7E, "float8_e5m2")
+    f8e4m3 = PackedFloat("f8e4m3", mantissa=3, bias=7, largest=0x7E, overflow=0x7F, nan=0x7F, numpy="float8_e4m3fn")
+    f8e5m2 = PackedFloat("f8e5m2", mantissa=2, bias=15, largest=0x7B, overflow=0x7C, nan=0x7E, numpy="float8_e5m2")

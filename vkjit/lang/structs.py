@@ -1,9 +1,9 @@
 """Structs: values with named fields, declared by `@vk.struct` on a class with annotated fields.
 
 The type of a field is a dtype, a vector, another struct, an array of known size (`vk.Array[vk.f32, "3 3"]`), or a type
-variable (which stands for any dtype of numbers). In a kernel, calling the class creates a value from its fields, in
-order or by keyword; assignment copies values. Functions in the class are device functions, and the value is their first
-parameter. On the host, an array of structs S is a NumPy structured array of type `struct_dtype(S)`, and calling the
+variable (which stands for any dtype of numbers). In a kernel, calling the class creates a value from its fields, given
+in order or by keyword. Assignment copies the value. Functions in the class are device functions whose first parameter
+is the value. On the host, an array of structs S is a NumPy structured array of type `struct_dtype(S)`, and calling the
 class creates one NumPy record.
 
 Example::
@@ -38,8 +38,9 @@ _HOST: dict[str, Callable[..., Any]] = {}
 
 
 def on_host(**functions: Callable[..., Any]) -> None:
-    """Register the functions `dtype` and `make` that structs call on the host. Raises InternalError for functions that
-    are registered already.
+    """Register the functions `dtype` and `make` (see `_HOST`) that structs call on the host.
+
+    Raises InternalError for functions that are registered already.
     """
     if _HOST.keys() & functions.keys():
         raise InternalError(f"structs have {', '.join(functions)} on the host already")

@@ -1,13 +1,19 @@
 """Tiles: blocks of elements that a workgroup (or a subgroup) holds and processes together.
 
-The methods below are those of `wg = vk.workgroup()`, and mostly also of `sg = vk.subgroup()`. A tile has a shape that
-is known at compile time, with up to four axes. Operators and elementwise functions apply to each element, with NumPy's
-broadcasting; `t[:, None]` and `t[None, :]` add axes, `t.T` transposes, `vk.f16(t)` converts, `vk.where(m, a, b)`
-selects. Scalars in operations on tiles must be the same in the whole workgroup or subgroup. At the edges of an array,
-loads pad tiles with the value `pad`, and stores skip the elements outside of the array.
+A tile has a shape that is known at compile time, with up to four axes. Operators and elementwise functions apply to
+each element, with NumPy's broadcasting. `t[:, None]` and `t[None, :]` add axes, `t.T` transposes, `vk.f16(t)` converts,
+and `vk.where(m, a, b)` selects. Scalars in operations on tiles must be the same in the whole workgroup or subgroup. At
+the edges of an array, loads pad tiles with the value `pad`, and stores skip the elements outside of the array.
 
-Example, the sums of 16 rows::
+`vk.workgroup()` has the methods of `WorkgroupTiles`, and `vk.subgroup()` those of `ScopeTiles`. The `load` and `mma` of
+subgroups are in `matrices`, as they also take cooperative matrices. Both scopes have the reductions, scans and `store`
+of `collectives.Scope`, which also take tiles.
 
+A "slice" below is a subscript of an array with a range, such as `a[i : i + 16, 0:64]`. It isn't loaded by itself.
+
+Example, the sums of the 64 elements in each of 16 rows::
+
+    wg = vk.workgroup()
     tile = wg.load(x[i : i + 16, 0:64])
     wg.store(y[i : i + 16], wg.sum(tile, axis=1))
 """
@@ -38,11 +44,11 @@ class ScopeTiles:
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
-        """Return acc + a @ b for slices or tiles `a` (BM x BK) and `b` (BK x BN) and a tile `acc` (BM x BN), in the
-        type of `acc`.
+        """Return the matrix product acc + a @ b in the type of `acc`.
 
-        Elements of `a` and `b` are multiplied in the type of `acc`; the device chooses the order of the additions.
-        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` skips elements outside.
+        `acc` is a tile of shape (BM, BN). `a` has shape (BM, BK) and `b` (BK, BN); both are tiles or slices. A slice is
+        padded with zeros at the edges of its array. Elements of `a` and `b` are multiplied in the type of `acc`; the
+        device chooses the order of the additions.
         """
 
     @kernel_only
@@ -59,10 +65,10 @@ class ScopeTiles:
 
     @kernel_only
     def gather(self, array: Any, index: Any, pad: Any = 0) -> Any:
-        """Return the elements of an array at the indices in a tile of integers, with `pad` for indices outside of the
-        array.
+        """Return a tile of the elements of an array at the indices in `index`, a tile of integers.
 
-        For an array with several axes, `index` is a tuple with a tile, or a scalar, for each axis.
+        For indices outside of the array, the element is `pad`. For an array with several axes, `index` is a tuple with
+        a tile or a scalar for each axis.
         """
 
     @kernel_only
@@ -76,30 +82,27 @@ class ScopeTiles:
 
 
 class WorkgroupTiles(ScopeTiles):
-    """The methods for tiles that only workgroups have, or that have other parameters for subgroups."""
+    """The methods of workgroups for tiles that subgroups don't have, or have with other parameters."""
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any, prefetch: str = "") -> Any:
-        """Return acc + a @ b for slices or tiles `a` (BM x BK) and `b` (BK x BN) and a tile `acc` (BM x BN), in the
-        type of `acc`.
+        """Return acc + a @ b as `ScopeTiles.mma` does, optionally with software pipelining.
 
-        Elements of `a` and `b` are multiplied in the type of `acc`; the device chooses the order of the additions.
-        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` skips elements outside.
+        `prefetch` selects the pipelining of a product in a loop. It doesn't change results:
 
-        `prefetch` selects software pipelining of a product in a loop; it doesn't change results:
-
-        - "early" and "late": load the slices of the next iteration into registers while those of the current iteration
-          are multiplied. The slices of the current iteration are in shared memory, and a barrier precedes their use;
-          "early" issues the loads before this barrier, "late" after it. No effect on devices without shared memory.
-        - "overlap" and "overlap late": on devices with cooperative matrices, add pipeline stages. While one slice is
-          multiplied, the following ones are also stored to shared memory and loaded into matrices. If shared memory is
-          too small, one operand is staged in parts. On other devices, the same as "early" and "late".
+        - "early" and "late": load the operands of the next iteration into registers while those of the current
+          iteration are multiplied. The latter are in shared memory, and a barrier precedes their use: "early" issues
+          the loads before this barrier, "late" after it. No effect on devices without shared memory.
+        - "overlap" and "overlap late": the same as "early" and "late", with two more stages on devices with cooperative
+          matrices. The operands of the next iteration are also stored to shared memory during the current iteration,
+          and cooperative matrices are loaded from there one step along K before they are multiplied. If shared memory
+          is too small for both operands, one of them is stored in several parts, one after the other.
         """
 
     @kernel_only
     def load(self, source: Any, pad: Any = 0) -> Any:
-        """Load a slice as a tile: `wg.load(a[i:i+BM, j:j+BN])`, with `pad` for elements outside of the array.
+        """Load a slice as a tile, as in `wg.load(a[i:i+BM, j:j+BN])`, with `pad` for elements outside of the array.
 
-        The size of the slice along each axis must be known at compile time, as in `start:start+SIZE`. The source may
-        also be an elementwise expression of slices.
+        The size of the slice along each axis must be known at compile time, as in `start:start+SIZE`. `source` may also
+        be an elementwise expression of slices, such as `a[i:i+BM] * b[i:i+BM] + 1`, which is evaluated per element.
         """

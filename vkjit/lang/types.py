@@ -53,7 +53,9 @@ else:
             self.name = name
 
         def __getitem__(self, key: Any) -> ArrayAnnotation:
-            dtype, dims = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
+            dtype, dims = key, None  # the dimensions may be omitted
+            if isinstance(key, tuple) and len(key) == 2:
+                dtype, dims = key
             if isinstance(dtype, tuple) or not (dims is None or isinstance(dims, str)):
                 raise ArgumentError(
                     f'vk.{self.name}[...] takes a dtype and dimensions, as in vk.{self.name}[vk.f32, "M N"]'
@@ -64,6 +66,8 @@ else:
             return f"vk.{self.name}"
 
     class _ConstForm:
+        """The class of `Const`, which is subscripted with the type of its values."""
+
         def __getitem__(self, key: Any) -> ConstAnnotation:
             if isinstance(key, (int, float, complex, np.generic)):
                 raise ArgumentError(

@@ -1,8 +1,8 @@
-"""Short vectors: `vk.vec(vk.f32, 4)` is a vector type; calling it in a kernel makes a vector.
+"""Short vectors: `vk.vec(vk.f32, 4)` is a vector type, and calling this type in a kernel makes a vector.
 
 In annotations, `vk.Vec[vk.f32, 4]` is an equivalent that type checkers understand. For a vector type `V`, `V(x, y, z,
 w)` takes the components, `V(s)` broadcasts a scalar, and `V(v)` converts the elements of a vector. Operators and
-elementwise functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`, ...) are the lanes, and swizzles such as
+elementwise functions work lane by lane. `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`, ...) are the lanes. Swizzles such as
 `v.xy` and `v.wzyx` are new vectors.
 """
 
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 else:
 
     class _VectorForm:
+        """The class of `Vec`, which is subscripted with a dtype and a size."""
+
         def __getitem__(self, key: Any) -> Any:
             if not isinstance(key, tuple) or len(key) != 2:
                 raise TypeError("vk.Vec[...] takes a dtype and a size, as in vk.Vec[vk.f32, 3]")

@@ -9,7 +9,7 @@ from . import extensions
 from .plan import Grid
 
 if TYPE_CHECKING:
-    from ..autotune.kernels import Settings
+    from ..autotune.kernels import TunedLaunch
     from ..autotune.storage import Record
     from ..frontend import KernelSpec
     from ..runtime.device import Device
@@ -26,7 +26,7 @@ class Tunable:
     """Mixin of `Kernel` for tunable parameters. `tuned` caches settings by device and argument types and shapes."""
 
     spec: KernelSpec
-    tuned: dict[Any, Settings | None]
+    tuned: dict[Any, TunedLaunch | None]
     _local: Any
     _groups: Any
     _strict: bool
@@ -56,9 +56,9 @@ class Tunable:
         record: Record = extensions.get("tune")(self, groups, args, kwargs, budget)
         return record
 
-    def tuned_settings(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
+    def tuned_settings(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TunedLaunch | None:
         """Return the tuned settings for a call, or None to use the defaults."""
-        found: Settings | None = extensions.get("tuned settings")(self, args, kwargs)
+        found: TunedLaunch | None = extensions.get("tuned settings")(self, args, kwargs)
         return found
 
     def shape_of_launch(self, groups: Any, device: Device, values: dict[str, Any]) -> tuple[Grid, Grid] | None:

@@ -1,5 +1,6 @@
-"""Recover a module's constructor arguments from its attributes: the default of `Module.constructor_arguments()`, used
-to serialize models (`config`).
+"""Recover a module's constructor arguments from its attributes.
+
+Default implementation of `Module.constructor_arguments()`, which `config` uses to serialize models.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ __all__ = ["constructor_arguments_of", "dtype_of"]
 def constructor_arguments_of(module: Module) -> dict[str, Any]:
     """Return the arguments of a module's constructor by name, each taken from the attribute of the same name.
 
-    A bool argument such as "bias" may have a tensor or None as its attribute; it becomes True if the tensor exists.
-    "dtype" defaults to the type of the module's first float tensor; "device" is omitted. Raises ArgumentError for
-    arguments without an attribute.
+    If the attribute of a bool argument, such as "bias", is a tensor or None, the argument is True for a tensor. Without
+    an attribute, "dtype" is the type of the module's first float tensor; "device" is always omitted. Raises
+    ArgumentError for other arguments without an attribute.
     """
     arguments: dict[str, Any] = {}
-    for name, argument in list(inspect.signature(type(module).__init__).parameters.items())[1:]:
+    for name, argument in list(inspect.signature(type(module).__init__).parameters.items())[1:]:  # without `self`
         if name == "device":
             continue
         if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
-            raise _unknown(module, f"{'*' if argument.kind is argument.VAR_POSITIONAL else '**'}{name}")
-        kept = getattr(module, name, argument.empty)
-        if name == "dtype" and kept is argument.empty:
-            kept = dtype_of(module)
-        if kept is argument.empty:
-            raise _unknown(module, name)
-        is_choice = isinstance(argument.default, bool) and (kept is None or isinstance(kept, Tensor))
-        arguments[name] = kept is not None if is_choice else kept
+            raise _missing_attribute_error(module, f"{'*' if argument.kind is argument.VAR_POSITIONAL else '**'}{name}")
+        value = getattr(module, name, argument.empty)
+        if name == "dtype" and value is argument.empty:
+            value = dtype_of(module)
+        if value is argument.empty:
+            raise _missing_attribute_error(module, name)
+        # a bool argument that asks for an optional tensor, whose attribute is this tensor or None
+        asks_for_tensor = isinstance(argument.default, bool) and (value is None or isinstance(value, Tensor))
+        arguments[name] = value is not None if asks_for_tensor else value
     return arguments
 
 
@@ -50,7 +52,7 @@ def dtype_of(module: Module) -> DType | Any:
     return f32
 
 
-def _unknown(module: Module, name: str) -> ArgumentError:
+def _missing_attribute_error(module: Module, name: str) -> ArgumentError:
     """Return the error for an argument without an attribute."""
     kind = type(module).__name__
     return ArgumentError(

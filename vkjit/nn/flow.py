@@ -23,9 +23,9 @@ __all__ = ["Flow", "FlowRow", "flow"]
 class FlowRow:
     """One operation of the trace.
 
-    layer: dotted name of the innermost module that ran it ("" for the model itself); operation: its name; takes: names
-    of its input tensors; gives: name, shape and element type of each output tensor. `Flow` describes the names of
-    tensors.
+    layer: dotted name of the innermost module that called the operation ("" for the model itself); operation: its name;
+    takes: names of its input tensors; gives: name, shape and element type of each output tensor. `Flow` describes the
+    names of tensors.
     """
 
     layer: str
@@ -33,8 +33,9 @@ class FlowRow:
     takes: tuple[str, ...]
     gives: tuple[tuple[str, tuple[int, ...], str], ...]
     live_nbytes: int
-    """Bytes of the results that are still needed by later operations or the caller, including this one's. A view counts
-    its entire buffer.
+    """Bytes that results of operations occupy after this operation: its own, and those that are needed later.
+
+    A view counts as its entire buffer, and each buffer is counted once. Inputs and parameters don't count.
     """
 
 
@@ -80,8 +81,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 class _Recorder:
     """Interceptor of operations (`state.interceptor`) that names tensors and logs each operation.
 
-    It keeps all tensors alive, because names are looked up by `id`, and ids of freed objects are reused. `layers` is
-    the stack of running modules.
+    All named tensors are kept alive, because names are looked up by `id`, and ids of freed objects are reused. `layers`
+    is the stack of running modules; `log` has (layer, operation, input names, output tensors) of each operation.
     """
 
     def __init__(self, model: Module, inputs: Any) -> None:
@@ -95,6 +96,7 @@ class _Recorder:
             self._assign_name(tensor, name)
         for number, tensor in enumerate(_tensors(inputs)):
             self._assign_name(tensor, f"input {number}")
+        # those of the parameters, buffers and inputs named so far
         self._external_buffers = {id(tensor._array.buffer) for tensor in self._kept_alive}
 
     def _assign_name(self, tensor: Tensor, name: str) -> None:
@@ -103,13 +105,15 @@ class _Recorder:
         self._names[id(tensor)] = self._names_by_layout[_layout_key(tensor)] = name
 
     def name(self, tensor: Tensor) -> str:
-        """Return the name of a tensor. A tensor without one, such as an alias, gets the name of the last named tensor
-        with the same buffer, offset and layout.
+        """Return the name of a tensor.
+
+        A tensor that hasn't been named, such as an alias, has the name of the last named tensor with the same buffer,
+        offset and layout, or else "constant".
         """
         return self._names.get(id(tensor)) or self._names_by_layout.get(_layout_key(tensor), "constant")
 
     def __call__(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Run an operation and log it; operations that it calls internally aren't logged."""
+        """Run an operation and log it. Operations that it calls internally aren't logged."""
         takes = tuple(self.name(t) for t in (*_tensors(args), *_tensors(params)))
         state.interceptor = None
         try:
@@ -124,19 +128,19 @@ class _Recorder:
         return result
 
     def rows(self, results: tuple[str, ...]) -> Iterator[FlowRow]:
-        """Yield a row per logged operation, with the bytes live after it. `results`: names of the tensors that the
-        model returns.
-        """
+        """Yield a row per logged operation. `results`: names of the tensors that the model returns."""
+        # number of the last operation that takes each tensor (by name); the model's results are used after the last one
         last_use = {name: number for number, (_, _, takes, _) in enumerate(self.log) for name in takes}
         last_use.update(dict.fromkeys(results, len(self.log)))
         for number, (layer, operation, takes, gives) in enumerate(self.log):
             # bytes by buffer, so that views of one buffer count once; the model's inputs and parameters don't count
             live = {
                 id(t._array.buffer): t._array.buffer.nbytes
-                for before, (*_, given) in enumerate(self.log[: number + 1])
-                for t in given
+                for step, (*_, outputs) in enumerate(self.log[: number + 1])
+                for t in outputs
                 if id(t._array.buffer) not in self._external_buffers
-                if before == number or last_use.get(self._names[id(t)], -1) > number
+                # results of this operation, and earlier results that a later operation takes
+                if step == number or last_use.get(self._names[id(t)], -1) > number
             }
             described = tuple((self._names[id(t)], t.shape, t.dtype.name) for t in gives)
             yield FlowRow(layer, operation, takes, described, sum(live.values()))
@@ -150,11 +154,12 @@ def _layout_key(tensor: Tensor) -> Any:
 
 @contextmanager
 def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
-    """Context manager in which the model is in inference mode, and the recorder sees all its layers and operations."""
+    """Context manager in which the model is in inference mode, and the recorder logs its layers and operations."""
     modes = [(module, module.training) for module in model.modules()]
     handles = []
     for name, module in model.named_modules():
         handles.append(module.register_forward_pre_hook(lambda *_, name=name: recorder.layers.append(name)))
+        # the hook returns None, because another result would replace the module's output
         handles.append(module.register_forward_hook(lambda *_: (recorder.layers.pop(), None)[1]))
     saved = state.interceptor
     try:
@@ -171,7 +176,7 @@ def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
 
 
 def flow(model: Module, *inputs: Any, **options: Any) -> Flow:
-    """Trace one call of a model: one row per operation."""
+    """Call a model with inputs and options (keyword arguments), and return the trace: one row per operation."""
     recorder = _Recorder(model, (inputs, options))
     with _recording(model, recorder):
         result = model(*inputs, **options)

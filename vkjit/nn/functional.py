@@ -1,6 +1,6 @@
 """Functional forms of the layers under PyTorch's names.
 
-All functions are defined in `vkjit.tensor`; they are stateless.
+The functions are stateless. They are those of `vkjit.tensor`, or wrappers that take PyTorch's parameters.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ logsigmoid = elementwise.logsigmoid
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x * Phi(x), with the normal cumulative distribution function Phi; `approximate="tanh"` uses the tanh
-    approximation.
+    """x * Phi(x), with the normal cumulative distribution function Phi.
+
+    `approximate="tanh"` uses the approximation of Phi by tanh.
     """
     return elementwise.gelu(x, approximate=approximate)
 
@@ -135,7 +136,7 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 
 def _by_rank(rank: int) -> tuple[Any, Any]:
-    """Return `lp_pool` and `max_unpool` over the last `rank` axes, named as in PyTorch."""
+    """Return PyTorch's functions lp_pool{rank}d and max_unpool{rank}d, over the last `rank` axes."""
 
     def lp(x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
         return lp_pool(x, norm_type, rank, kernel_size, stride, ceil_mode)

@@ -25,7 +25,7 @@ __all__ = [
     "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
 ]  # fmt: skip
 
-# values of calculate_gain
+# gains by nonlinearity, for calculate_gain
 _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),
     "selu": 0.75,
@@ -33,7 +33,7 @@ _GAINS = {
 
 
 def _generator() -> np.random.Generator:
-    """Return a NumPy generator for one call, with the next seed of the stream that `vk.manual_seed` starts."""
+    """Return a new NumPy generator, seeded with the next seed of the stream that `vk.manual_seed` starts."""
     return np.random.Generator(np.random.Philox(random.next_seed()))
 
 
@@ -83,6 +83,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     """
     if not a < b:
         raise ArgumentError(f"trunc_normal_ needs a < b, found {a} and {b}")
+    # of a number within [a, b]: Phi((b - mean) / std) - Phi((a - mean) / std)
     probability = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
     if probability < 1e-3:  # redrawing would take too long
         raise ArgumentError(
@@ -143,8 +144,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill with numbers uniform in [-bound, bound), bound = gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio,
-    2010).
+    """Fill with numbers distributed uniformly in [-bound, bound) (Glorot and Bengio, 2010).
+
+    bound = gain * sqrt(6 / (fan_in + fan_out)).
     """
     bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
     return uniform_(tensor, -bound, bound)
@@ -159,15 +161,15 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     """Return gain / sqrt(fan), the standard deviation of Kaiming initialization; 0 for a weight without elements."""
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f'mode is "fan_in" or "fan_out", found {mode!r}')
-    fan = fan_in_and_out(tensor)[mode == "fan_out"]
+    fan = fan_in_and_out(tensor)[mode == "fan_out"]  # True is index 1
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
-    """Fill with numbers uniform in [-bound, bound), bound = gain * sqrt(3 / fan) (He et al., 2015).
+    """Fill with numbers distributed uniformly in [-bound, bound), bound = gain * sqrt(3 / fan) (He et al., 2015).
 
-    mode: "fan_in" or "fan_out", the fan to use. The gain follows from `nonlinearity`; `a` is the negative slope of
-    leaky_relu.
+    mode: the fan to use, "fan_in" or "fan_out". The gain is calculate_gain(nonlinearity, a); `a` is the negative slope
+    of leaky_relu.
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
@@ -176,16 +178,17 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonline
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Fill with normal numbers of standard deviation gain / sqrt(fan) (He et al., 2015).
 
-    mode: "fan_in" or "fan_out", the fan to use. The gain follows from `nonlinearity`; `a` is the negative slope of
-    leaky_relu.
+    mode: the fan to use, "fan_in" or "fan_out". The gain is calculate_gain(nonlinearity, a); `a` is the negative slope
+    of leaky_relu.
     """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill a weight, seen as a matrix (first axis, all others), with orthogonal rows of norm `gain`.
+    """Fill a weight with a random matrix whose rows are orthogonal and have the norm `gain`.
 
-    If there are more rows than columns, the columns are orthogonal instead.
+    The weight counts as a matrix of (size of the first axis, product of the other sizes). If it has more rows than
+    columns, the columns are orthogonal instead.
     """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least 2 axes, found shape {tensor.shape}")
@@ -217,9 +220,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill a convolution's weight (out, in, *kernel) so that it copies input channels to output channels.
+    """Fill a convolution's weight (out, in / groups, *kernel) so that it copies input channels to output channels.
 
-    In each group, output channel i is input channel i; further output channels are zero.
+    In each group, output channel i is a copy of input channel i. Output channels without such an input are zero.
     """
     if tensor.ndim not in (3, 4, 5) or groups < 1 or tensor.shape[0] % groups:
         raise ShapeError(

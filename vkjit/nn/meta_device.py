@@ -1,7 +1,7 @@
 """Deferred initialization: models built on the device "meta" have shapes only; memory and values are added later.
 
-Implements `Module.to_empty` and `Module.materialize`. The functions update a module in place. Its tensor objects stay
-the same, so existing optimizers remain valid.
+The functions `to_empty` and `materialize` implement the methods of `Module` with these names. They update a module in
+place. Its tensor objects stay the same, so existing optimizers remain valid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["materialize", "to_empty"]
 
 
-def _own(module: Module) -> Iterator[tuple[str, Tensor]]:
+def _own_tensors(module: Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the parameters and buffers of one module by name, without those of its children."""
     for registry in (module._parameters, module._buffers):
         for name, tensor in registry.items():
@@ -39,11 +39,11 @@ def is_meta(tensor: Tensor) -> bool:
 def to_empty(module: Module, device: Device, *, only_meta: bool) -> None:
     """Allocate uninitialized memory on a device for the tensors of a module and its descendants.
 
-    With only_meta, tensors that have values already keep them.
+    With only_meta, tensors that aren't on the device "meta" keep their memory and values.
     """
     allocated: set[int] = set()
     for owner in module.modules():
-        for _, tensor in _own(owner):
+        for _, tensor in _own_tensors(owner):
             if id(tensor) in allocated or (only_meta and not is_meta(tensor)):
                 continue
             allocated.add(id(tensor))
@@ -57,9 +57,9 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
     Raises ArgumentError, before anything is changed, if a tensor would stay uninitialized.
     """
     uninitialized = {
-        f"{place}.{name}" if place else name: (owner, name)
-        for place, owner in module.named_modules()
-        for name, tensor in _own(owner)
+        f"{owner_name}.{name}" if owner_name else name: (owner, name)
+        for owner_name, owner in module.named_modules()
+        for name, tensor in _own_tensors(owner)
         if is_meta(tensor)
     }
     owners = {id(owner): owner for owner, _ in uninitialized.values()}
@@ -74,7 +74,7 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
     if without_source:
         source = "its module has no reset_parameters()" if state is None else "the state lacks it"
         raise ArgumentError(
-            f"{len(without_source)} tensors have no values and get none, the first {without_source[0]}: {source}"
+            f"{len(without_source)} tensors would stay without values, the first {without_source[0]}: {source}"
         )
     if state is not None and all(
         isinstance(state.get(name), Tensor) and state[name].device is device for name in uninitialized
@@ -84,7 +84,7 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
     to_empty(module, device, only_meta=True)
     to_reset = [m for m in _children_first(module) if id(m) in owners and hasattr(m, "reset_parameters")]
     with no_grad():
-        for owner in to_reset:  # with a state as well, to initialize buffers that aren't saved
+        for owner in to_reset:  # also if there is a state: it has no values for buffers that aren't persistent
             owner.reset_parameters()
     if state is not None:
         module.load_state_dict(state)

@@ -17,7 +17,8 @@ __all__ = ["Parameter", "replace_memory"]
 class Parameter(Tensor):
     """A tensor that is learned: modules list it among `parameters()`. It requires a gradient by default.
 
-    data: the initial values. The parameter shares their memory, but is a leaf of its own on the autograd tape.
+    data: the initial values. The parameter shares the memory of this tensor, but is a separate leaf on the autograd
+    tape.
     """
 
     __slots__ = ()
@@ -30,8 +31,9 @@ class Parameter(Tensor):
 
     @property
     def data(self) -> Tensor:
-        """A view of the same memory detached from the tape. Assigning a tensor makes the parameter use that tensor's
-        memory.
+        """A view of the parameter's memory that is detached from the tape.
+
+        Assigning a tensor to `data` makes the parameter use that tensor's memory.
         """
         return self.detach()
 
@@ -49,19 +51,19 @@ class Parameter(Tensor):
 
 
 def replace_memory(target: Tensor, value: Tensor) -> None:
-    """Make a leaf tensor use another tensor's memory, type, shape and device. References to the leaf stay valid.
+    """Make the leaf `target` use the memory, type, shape and device of `value`. References to the leaf stay valid.
 
     If the shape is the same, the leaf's gradient is kept, converted to the new type and device.
     """
     if not target.is_leaf:
         raise ArgumentError("only leaves can be given other memory: this tensor is the result of a recorded operation")
-    gradient, before = target.grad, target.meta
-    fresh = Tensor(value._array)
+    gradient, old_meta = target.grad, target.meta
+    fresh = Tensor(value._array)  # for its version: writes to `value` aren't writes to the leaf
     target._array, target._version, target._history = fresh._array, fresh._version, fresh._history
-    target._is_view, target._root = False, None
-    if (before.shape, before.dtype, before.device) == (value.shape, value.dtype, value.device):
+    target._is_view, target._root = False, None  # a leaf that was a view of another tensor is one no longer
+    if (old_meta.shape, old_meta.dtype, old_meta.device) == (value.shape, value.dtype, value.device):
         return  # operations recorded earlier still propagate gradients to the leaf
-    target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=before.requires_grad)
-    target.meta.hooks = before.hooks
+    target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=old_meta.requires_grad)
+    target.meta.hooks = old_meta.hooks
     if gradient is not None and gradient.shape == value.shape:
         target.meta.grad = gradient.detach().to(dtype=value.dtype, device=value.device)

@@ -1,7 +1,6 @@
-"""Implementation of `Module.state_dict` and `load_state_dict`: collect tensors by name, and load a state with a
-complete report of mismatches.
+"""Implementation of `Module.state_dict` and `Module.load_state_dict`.
 
-A state is a mapping of dotted names to arrays or tensors.
+A state is a mapping of dotted names to arrays or tensors. Loading reports all mismatches at once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .parameter import replace_memory
 if TYPE_CHECKING:
     from .modules.module import Module
 
-__all__ = ["Incompatible", "as_host_values", "collect", "load"]
+__all__ = ["Incompatible", "as_copy_source", "collect", "load"]
 
 
 class Incompatible(NamedTuple):
@@ -31,16 +30,17 @@ class Incompatible(NamedTuple):
 
 
 def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield parameters and persistent buffers with their dotted names, in PyTorch's order. A shared tensor appears
-    under each of its names.
+    """Yield parameters and persistent buffers with their dotted names, in PyTorch's order.
+
+    A shared tensor appears under each of its names.
     """
-    for place, owner in module.named_modules(remove_duplicate=False):
-        owner._flush_cached_buffers()
+    for owner_name, owner in module.named_modules(remove_duplicate=False):
+        owner._flush_cached_buffers()  # the buffers are about to be read
         own: dict[str, Any] = dict(owner._parameters)
         own.update((name, b) for name, b in owner._buffers.items() if name not in owner._non_persistent)
         for name, tensor in own.items():
             if tensor is not None:
-                yield (f"{place}.{name}" if place else name), tensor
+                yield (f"{owner_name}.{name}" if owner_name else name), tensor
 
 
 def collect(module: Module, prefix: str, keep: bool = False) -> dict[str, Tensor]:
@@ -51,8 +51,12 @@ def collect(module: Module, prefix: str, keep: bool = False) -> dict[str, Tensor
     return {prefix + name: tensor if keep else tensor.detach() for name, tensor in _members(module)}
 
 
-def as_host_values(value: Any, name: str) -> Any:
-    """Return a tensor unchanged; convert NumPy or PyTorch arrays and nested lists to NumPy arrays."""
+def as_copy_source(value: Any, name: str) -> Any:
+    """Return the value `name` of a state as a NumPy array, or unchanged if it is a `Tensor`.
+
+    NumPy arrays, PyTorch tensors and nested lists are accepted. A `Tensor` isn't copied to the host, because
+    `Tensor.copy_` accepts it as a source.
+    """
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a PyTorch tensor, without importing PyTorch
@@ -78,7 +82,7 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = 
     targets = dict(_members(module))
     missing = [name for name in targets if name not in state]
     unexpected = [name for name in state if name not in targets]
-    values = {name: as_host_values(state[name], name) for name in targets if name in state}
+    values = {name: as_copy_source(state[name], name) for name in targets if name in state}
     mismatched = [
         f"{name}: the module has {targets[name].shape}, the state has {tuple(value.shape)}"
         for name, value in values.items()
@@ -88,7 +92,7 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = 
     problems += _report_lines("unexpected in the state", unexpected if strict else [])
     problems += _report_lines("of another shape", mismatched)
     if problems:
-        advice = "" if mismatched else "\npass strict=False to load what is there"
+        advice = "" if mismatched else "\npass strict=False to load the names that match"
         raise ArgumentError(f"the state doesn't fit {type(module).__name__}:\n" + "\n".join(problems) + advice)
     with no_grad():
         for name, value in values.items():
@@ -100,11 +104,11 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = 
 
 
 def _report_lines(title: str, names: list[str]) -> list[str]:
-    """Return a list of names under a title as lines of text, or nothing if there are none."""
+    """Return lines of text that list names under a title; no lines if there are no names."""
     return [f"  {len(names)} {title}:", *(f"    {name}" for name in names)] if names else []
 
 
 def _copy(value: Any, target: Tensor) -> None:
-    """Copy a tensor or host values into a tensor of the module."""
+    """Copy a value returned by `as_copy_source` into a tensor of the module, converted to its type."""
     source = value if isinstance(value, Tensor) else creation.upload(value, target.dtype, target.device)
     target.copy_(source)

@@ -36,9 +36,10 @@ class OutputStatistics:
 class LayerRow:
     """One module of the model.
 
-    name: its dotted name ("" for the model itself); kind: its class; depth: number of enclosing modules; shape: shape
-    of its output, or of the first tensor in it; parameters, trainable: element counts of its own parameters, without
-    its children's; result_nbytes: bytes of its output.
+    name: dotted name of the module ("" for the model itself); kind: name of its class; depth: number of enclosing
+    modules; shape: shape of its output, None if it hasn't been run; parameters, trainable: number of elements of all
+    and of the trainable parameters, without those of child modules; result_nbytes: bytes of its output; values:
+    statistics of its output, if requested. Of an output with several tensors, only the first one counts.
     """
 
     name: str
@@ -48,15 +49,16 @@ class LayerRow:
     parameters: int
     trainable: int
     nbytes: int
-    """Bytes of its own parameters and buffers."""
+    """Bytes of the module's parameters and buffers, without those of child modules."""
     result_nbytes: int
     values: OutputStatistics | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Summary of a model: one row per module, the model itself first. Shared parameters are counted once, in the first
-    module that has them.
+    """Summary of a model: one row per module, the model itself first.
+
+    Shared parameters are counted once, in the first module that has them.
     """
 
     rows: tuple[LayerRow, ...]
@@ -79,11 +81,13 @@ class Summary:
     @property
     def result_nbytes(self) -> int:
         """Bytes of the outputs of the innermost layers: roughly the activation memory of training."""
-        # rows are in preorder: a module without children is followed by a row that isn't deeper
-        leaves = [
-            r for r, after in zip(self.rows, [*self.rows[1:], None], strict=True) if not after or after.depth <= r.depth
-        ]
-        return sum(row.result_nbytes for row in leaves)
+        # rows are in preorder: a module without children is followed by a row that isn't deeper, or by none
+        next_rows = [*self.rows[1:], None]
+        return sum(
+            row.result_nbytes
+            for row, next_row in zip(self.rows, next_rows, strict=True)
+            if next_row is None or next_row.depth <= row.depth
+        )
 
     def __str__(self) -> str:
         with_values = any(row.values for row in self.rows)
@@ -118,7 +122,7 @@ def _statistics_cells(values: OutputStatistics | None) -> list[str]:
 
 def format_size(nbytes: int) -> str:
     """Format a byte count with four significant digits and a unit."""
-    power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)
+    power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)  # the largest with 1024**power <= nbytes, at most TiB
     return f"{nbytes / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
@@ -142,24 +146,32 @@ def _statistics(tensor: Tensor) -> OutputStatistics:
 
 
 def _row(name: str, module: Module, counted: set[int]) -> LayerRow:
-    """Return the row of a module that hasn't been run. `counted`: ids of the tensors counted in earlier rows; the
-    module's are added.
+    """Return the row of a module that hasn't been run.
+
+    counted: ids of the tensors that earlier rows count, to which those of this module are added.
     """
     parameters = [p for p in module._parameters.values() if p is not None and id(p) not in counted]
     buffers = [b for b in module._buffers.values() if b is not None and id(b) not in counted]
     counted.update(id(t) for t in (*parameters, *buffers))
     return LayerRow(
-        name, type(module).__name__, name.count(".") + 1 if name else 0, None, sum(p.numel() for p in parameters),
-        sum(p.numel() for p in parameters if p.requires_grad), sum(t.nbytes for t in (*parameters, *buffers)), 0,
-    )  # fmt: skip
+        name=name,
+        kind=type(module).__name__,
+        depth=name.count(".") + 1 if name else 0,
+        shape=None,
+        parameters=sum(p.numel() for p in parameters),
+        trainable=sum(p.numel() for p in parameters if p.requires_grad),
+        nbytes=sum(t.nbytes for t in (*parameters, *buffers)),
+        result_nbytes=0,
+    )
 
 
 def summary(model: Module, *inputs: Any, values: bool = False, **options: Any) -> Summary:
     """Return the summary of a model.
 
-    With inputs, the model runs once on them, in inference mode without gradients. Rows then have the shape of each
-    layer's last output, and with values=True its statistics, which waits for the device. Without inputs, models on the
-    device "meta" can be summarized as well.
+    If inputs or options (keyword arguments) are given, the model is called once with them, in inference mode without
+    gradients. Rows then have the shape of each layer's output (the last, if it runs more than once), and with
+    values=True its statistics, which are computed on the host. Without inputs, models on the device "meta" can be
+    summarized as well.
     """
     counted: set[int] = set()
     rows = {id(module): _row(name, module, counted) for name, module in model.named_modules()}
@@ -173,7 +185,7 @@ def _run(
 ) -> None:
     """Call the model and record each layer's output in its row."""
 
-    def note(module: Module, _: Any, result: Any) -> None:
+    def record_output(module: Module, _: Any, result: Any) -> None:
         tensor = _first_tensor(result)
         if tensor is not None:
             statistics = _statistics(tensor) if values else None
@@ -182,7 +194,7 @@ def _run(
             )  # fmt: skip
 
     modes = [(module, module.training) for module in model.modules()]
-    handles = [module.register_forward_hook(note) for module, _ in modes]
+    handles = [module.register_forward_hook(record_output) for module, _ in modes]
     try:
         model.eval()
         with no_grad():

@@ -19,8 +19,8 @@ __all__ = ["Adadelta", "Adagrad"]
 class Adagrad(Optimizer):
     """Adagrad optimizer (Duchi et al., 2011).
 
-    p -= lr' * g / (sqrt(sum of g^2) + eps), with lr' = lr / (1 + (step - 1) * lr_decay). The sum, over all steps,
-    starts at initial_accumulator_value.
+    p -= lr' * g / (sqrt(s) + eps), with lr' = lr / (1 + (step - 1) * lr_decay). s is initial_accumulator_value plus the
+    sum of g^2 over all steps.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Adadelta optimizer (Zeiler, 2012).
 
-    p -= lr * sqrt(u + eps) / sqrt(v + eps) * g, with v and u the running means, of decay rho, of g^2 and of the squared
-    updates.
+    p -= lr * sqrt(u + eps) / sqrt(v + eps) * g, where v is the running mean of g^2, and u that of the squares of the
+    updates sqrt(u + eps) / sqrt(v + eps) * g. Both decay by rho per step.
     """
 
     def __init__(

@@ -15,12 +15,13 @@ from .optimizer import Group, Optimizer
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "count_step"]
 
 MEANS = ("exp_avg", "exp_avg_sq")
+"""Names of Adam's states: the running means of gradients and of their squares."""
 
 
 def count_step(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **initial: Any) -> int:
-    """Increment the parameter's step count in `state` and return it.
+    """Increment the parameter's step count in `state`, and return it: 1 in the first step.
 
-    Missing state is created: zero tensors for `names` and, on the first step, the values in `initial`.
+    Also adds what `state` lacks: zero tensors for `names` and, in the first step, the values in `initial`.
     """
     if "step" not in state:
         state["step"] = 0
@@ -37,8 +38,8 @@ class Adam(Optimizer):
     """Adam optimizer (Kingma and Ba, 2015).
 
     p -= lr * m' / (sqrt(v') + eps), with bias-corrected running means m' of gradients and v' of their squares.
-    weight_decay adds weight_decay * p to the gradient; amsgrad divides by the largest v' so far; decoupled_weight_decay
-    decays weights as `AdamW` does.
+    weight_decay adds weight_decay * p to the gradient or, with decoupled_weight_decay, decays weights as in `AdamW`.
+    amsgrad uses the largest running mean of squares so far, instead of the current one.
     """
 
     def __init__(
@@ -88,8 +89,9 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer):
-    """Adam with the largest decayed absolute gradient as the divisor, instead of a root mean square (Kingma and Ba,
-    2015).
+    """Adamax optimizer: Adam with the infinity norm (Kingma and Ba, 2015).
+
+    p -= lr * m' / u, with the bias-corrected running mean m' of gradients and u = max(beta2 * u, abs(g) + eps).
     """
 
     def __init__(
@@ -115,9 +117,9 @@ class Adamax(Optimizer):
 
 
 class NAdam(Optimizer):
-    """Adam with Nesterov momentum (Dozat, 2016).
+    """NAdam optimizer: Adam with Nesterov momentum (Dozat, 2016).
 
-    The momentum factor grows with the steps: mu = beta1 * (1 - 0.5 * 0.96^(step * momentum_decay)).
+    The momentum coefficient grows with the steps: mu = beta1 * (1 - 0.5 * 0.96^(step * momentum_decay)).
     """
 
     def __init__(
@@ -141,12 +143,13 @@ class NAdam(Optimizer):
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         step = count_step(parameter, state, MEANS, mu_product=1.0)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
+        # the momentum coefficients of this step and the next one
         mu, next_mu = (beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (step, step + 1))
-        product = state["mu_product"] = float(state["mu_product"]) * mu
+        mu_product = state["mu_product"] = float(state["mu_product"]) * mu  # of all steps so far
         decoupled = group["decoupled_weight_decay"]
         hyperparameters = (
-            rate * (1 - mu) / (1 - product), 1 - beta1, beta2, 1 - beta2, group["eps"],
-            1 - rate * decay if decoupled else decay, rate * next_mu / (1 - product * next_mu),
+            rate * (1 - mu) / (1 - mu_product), 1 - beta1, beta2, 1 - beta2, group["eps"],
+            1 - rate * decay if decoupled else decay, rate * next_mu / (1 - mu_product * next_mu),
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
         return UpdatePlan(rules.nadam, MEANS, hyperparameters, (decoupled,))
@@ -155,8 +158,8 @@ class NAdam(Optimizer):
 class RAdam(Optimizer):
     """Rectified Adam (Liu et al., 2020).
 
-    While the variance of the adaptive rate is intractable (the first few steps), steps use momentum only; after that,
-    Adam's step is multiplied by a rectification factor.
+    In the first few steps, in which the variance of the adaptive rate is intractable, the update is the momentum alone.
+    After that, Adam's update is multiplied by a rectification factor.
     """
 
     def __init__(
@@ -180,9 +183,10 @@ class RAdam(Optimizer):
         step = count_step(parameter, state, MEANS)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
         decoupled = group["decoupled_weight_decay"]
+        # lengths of the simple moving average that approximates the running mean (rho in the paper)
         max_sma_length = 2 / (1 - beta2) - 1
         sma_length = max_sma_length - 2 * step * beta2**step / (1 - beta2**step)
-        rectified = sma_length > 5
+        rectified = sma_length > 5  # PyTorch's limit; the variance is intractable up to a length of 4
         rectification = 1.0
         if rectified:
             rectification = math.sqrt(

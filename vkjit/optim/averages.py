@@ -18,9 +18,9 @@ __all__ = ["EMA"]
 class EMA:
     """Exponential moving average of parameters: average = decay * average + (1 - decay) * parameter at each `update()`.
 
-    warmup limits the decay of step t to (1 + t) / (10 + t), so that early values weigh less. Averages of 16-bit floats
-    are kept in f32: in 16 bits they would soon stop changing, since updates are smaller than half a unit in the last
-    place.
+    warmup limits the decay of update t to (1 + t) / (10 + t), so that the first values of the parameters weigh less.
+    Averages of 16-bit floats are kept in f32: in 16 bits they would soon stop changing, since updates would be smaller
+    than half a unit in the last place.
     """
 
     def __init__(self, parameters: Iterable[Tensor], decay: float = 0.999, *, warmup: bool = False) -> None:
@@ -54,8 +54,9 @@ class EMA:
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Context manager in which the parameters have the averages as values: `with ema.averaged():
-        evaluate(model)`.
+        """Context manager that sets the parameters to the averages: `with ema.averaged(): evaluate(model)`.
+
+        At the end of the block, the parameters get their own values again.
         """
         with no_grad():
             saved = [p.detach().clone() for p in self.parameters]

@@ -17,10 +17,10 @@ __all__ = ["GradScaler"]
 class GradScaler:
     """Dynamic loss scaling: `scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
 
-    The loss is multiplied by a scale, and gradients are divided by it before the step. If a gradient isn't finite, the
-    step is skipped and `update` multiplies the scale by backoff_factor; after growth_interval successful steps in a
-    row, `update` multiplies it by growth_factor. The finiteness check reads from the device, and so waits for it, once
-    per step.
+    `scale` multiplies the loss by the current scale, and `step` divides the gradients by it before the optimizer's
+    step. If a gradient isn't finite, the step is skipped, and `update` multiplies the scale by backoff_factor. After
+    growth_interval successful steps in a row, `update` multiplies the scale by growth_factor. The check of the
+    gradients reads from the device, and so waits for it, once per step.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GradScaler:
         self.enabled = enabled
         self._scale, self._good_steps = float(init_scale), 0
         self._finite: dict[int, bool] = {}
-        """By optimizer, since the last update: True if its unscaled gradients are finite."""
+        """Optimizers (ids) whose gradients have been unscaled since the last update. True if these are all finite."""
         self._stepped: list[Optimizer] = []
         """Optimizers that have been stepped since the last update."""
 
@@ -57,8 +57,9 @@ class GradScaler:
         return arithmetic.mul(loss, self._scale)
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide an optimizer's gradients by the scale. `step` does this unless it has been done, for example before
-        clipping.
+        """Divide an optimizer's gradients by the scale, and check that they are finite.
+
+        `step` calls this unless it has been called since the last update, for example to clip the gradients.
         """
         if not self.enabled:
             return
@@ -72,6 +73,7 @@ class GradScaler:
                 gradient: Any = parameter.meta.grad
                 parameter.meta.grad = arithmetic.mul(gradient, 1.0 / self._scale)
                 sums.append(reductions.sum(elementwise.abs(parameter.meta.grad)).to("f32"))
+            # infinite or NaN if a gradient is: this takes a single read from the device
             total = reductions.sum(copies.stack(sums)).item() if sums else 0.0
         # the sum of finite values may overflow: if it isn't finite, check the values themselves
         self._finite[id(optimizer)] = math.isfinite(total) or all(
@@ -81,15 +83,15 @@ class GradScaler:
     def _refuse_second(self, optimizer: Optimizer) -> None:
         """Raise VkjitError if the optimizer has been stepped since the last update().
 
-        A second step would see gradients that are scaled again, but the scaler has recorded them as unscaled.
+        A second step would have new, scaled gradients, but the scaler has recorded the optimizer's as unscaled.
         """
-        if any(one is optimizer for one in self._stepped):
+        if any(stepped is optimizer for stepped in self._stepped):
             raise VkjitError(
                 "this optimiser has been stepped already since the last update(): call update() after each step"
             )
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Call optimizer.step() with unscaled gradients; skip it if they aren't finite.
+        """Unscale the optimizer's gradients unless that has been done, and call optimizer.step() if they are finite.
 
         Raises VkjitError for a second step without `update` in between.
         """
@@ -128,7 +130,7 @@ class GradScaler:
         Raises ArgumentError for invalid states, before anything is changed.
         """
         entries = dict(state_dict) if isinstance(state_dict, Mapping) else {}
-        steps = entries.pop("good_steps", entries.pop("_growth_tracker", None))
+        steps = entries.pop("good_steps", entries.pop("_growth_tracker", None))  # the second is PyTorch's name
         scale = entries.pop("scale", None)
         numbers = (scale, steps, *entries.values())
         if not all(isinstance(n, (int, float)) and math.isfinite(n) and n >= 0 for n in numbers) or not scale:
@@ -138,5 +140,5 @@ class GradScaler:
         unknown = sorted(set(entries) - {"growth_factor", "backoff_factor", "growth_interval"})
         if unknown:
             raise ArgumentError(f"GradScaler has no {unknown[0]!r} in its state")
-        vars(self).update(entries)
+        vars(self).update(entries)  # growth_factor, backoff_factor and growth_interval, if given
         self._scale, self._good_steps = float(scale), int(steps)

@@ -24,8 +24,8 @@ class LAMB(Optimizer):
     """LAMB optimizer (You et al., 2020).
 
     p -= lr * |p| / |u| * u with Adam's update u = m' / (sqrt(v') + eps) + weight_decay * p, where m' and v' are the
-    bias-corrected running means of gradients and of their squares. The ratio |p| / |u| of norms is 1 if either is 0.
-    The norms cost a few launches per tensor.
+    bias-corrected running means of gradients and of their squares. The ratio of the norms |p| and |u| is 1 if one of
+    them is 0. The norms cost a few launches per tensor.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LAMB(Optimizer):
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         )
         self._rates: dict[str, Tensor] = {}
-        """By device and type: the learning rate that a captured step reads."""
+        """Learning rates that captured steps read, as 0-d tensors, by device and type."""
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         names = ("exp_avg", "exp_avg_sq", "update")
@@ -61,14 +61,17 @@ class LAMB(Optimizer):
         """
         hyperparameters = super().advance(graph)
         assert self._captured is not None
+        _, parameters_and_groups = self._captured
+        _, first_group = parameters_and_groups[0]  # captured steps use the lr of the first updated group for all groups
         with no_grad():
             for rate in self._rates.values():
-                rate.fill_(self._captured[1][0][1]["lr"])
+                rate.fill_(first_group["lr"])
         return hyperparameters
 
     def _rate(self, parameter: Tensor, group: Group) -> Any:
-        """Return the learning rate: a number or, in a captured step, a device tensor, which an earlier ordinary step
-        created.
+        """Return the learning rate: a number or, in a captured step, a 0-d tensor, which `advance` sets.
+
+        The tensor is created by an ordinary step before the capture.
         """
         dtype = dtypes.f64 if parameter.dtype is dtypes.f64 else dtypes.f32
         key = f"{parameter.device}: {dtype}"
@@ -82,12 +85,13 @@ class LAMB(Optimizer):
             )
         return self._rates[key]
 
-    def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
-        """Apply the updates that the kernel has stored in the state, scaled by the trust ratio of each tensor."""
+    def _after_update(self, parameters: Sequence[Tensor], group: Group) -> None:
+        """Subtract the updates, which the kernel has stored in the states, times trust ratio and learning rate."""
         for parameter in parameters:
             update: Any = self.state[parameter]["update"]
             value: Any = parameter.detach()
             parameter_norm, update_norm = value.norm(), update.norm()
             nonzero: Any = (parameter_norm > 0) & (update_norm > 0)
-            ratio: Any = arithmetic.where(nonzero, parameter_norm / arithmetic.where(nonzero, update_norm, 1.0), 1.0)
+            safe_update_norm: Any = arithmetic.where(nonzero, update_norm, 1.0)  # avoids divisions by 0
+            ratio: Any = arithmetic.where(nonzero, parameter_norm / safe_update_norm, 1.0)
             parameter.sub_(update * (ratio * self._rate(parameter, group)))

@@ -16,8 +16,9 @@ __all__ = ["Lookahead"]
 class Lookahead(Optimizer):
     """Lookahead wrapper (Zhang et al., 2019).
 
-    optimizer makes the fast steps; its parameter groups, with their options, are shared. After every k of its steps,
-    slow += alpha * (fast - slow), and the parameters are reset to the slow weights. alpha is in [0, 1].
+    optimizer makes the fast steps; its parameter groups are also those of the wrapper. After every k of its steps,
+    slow += alpha * (fast - slow), where fast is a parameter and slow its slow weight, and the parameter is set to slow.
+    alpha is in [0, 1]. `taken` counts the fast steps.
     """
 
     def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5) -> None:
@@ -26,6 +27,7 @@ class Lookahead(Optimizer):
         if not isinstance(k, int) or k < 1 or not 0 <= alpha <= 1:
             raise ArgumentError(f"Lookahead needs k of at least 1 and alpha in [0, 1], found {k!r} and {alpha!r}")
         self.optimizer, self.k, self.alpha = optimizer, k, alpha
+        # instead of super().__init__(), which would make new groups
         self.defaults, self.param_groups = optimizer.defaults, optimizer.param_groups
         self.state = {}
         self.taken = 0
@@ -35,8 +37,8 @@ class Lookahead(Optimizer):
         self.optimizer.add_param_group(group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a fast step; every k-th time, update the slow weights."""
-        with no_grad():
+        """Take a fast step. After every k-th step, update the slow weights and set the parameters to them."""
+        with no_grad():  # parameters that are new since the last step start with their current values as slow weights
             for group in self.param_groups:
                 for parameter in group["params"]:
                     if parameter not in self.state:
@@ -44,10 +46,10 @@ class Lookahead(Optimizer):
         loss = self.optimizer.step(closure)
         self.taken += 1
         if self.taken % self.k == 0:
-            self._follow()
+            self._update_slow_weights()
         return loss
 
-    def _follow(self) -> None:
+    def _update_slow_weights(self) -> None:
         """Move the slow weights towards the fast ones, and set the parameters to the slow weights."""
         with no_grad():
             for parameter, state in self.state.items():
@@ -57,11 +59,9 @@ class Lookahead(Optimizer):
                 parameter.copy_(slow)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"fast": the inner optimizer's state, "slow": slow weights by parameter index, "taken": step
-        count}.
-        """
-        numbers = self._numbers()
-        slow = {numbers[id(p)]: state["slow"] for p, state in self.state.items()}
+        """Return {"fast": inner optimizer's state, "slow": slow weights by parameter index, "taken": step count}."""
+        indices = self._parameter_indices()
+        slow = {indices[id(p)]: state["slow"] for p, state in self.state.items()}
         return {"fast": self.optimizer.state_dict(), "slow": slow, "taken": self.taken}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""Basic learning-rate schedulers: call `scheduler.step()` once per epoch (or step), after `optimizer.step()`.
+"""Basic learning-rate schedulers: call `scheduler.step()` once per epoch (or batch), after `optimizer.step()`.
 
-A scheduler sets `lr` in the optimizer's parameter groups, as a function of the number of steps and the initial rate. If
+A scheduler sets `lr` in the optimizer's parameter groups, as a function of its number of steps and the initial rate. If
 something else (another scheduler, the program) has changed a rate in the meantime, most schedulers multiply the current
 value by the ratio between their own new and previous rates, so that several schedulers compose. As in PyTorch,
 `LambdaLR`, `CosineAnnealingWarmRestarts`, `CyclicLR` and `OneCycleLR` overwrite the rate instead.
 
-In formulas, base is the initial rate of a parameter group, and epoch the number of scheduler steps.
+In formulas, base is the initial rate of a parameter group, and epoch the number of scheduler steps so far.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ __all__ = [
 
 
 def per_group(value: Any, optimizer: Optimizer, name: str) -> list[Any]:
-    """Return `value` as a list with one value per parameter group. Raises ArgumentError, naming the option `name`, for
-    lists of another length.
+    """Return `value` as a list with one value per parameter group; a single value is repeated.
+
+    Raises ArgumentError, naming the option `name`, if `value` is a list of another length.
     """
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
@@ -39,15 +40,15 @@ class LRScheduler:
     """Base class of schedulers.
 
     Subclasses implement `factor(epoch)`, or, if the rate isn't a multiple of the base rate, `rate(epoch, base)`. Both
-    compute the value for any epoch; the initial value is that of epoch 0.
+    methods accept any epoch, not only the next one; epoch 0 yields the initial value.
     """
 
     chains = True
     """True if the scheduler scales a rate that something else has changed; False if it overwrites the rate."""
     floor = 0.0
-    """The rate that corresponds to 0 when rates are scaled: rate - floor is multiplied."""
-    _functions: tuple[str, ...] = ("optimizer",)
-    """Attributes that are not part of the state."""
+    """Lower limit of the schedule. When a rate is scaled (see `chains`), it is rate - floor that is multiplied."""
+    _excluded_from_state: tuple[str, ...] = ("optimizer",)
+    """Names of attributes that `state_dict` leaves out."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -58,8 +59,8 @@ class LRScheduler:
         self._left: list[float] = []
         """The rates as this scheduler last set them; a different current value was set by something else."""
         self._shared: list[bool] = []
-        """By group: True if something else has changed its rate."""
-        self._join()
+        """By group: True if something other than this scheduler has changed its rate."""
+        self._add_new_groups()
         for number, base in enumerate(self.base_lrs):
             self._set(number, base)
 
@@ -68,14 +69,14 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no factor()")
 
     def rate(self, epoch: float, base: float) -> float:
-        """Return the rate after `epoch` steps."""
+        """Return the rate after `epoch` steps for the base rate `base`."""
         return base * self.factor(epoch)
 
     def _rate_of(self, number: int, epoch: float) -> float:
         """Return the rate of group `number` after `epoch` steps, if nothing else changes it."""
         return self.rate(epoch, self.base_lrs[number])
 
-    def _join(self) -> None:
+    def _add_new_groups(self) -> None:
         """Start scheduling parameter groups that have been added to the optimizer since the last call."""
         for group in self.optimizer.param_groups[len(self.base_lrs) :]:
             group.setdefault("initial_lr", group["lr"])
@@ -84,31 +85,36 @@ class LRScheduler:
             self._shared.append(self.last_epoch > 0)  # a group added later keeps its own rate, scaled from now on
 
     def _set(self, number: int, before: float) -> None:
-        """Set the rate of a group for `last_epoch`. `before` is the scheduler's own rate for the previous epoch."""
+        """Set the rate of group `number` for `last_epoch`.
+
+        before: the rate of the previous epoch by this scheduler alone, without changes by others.
+        """
         group, new_rate = self.optimizer.param_groups[number], self._rate_of(number, self.last_epoch)
         self._shared[number] |= self.chains and group["lr"] != self._left[number]
         if not self._shared[number]:
             group["lr"] = new_rate
         elif new_rate != before:
-            # multiply (rate - floor) by the ratio between this scheduler's new and previous (own rate - floor);
-            # if the previous value is 0, add the new one
-            distance = group["lr"] - self.floor
-            scaled = (
-                new_rate - self.floor
-                if before == self.floor
-                else distance * ((new_rate - self.floor) / (before - self.floor))
-            )
-            group["lr"] = (group["lr"] if before == self.floor else self.floor) + scaled
+            # multiply the current distance from the floor by the ratio between this scheduler's own new and previous
+            # distances; if its previous distance was 0, add the new one to the current rate
+            distance, own_distance, previous_distance = (rate - self.floor for rate in (group["lr"], new_rate, before))
+            if before == self.floor:
+                group["lr"] = group["lr"] + own_distance
+            else:
+                group["lr"] = self.floor + distance * (own_distance / previous_distance)
         self._left[number] = group["lr"]
 
     def restart(self, epoch: float) -> None:
         """Go to step `epoch` and discard changes of the rates made outside this scheduler."""
         for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
             group["lr"] = base
-        self._place(epoch)
+        self._go_to_epoch(epoch)
 
-    def _place(self, epoch: float) -> None:
-        """Go to step `epoch`, starting from the current rates, which something else may have set."""
+    def _go_to_epoch(self, epoch: float) -> None:
+        """Go to step `epoch` without resetting the current rates.
+
+        A current rate that differs from the base rate counts as set by something else, and is scaled if `chains`.
+        """
+        # as if this scheduler had set the base rates at epoch 0, and the rates had been changed since
         self.last_epoch = epoch
         for number, base in enumerate(self.base_lrs):
             self._left[number], self._shared[number] = base, False
@@ -120,11 +126,11 @@ class LRScheduler:
             self.restart(epoch)
             return
         if self.chains:
-            self._join()
-        before = [self._rate_of(number, self.last_epoch) for number in range(len(self.base_lrs))]
+            self._add_new_groups()
+        previous_rates = [self._rate_of(number, self.last_epoch) for number in range(len(self.base_lrs))]
         self.last_epoch += 1
-        for number, rate in enumerate(before):
-            self._set(number, rate)
+        for number, previous_rate in enumerate(previous_rates):
+            self._set(number, previous_rate)
 
     def get_last_lr(self) -> list[float]:
         """Return the current rate of each parameter group."""
@@ -132,7 +138,7 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scheduler's attributes, except functions, and the current rates."""
-        attributes = {k: v for k, v in vars(self).items() if k not in self._functions and not callable(v)}
+        attributes = {k: v for k, v in vars(self).items() if k not in self._excluded_from_state and not callable(v)}
         attributes.update({k: list(v) for k, v in attributes.items() if isinstance(v, list)})
         return {**attributes, "rates": self.get_last_lr()}
 
@@ -150,7 +156,7 @@ class LRScheduler:
         self._resume(rates)
 
     def _resume(self, rates: Sequence[float] | None) -> None:
-        """Set the rates of a loaded state. If the state has none (None), compute them from the epoch."""
+        """Set the rates of a loaded state. If the state has no rates (None), compute them from the epoch."""
         if rates is None:
             self.restart(self.last_epoch)
             return
@@ -231,11 +237,11 @@ class CosineAnnealingLR(LRScheduler):
 class LambdaLR(LRScheduler):
     """lr = base * lr_lambda(epoch).
 
-    lr_lambda is a function, or a list with one per group; functions are not part of the state.
+    lr_lambda is a function, or a list with one function per group. `state_dict` doesn't include functions.
     """
 
     chains = False
-    _functions = ("optimizer", "lr_lambda", "lr_lambdas")
+    _excluded_from_state = ("optimizer", "lr_lambda", "lr_lambdas")
 
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Callable[[Any], float] | Sequence[Callable[[Any], float]]
@@ -251,9 +257,9 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply lr by `factor` when a metric hasn't improved for more than `patience` steps:
     `scheduler.step(validation_loss)`.
 
-    mode is "min" or "max", the direction of improvement; threshold is the minimum improvement, relative ("rel") or
-    absolute ("abs"); cooldown is the number of steps to wait after a reduction; min_lr is the lowest rate, or a list
-    with one per group; changes of at most eps are skipped.
+    mode is "min" or "max", the direction of improvement. threshold is the minimum improvement, relative or absolute by
+    threshold_mode ("rel" or "abs"). cooldown is the number of steps to wait after a reduction. min_lr is the lowest
+    rate, or a list with one rate per group. Reductions of at most eps are skipped.
     """
 
     def __init__(
@@ -290,13 +296,16 @@ class ReduceLROnPlateau(LRScheduler):
 
     def _is_better(self, metric: float) -> bool:
         """True if a metric improves on the best one by more than the threshold."""
-        sign = 1 if self.mode == "max" else -1
+        sign = 1 if self.mode == "max" else -1  # sign * metric is larger for better metrics
         if self.threshold_mode == "abs":
             return sign * metric > sign * self.best + self.threshold
-        return sign * metric > sign * self.best * (1 + sign * self.threshold) if math.isfinite(self.best) else True
+        if not math.isfinite(self.best):  # the first metric
+            return True
+        # above best * (1 + threshold) for "max", below best * (1 - threshold) for "min"
+        return sign * metric > sign * self.best * (1 + sign * self.threshold)
 
     def step(self, metrics: Any = None) -> None:
-        """Process the metric of one more epoch: a number or a one-element tensor, whose value is waited for."""
+        """Process the metric of one more epoch: a number or a one-element tensor, which is read from the device."""
         if metrics is None:
             raise ArgumentError("ReduceLROnPlateau.step() takes the metric that it watches")
         self.last_epoch += 1
@@ -313,7 +322,7 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_left, self.bad_epochs = self.cooldown, 0
 
     def _reduce(self) -> None:
-        """Reduce the rate of each group."""
+        """Multiply the rate of each group by the factor, down to its lowest rate."""
         min_rates = per_group(self.min_lr, self.optimizer, "min_lr")
         for group, min_rate in zip(self.optimizer.param_groups, min_rates, strict=True):
             rate = max(group["lr"] * self.multiplier, min_rate)

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class PolynomialLR(LRScheduler):
-    """lr = base * (1 - epoch / total_iters)^power; 0 from total_iters on."""
+    """lr = base * (1 - epoch / total_iters)^power until epoch total_iters, then 0."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         self.total_iters, self.power = total_iters, power
@@ -30,10 +30,10 @@ class PolynomialLR(LRScheduler):
 class MultiplicativeLR(LRScheduler):
     """lr = base * lr_lambda(1) * ... * lr_lambda(epoch).
 
-    lr_lambda is a function, or a list with one per group; functions are not part of the state.
+    lr_lambda is a function, or a list with one function per group. `state_dict` doesn't include functions.
     """
 
-    _functions = ("optimizer", "lr_lambda", "lr_lambdas")
+    _excluded_from_state = ("optimizer", "lr_lambda", "lr_lambdas")
 
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Callable[[Any], float] | Sequence[Callable[[Any], float]]
@@ -48,14 +48,16 @@ class MultiplicativeLR(LRScheduler):
         """Return the product of the first `epoch` factors of group `number`."""
         return math.prod(float(self.lr_lambdas[number](e)) for e in range(1, int(epoch) + 1))
 
-    def _place(self, epoch: float) -> None:
+    def _go_to_epoch(self, epoch: float) -> None:
         self.last_epoch = epoch
+        # groups added to the optimizer later have no base rate, and aren't scheduled
         for number, group in enumerate(self.optimizer.param_groups[: len(self.base_lrs)]):
             group["lr"] *= self._factor(number, epoch)
 
     def step(self, epoch: float | None = None) -> None:
-        """Multiply the rates by the next factor. With `epoch`, go to that step instead, which calls lr_lambda for all
-        steps up to it.
+        """Multiply the rates by the next factor.
+
+        If `epoch` is given, go to that step instead, which calls lr_lambda for all steps up to it.
         """
         if epoch is not None:
             self.restart(epoch)
@@ -89,9 +91,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _MomentumCycle(LRScheduler):
-    """Base class of schedulers that also cycle the momentum: it falls while the rate rises, and vice versa.
+    """Base class of schedulers that also cycle the momentum, which falls while the rate rises, and vice versa.
 
-    The momentum is the option "momentum", or the first of "betas" for Adam-like optimizers.
+    The momentum is the optimizer's option "momentum" or, for Adam-like optimizers, the first element of "betas". It
+    isn't changed if cycle_momentum is False.
     """
 
     chains = False
@@ -125,7 +128,8 @@ class _MomentumCycle(LRScheduler):
         """Set the momentum of group `number` for the current epoch."""
         if not self.cycle_momentum:
             return
-        group, new_momentum = self.optimizer.param_groups[number], self.momentum(number, self.last_epoch)
+        group = self.optimizer.param_groups[number]
+        new_momentum = self.momentum(number, self.last_epoch)
         if "betas" in group:
             group["betas"] = (new_momentum, *group["betas"][1:])
         else:
@@ -133,14 +137,15 @@ class _MomentumCycle(LRScheduler):
 
 
 class CyclicLR(_MomentumCycle):
-    """Cyclical learning rate (Smith, 2017): linearly from base_lr to max_lr in step_size_up steps and back in
-    step_size_down.
+    """Cyclical learning rate (Smith, 2017).
 
-    base_lr, max_lr, base_momentum and max_momentum are numbers, or lists with one per group. mode is "triangular"
-    (constant height), "triangular2" (each cycle half as high as the last) or "exp_range" (height scaled by
-    gamma^epoch). scale_fn replaces the mode by a function that returns the height's factor for a cycle number (from 1),
-    or for an epoch with scale_mode="iterations". cycle_momentum lowers momentum from max_momentum to base_momentum
-    while the rate rises; the optimizer must have a momentum.
+    In each cycle the rate rises linearly from base_lr to max_lr in step_size_up steps, and falls back in step_size_down
+    steps. base_lr, max_lr, base_momentum and max_momentum are numbers, or lists with one number per group.
+
+    mode scales the amplitude max_lr - base_lr: "triangular" doesn't change it, "triangular2" halves it after each
+    cycle, and "exp_range" multiplies it by gamma^epoch. scale_fn, if given, replaces the mode: it returns the factor of
+    the amplitude, given the number of the cycle (from 1) or, with scale_mode="iterations", the epoch. cycle_momentum
+    lowers the momentum from max_momentum to base_momentum while the rate rises; the optimizer must have a momentum.
     """
 
     def __init__(
@@ -171,42 +176,43 @@ class CyclicLR(_MomentumCycle):
         super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
     def _scale(self, cycle: float, epoch: float) -> float:
-        """Return the factor by which the mode, or scale_fn, changes the height of a cycle."""
+        """Return the factor of the amplitude, from the mode or scale_fn. cycle: the number of the cycle, from 1."""
         if self.scale_fn is not None:
             return self.scale_fn(cycle if self.scale_mode == "cycle" else epoch)
         if self.mode == "triangular2":
             return float(1 / 2.0 ** (cycle - 1))
         return float(self.gamma**epoch) if self.mode == "exp_range" else 1.0
 
-    def _height(self, epoch: float) -> float:
-        """Return the position between base_lr (0) and max_lr (1)."""
+    def _rise(self, epoch: float) -> float:
+        """Return (rate - base_lr) / (max_lr - base_lr) at an epoch."""
         cycle_length = self.step_size_up + self.step_size_down
         cycle, position = 1 + epoch // cycle_length, epoch % cycle_length
-        height = (
-            position / self.step_size_up
-            if position <= self.step_size_up
-            else (cycle_length - position) / self.step_size_down
-        )
-        return height * self._scale(cycle, epoch)
+        if position <= self.step_size_up:
+            fraction = position / self.step_size_up
+        else:
+            fraction = (cycle_length - position) / self.step_size_down
+        return fraction * self._scale(cycle, epoch)
 
     def _rate_of(self, number: int, epoch: float) -> float:
         low, high = self.base_lr[number], self.max_lr[number]
-        return float(low + (high - low) * self._height(epoch))
+        return float(low + (high - low) * self._rise(epoch))
 
     def momentum(self, number: int, epoch: float) -> float:
         low, high = self.base_momentum[number], self.max_momentum[number]
-        return float(high - (high - low) * self._height(epoch))
+        return float(high - (high - low) * self._rise(epoch))
 
 
 class OneCycleLR(_MomentumCycle):
     """One-cycle policy (Smith and Topin, 2019): one rise of the rate and one fall.
 
-    The rate rises from its initial value, max_lr / div_factor, to max_lr, then falls to initial value /
-    final_div_factor. The cycle takes total_steps, or epochs * steps_per_epoch. max_lr, base_momentum and max_momentum
-    are numbers, or lists with one per group. pct_start is the fraction of steps in which the rate rises;
-    anneal_strategy is "cos" or "linear"; three_phase inserts a symmetric fall to the initial value before the fall to
-    the final one. cycle_momentum lowers momentum from max_momentum to base_momentum while the rate rises, and raises it
-    again; the optimizer must have a momentum.
+    The rate rises from its initial value, max_lr / div_factor, to max_lr. Then it falls to its final value, the initial
+    value divided by final_div_factor. The cycle takes total_steps, or epochs * steps_per_epoch, steps. max_lr,
+    base_momentum and max_momentum are numbers, or lists with one number per group.
+
+    pct_start is the fraction of steps in which the rate rises; anneal_strategy is "cos" or "linear". three_phase splits
+    the fall: first to the initial value, in as many steps as the rise, then to the final value. cycle_momentum lowers
+    the momentum from max_momentum to base_momentum while the rate rises, and raises it while the rate falls; the
+    optimizer must have a momentum.
     """
 
     def __init__(
@@ -243,22 +249,24 @@ class OneCycleLR(_MomentumCycle):
         super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
     def _phases(self, first: float, top: float, last: float) -> list[tuple[float, float, float]]:
-        """Return (last epoch, start value, end value) of each phase of a quantity that goes from `first` to `top` to
-        `last`.
+        """Return (last epoch, start value, end value) of each phase of a rate or momentum.
+
+        The values at the start, at the turning point and at the end of the cycle are `first`, `top` and `last`.
         """
-        up = self.pct_start * self.total_steps - 1
+        # epochs count from 0, so a first phase of n steps ends at epoch n - 1, and a second one of n steps at 2n - 2
+        steps_up = self.pct_start * self.total_steps
         end = float(self.total_steps - 1)
         if not self.three_phase:
-            return [(up, first, top), (end, top, last)]
-        return [(up, first, top), (2 * self.pct_start * self.total_steps - 2, top, first), (end, first, last)]
+            return [(steps_up - 1, first, top), (end, top, last)]
+        return [(steps_up - 1, first, top), (2 * self.pct_start * self.total_steps - 2, top, first), (end, first, last)]
 
     def _value(self, epoch: float, phases: list[tuple[float, float, float]]) -> float:
-        """Interpolate a quantity at an epoch, given the result of `_phases`."""
+        """Return the rate or momentum at an epoch, interpolated between the ends of a phase returned by `_phases`."""
         if epoch > self.total_steps:
             raise ArgumentError(f"OneCycleLR was made for {self.total_steps} steps, this is step {epoch}")
         start = 0.0
         for end, first, last in phases:
-            if epoch <= end or end == phases[-1][0]:
+            if epoch <= end or end == phases[-1][0]:  # the last phase also has the epoch total_steps, after its end
                 fraction = (epoch - start) / (end - start) if end != start else 1.0
                 if self.anneal_strategy == "linear":
                     return first + (last - first) * fraction
@@ -277,10 +285,10 @@ class OneCycleLR(_MomentumCycle):
 
 
 class _Composite(LRScheduler):
-    """Base class of schedulers composed of others."""
+    """Base class of schedulers that run other schedulers. `_initialize` replaces the constructor of `LRScheduler`."""
 
-    def _take(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
-        """Initialize the instance with schedulers that all belong to `optimizer`."""
+    def _initialize(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
+        """Initialize the instance after checking that the schedulers all belong to `optimizer`."""
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"a schedule takes a vk.optim optimiser, found {type(optimizer).__name__}")
         for position, schedule in enumerate(schedulers):
@@ -315,9 +323,7 @@ class _Composite(LRScheduler):
 
 
 class SequentialLR(_Composite):
-    """Schedulers one after the other. Scheduler i takes over at step milestones[i - 1], which counts as its own
-    step 0.
-    """
+    """Run schedulers one after the other. Scheduler i takes over at step milestones[i - 1], which is its own step 0."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
         if not schedulers or len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
@@ -325,16 +331,16 @@ class SequentialLR(_Composite):
                 f"{len(schedulers)} schedules need {max(len(schedulers) - 1, 0)} rising milestones between them, found "
                 f"{milestones}"
             )
-        self._take(optimizer, schedulers)
+        self._initialize(optimizer, schedulers)
         self.milestones = list(milestones)
         for group in optimizer.param_groups:  # each scheduler has set its own initial rate; only the first one applies
             group["lr"] = group["initial_lr"]
         self.schedulers[0].restart(0)
 
-    def _place(self, epoch: float) -> None:
+    def _go_to_epoch(self, epoch: float) -> None:
         self.last_epoch = epoch
-        number = sum(epoch >= milestone for milestone in self.milestones)
-        self.schedulers[number]._place(epoch - (self.milestones[number - 1] if number else 0))
+        active = sum(epoch >= milestone for milestone in self.milestones)  # index of the active scheduler
+        self.schedulers[active]._go_to_epoch(epoch - (self.milestones[active - 1] if active else 0))
 
     def step(self, epoch: float | None = None) -> None:
         """Advance by one step, or go to step `epoch`."""
@@ -342,11 +348,11 @@ class SequentialLR(_Composite):
             self.restart(epoch)
             return
         self.last_epoch += 1
-        number = sum(self.last_epoch >= milestone for milestone in self.milestones)
-        if number and self.last_epoch == self.milestones[number - 1]:
-            self.schedulers[number].restart(0)
+        active = sum(self.last_epoch >= milestone for milestone in self.milestones)
+        if active and self.last_epoch == self.milestones[active - 1]:  # it takes over in this step
+            self.schedulers[active].restart(0)
         else:
-            self.schedulers[number].step()
+            self.schedulers[active].step()
 
 
 class ChainedScheduler(_Composite):
@@ -355,12 +361,12 @@ class ChainedScheduler(_Composite):
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
             raise ArgumentError("ChainedScheduler needs at least one schedule, found none")
-        self._take(optimizer or schedulers[0].optimizer, schedulers)
+        self._initialize(optimizer or schedulers[0].optimizer, schedulers)
 
-    def _place(self, epoch: float) -> None:
+    def _go_to_epoch(self, epoch: float) -> None:
         self.last_epoch = epoch
         for schedule in self.schedulers:
-            schedule._place(epoch)
+            schedule._go_to_epoch(epoch)
 
     def step(self, epoch: float | None = None) -> None:
         """Advance each scheduler by one step, or go to step `epoch`."""

@@ -1,9 +1,10 @@
 """Multi-tensor optimizer steps: on a GPU up to eight tensors are updated per launch, with their states concatenated.
 
-`Optimizer.step` passes the parameters that have gradients and the same `UpdatePlan`. "State" is a per-parameter tensor
-of the optimizer, such as Adam's "exp_avg". The first time that tensors are updated together, their states are moved
-into one allocation per kind of state; the states remain separate tensors, views into it. The launch arguments of a set
-of tensors (`_Batch`) are cached; at the next step they are reused if the arrays and states are still the same objects.
+`Optimizer.step` calls `BatchCache.run` with the parameters that have gradients and the same `UpdatePlan`. A state is a
+per-parameter tensor of the optimizer; its name, such as Adam's "exp_avg", is also called its kind. The first time that
+parameters are updated together, their states are moved into one allocation per kind, of which they become views. The
+launch arguments of a set of parameters (`_Batch`) are cached, and reused at the next step if the parameters' arrays and
+the states are still the same objects.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ from ..tensor.tensor import Tensor
 __all__ = ["BatchCache", "UpdatePlan"]
 
 MAX_ELEMENTS = 2**31 - 2**10
-"""Maximum total number of elements of the tensors in one launch: indices are i32."""
+"""Maximum total number of elements of the tensors in one launch: indices are i32, and the last workgroup's go higher."""
+
+_MAX_BATCHES = 1000
+"""Number of cached batches above which the cache is cleared."""
 
 States = Mapping[Tensor, dict[str, Any]]
 
 
 class UpdatePlan(NamedTuple):
-    """An update of one parameter.
+    """The way in which one step updates a parameter. Parameters with equal plans can be updated in one launch.
 
-    rule: a function of `stdlib.optim.rules`; states: the names of the states that it changes; hyperparameters and
-    flags: in the order that the rule's docstring lists them.
+    rule: a function of `stdlib.optim.rules`; states: the names of the states that the rule changes; hyperparameters and
+    flags: those of the rule, in the order of its docstring.
     """
 
     rule: Any
@@ -48,23 +52,21 @@ class UpdatePlan(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """The tensors of one launch: their arrays and states when the batch was created, and the launch arguments made of
-    these.
-    """
+    """The parameters of one launch: their arrays and states, and the launch arguments that refer to both."""
 
     arrays: list[DeviceArray]
     states: list[Tensor]
     launch_arguments: optimizers.TensorBatch
 
     def fits(self, parameters: Sequence[Tensor], states: list[Tensor]) -> bool:
-        """True if no array or state has been replaced since the batch was created."""
+        """True if no parameter's array and no state has been replaced since the batch was created."""
         return all(p._array is a for p, a in zip(parameters, self.arrays, strict=True)) and all(
             current is cached for current, cached in zip(states, self.states, strict=True)
         )
 
 
 class BatchCache:
-    """Cache of an optimizer's batches, keyed by the parameter group and the parameters."""
+    """Cache of an optimizer's batches, keyed by parameter group, state names, gradient type and parameters."""
 
     def __init__(self) -> None:
         self._batches: dict[Any, _Batch] = {}
@@ -73,15 +75,16 @@ class BatchCache:
         return BatchCache()
 
     def run(self, group: int, plan: UpdatePlan, parameters: Sequence[Tensor], state: States, negate: bool) -> None:
-        """Update all parameters of a plan. Each has a gradient and the states that the plan names.
+        """Update parameters by a plan. Each has a gradient and the states that the plan names.
 
-        group: the number of the parameter group; state: an optimizer's states by parameter; negate: maximize instead of
-        minimizing.
+        group: the index of the parameter group; state: the optimizer's states by parameter, then name; negate: maximize
+        instead of minimizing.
         """
         if len(parameters) == 1 or not optimizers.prefers_multi_tensor(parameters[0].device):
             for parameter in parameters:
                 _step_one(plan, parameter, state[parameter], negate)
             return
+        # a launch takes dense parameters of one device and type, whose gradients and states have one type each
         by_type: dict[Any, list[Tensor]] = {}
         for parameter in parameters:
             gradient = parameter.meta.grad
@@ -89,7 +92,7 @@ class BatchCache:
             array = parameter._array
             if not is_dense(array) or array.device is not gradient.device:
                 _step_one(plan, parameter, state[parameter], negate)
-            elif 0 not in array.shape:
+            elif 0 not in array.shape:  # empty parameters need no update
                 state_types = tuple(state[parameter][name].dtype for name in plan.states)
                 key = (array.device, array.dtype, gradient.dtype, state_types)
                 by_type.setdefault(key, []).append(parameter)
@@ -111,7 +114,7 @@ class BatchCache:
         states = [state[p][name] for p in parameters for name in plan.states]
         batch = self._batches.get(key)
         if batch is None or not batch.fits(parameters, states):
-            if len(self._batches) > 1000:  # bounds the cache if sets of tensors keep changing
+            if len(self._batches) > _MAX_BATCHES:  # limits memory if the sets of parameters keep changing
                 self._batches.clear()
             batch = self._batches[key] = _make_batch(plan, parameters, state, first_gradient.dtype)
         gradients = []
@@ -135,7 +138,10 @@ def _step_one(plan: UpdatePlan, parameter: Tensor, state: dict[str, Any], negate
 
 
 def _make_batch(plan: UpdatePlan, parameters: list[Tensor], state: States, gradient_dtype: DType) -> _Batch:
-    """Return a batch. Moves the states of each kind into one allocation, unless they share one already."""
+    """Return a batch of parameters. Moves the states of each kind into one allocation, unless they share one already.
+
+    The launch has one offset per parameter, so its states must also be at the same offset in each kind's allocation.
+    """
     sizes = [p.numel() for p in parameters]
     common_offsets: list[int] | None = None
     combined = []
@@ -146,9 +152,10 @@ def _make_batch(plan: UpdatePlan, parameters: list[Tensor], state: States, gradi
             return _make_batch_moving_states(plan, parameters, state, sizes, gradient_dtype)
         common_offsets = offsets
         array = kind_states[0]._array
+        # the allocation as one array, up to the last of these states
         size = max(offset + count for offset, count in zip(offsets, sizes, strict=True))
         combined.append(DeviceArray(array.buffer, 0, array.dtype, (size,), (1,)))
-    return _batch(plan, parameters, state, sizes, common_offsets or [0] * len(sizes), combined, gradient_dtype)
+    return _build_batch(plan, parameters, state, sizes, common_offsets or [0] * len(sizes), combined, gradient_dtype)
 
 
 def _shared_offsets(states: Sequence[Tensor]) -> list[int] | None:
@@ -162,7 +169,7 @@ def _shared_offsets(states: Sequence[Tensor]) -> list[int] | None:
 def _make_batch_moving_states(
     plan: UpdatePlan, parameters: list[Tensor], state: States, sizes: list[int], gradient_dtype: DType
 ) -> _Batch:
-    """Return a batch after moving the states into new allocations."""
+    """Return a batch of parameters after moving the states of each kind into a new allocation."""
     if is_capturing(parameters[0].device):
         raise ArgumentError(
             "this step would move the optimiser's state inside the captured graph, where each replay takes the old one again: "
@@ -182,15 +189,15 @@ def _make_batch_moving_states(
             )
             view.copy_(state_tensor)
             state[parameter][name] = view
-    return _batch(plan, parameters, state, sizes, starts, combined, gradient_dtype)
+    return _build_batch(plan, parameters, state, sizes, starts, combined, gradient_dtype)
 
 
 def _start_offsets(sizes: Sequence[int]) -> list[int]:
-    """Return the index of each tensor's first element in the concatenation of all."""
+    """Return the index of each tensor's first element in the concatenation of tensors with these element counts."""
     return [0, *(int(n) for n in np.cumsum(sizes[:-1]))]
 
 
-def _batch(
+def _build_batch(
     plan: UpdatePlan,
     parameters: list[Tensor],
     state: States,
@@ -201,12 +208,13 @@ def _batch(
 ) -> _Batch:
     """Return a batch with the launch arguments of `step_tensors`.
 
-    sizes: element counts of the parameters; state_offsets: element offset of each parameter's states in their
-    allocations; combined: one array per kind of state, the whole allocation; gradient_dtype: type of the gradients.
+    sizes: element counts of the parameters; state_offsets: offset of each parameter's states in their allocations, in
+    elements; combined: the allocation of each kind of state, as an array; gradient_dtype: type of the gradients.
     """
-    # first index of each tensor's elements among all, and offset of its states
+    # see `TensorBatch`: the number of elements before each parameter, and the offset of its states
     table = np.zeros((2, optimizers.MAX_TENSORS), np.int32)
-    table[0, : len(sizes)], table[1, : len(sizes)] = _start_offsets(sizes), state_offsets
+    table[0, : len(sizes)] = _start_offsets(sizes)
+    table[1, : len(sizes)] = state_offsets
     device_table = creation.upload(table, dtypes.i32, parameters[0].device)._array
     arrays = tuple(flattened(p._array) for p in parameters)
     placeholders = optimizers.placeholder_arrays(arrays, gradient_dtype, combined)

@@ -29,8 +29,9 @@ class Optimizer:
     """Base class of optimizers. Subclasses implement `_plan(parameter, state, group)`, which returns the update of one
     tensor.
 
-    params contains tensors, dictionaries {"params": tensors, option: value...} with their own options, or (name,
-    tensor) pairs. `param_groups` is the list of groups; its options (`lr`...) may be changed between steps. Set
+    params contains tensors, (name, tensor) pairs, or parameter groups: dictionaries {"params": tensors, option:
+    value...} with their own options. `defaults` has the options of tensors outside of groups, and those that a group
+    lacks. `param_groups` is the list of groups; their options, such as `lr`, may be changed between steps. Set
     `capturable` to take a step inside `vk.capture`; see `advance`.
     """
 
@@ -47,6 +48,7 @@ class Optimizer:
         self.state: dict[Tensor, dict[str, Any]] = {}
         self._batches = BatchCache()
         self._captured: tuple[UpdatePlan, list[tuple[Tensor, Group]]] | None = None
+        """The plan of the captured step, and each updated parameter with its group."""
         self._uncounted: dict[Tensor, dict[str, Any]] | None = None
         """Host values (step counts) of the states before a captured step, until the first `advance`.
 
@@ -59,9 +61,10 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, group: Group) -> None:
-        """Add parameters with options of their own; missing options are the optimizer's defaults."""
+        """Add a group of parameters with its own options. Missing options are the optimizer's defaults."""
         params = group.get("params")
         tensors = [params] if isinstance(params, Tensor) else list(params or ())
+        # of (name, tensor) pairs, only the tensors are used
         tensors = [item[1] if isinstance(item, tuple) and len(item) == 2 else item for item in tensors]
         known_ids = {id(p) for g in self.param_groups for p in g["params"]}
         for position, tensor in enumerate(tensors):
@@ -84,7 +87,7 @@ class Optimizer:
         self.param_groups.append(options)
 
     def _check(self, group: Group) -> None:
-        """Raise ArgumentError for options out of range; subclasses add their own checks."""
+        """Raise ArgumentError for options out of range. Subclasses extend it for options of their own."""
         for name, value in group.items():
             if name not in ("lr", "eps", "weight_decay", "momentum"):
                 continue
@@ -97,7 +100,7 @@ class Optimizer:
                 raise ArgumentError(f"{type(self).__name__}: betas lie in [0, 1), found {group['betas']}")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear all gradients, or set them to zero."""
+        """Clear all gradients or, with set_to_none=False, fill them with zeros."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:
@@ -115,8 +118,8 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        first = next((p for group in self.param_groups for p in group["params"]), None)
-        capturing = first is not None and is_capturing(first.device)
+        first_parameter = next((p for group in self.param_groups for p in group["params"]), None)
+        capturing = first_parameter is not None and is_capturing(first_parameter.device)
         if capturing and not self.capturable:
             raise ArgumentError(
                 "a step inside vk.capture() would repeat its learning rate and its count of steps in each replay: set "
@@ -131,25 +134,31 @@ class Optimizer:
         return loss
 
     def _capture_step(self) -> None:
-        """Take a step inside a capture, where kernels are recorded instead of run. If it fails, restore the states."""
-        before = {p: dict(state) for p, state in self.state.items()}
+        """Take a step inside a capture, where kernels are recorded instead of run.
+
+        If the step fails, the states, in which it has been counted already, are restored.
+        """
+        states_before = {p: dict(state) for p, state in self.state.items()}
         captured: list[tuple[UpdatePlan, list[tuple[Tensor, Group]]]] = []
         try:
             with no_grad():
                 for number, group in enumerate(self.param_groups):
                     plans = self._plans(group)
-                    _check_states(plans, self.state, before)
+                    _check_states(plans, self.state, states_before)
                     self._step_group(number, group, plans)
                     captured += [(plan, [(p, group) for p in parameters]) for plan, parameters in plans.items()]
             self._keep_captured(captured)
         except BaseException:
             self.state.clear()
-            self.state.update(before)
+            self.state.update(states_before)
             raise
-        self._uncounted = {p: _host_values(state) for p, state in before.items()}
+        self._uncounted = {p: _host_values(state) for p, state in states_before.items()}
 
     def _keep_captured(self, plans: Sequence[tuple[UpdatePlan, list[tuple[Tensor, Group]]]]) -> None:
-        """Store the captured step's plan and parameters for `advance`. Raises ArgumentError if it has several plans."""
+        """Store the plan and the parameters of a captured step for `advance`.
+
+        Raises ArgumentError if the parameters don't all have the same plan: a graph has one set of hyperparameters.
+        """
         if len({plan for plan, _ in plans}) != 1:
             raise ArgumentError(
                 f"this step has {len(plans)} different sets of numbers, expected one: parameters of a captured step are in groups "
@@ -175,20 +184,21 @@ class Optimizer:
             self._uncounted = None
         plans = {self._plan(parameter, self.state[parameter], group) for parameter, group in pairs}
         if len(plans) != 1 or any((p.rule, p.states, p.flags) != (plan.rule, plan.states, plan.flags) for p in plans):
-            raise ArgumentError("the step is another one than was captured, in its options or state: capture again")
+            raise ArgumentError("the step differs from the captured one in its options or state: capture again")
         (plan,) = plans
         # the graph names hyperparameter i of the kernels step_one and step_many "step_one.n<i>" and "step_many.n<i>"
-        suffixes = [
+        split_names = [
             (name, name.rpartition(".n")) for name in graph.arguments if name.startswith(("step_one.", "step_many."))
         ]
+        # the kernels also have other scalars, and may have more hyperparameters than the rule takes
         return {
             name: plan.hyperparameters[int(index)]
-            for name, (_, separator, index) in suffixes
+            for name, (_, separator, index) in split_names
             if separator and index.isdecimal() and int(index) < len(plan.hyperparameters)
         }
 
     def _plans(self, group: Group) -> dict[UpdatePlan, list[Tensor]]:
-        """Return the group's parameters with gradients, grouped by their update plans."""
+        """Count a step of each parameter of the group that has a gradient; return these parameters by update plan."""
         plans: dict[UpdatePlan, list[Tensor]] = {}
         for parameter in group["params"]:
             if parameter.meta.grad is None:
@@ -200,72 +210,75 @@ class Optimizer:
         return plans
 
     def _step_group(self, number: int, group: Group, plans: Mapping[UpdatePlan, list[Tensor]]) -> None:
-        """Update the parameters of one group, those with the same plan together."""
+        """Update the parameters of group `number`. Those with the same plan are updated together."""
         negate = bool(group.get("maximize"))
         for plan, parameters in plans.items():
             try:
                 self._batches.run(number, plan, parameters, self.state, negate)
-            except ArgumentError:
+            except ArgumentError:  # report states on another device in terms of the optimizer
                 for parameter in parameters:
                     _check_devices(parameter, self.state[parameter], plan.states)
                 raise
-            self._after(parameters, group)
+            self._after_update(parameters, group)
             for parameter in parameters:
                 parameter.bump_version()
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
-        """Return the update of a tensor. Counts the step in `state`, which is initialized if it is empty."""
+        """Return the update of a parameter in this step.
+
+        Also counts the step in the parameter's `state`, and adds the entries that `state` lacks.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no _plan()")
 
-    def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
-        """Hook for subclasses, called after the tensors of a plan have been updated."""
+    def _after_update(self, parameters: Sequence[Tensor], group: Group) -> None:
+        """Hook for subclasses, called after the parameters of one plan have been updated. `group` has their options."""
 
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"state": values by parameter index, "param_groups": options and parameter indices}, in PyTorch's
-        format.
+        """Return the state in PyTorch's format: {"state": states by parameter index, "param_groups": groups}.
 
-        Tensors are not copied.
+        In the groups, parameters are replaced by their indices. Tensors are not copied.
         """
-        numbers = self._numbers()
+        indices = self._parameter_indices()
         return {
-            "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
+            "state": {indices[id(p)]: dict(state) for p, state in self.state.items()},
             "param_groups": [
-                {**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups
+                {**group, "params": [indices[id(p)] for p in group["params"]]} for group in self.param_groups
             ],
         }
 
-    def _numbers(self) -> dict[int, int]:
-        """Return the index of each parameter, by id, in the order of the groups."""
+    def _parameter_indices(self) -> dict[int, int]:
+        """Return {id of a parameter: index of the parameter}. Indices count through the parameters of all groups."""
         return {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore a state from `state_dict`. Tensors are copied to each parameter's device, and training resumes
-        unchanged.
+        """Restore a state returned by `state_dict`, and the options of its groups.
 
-        Options that this optimizer lacks are ignored. Raises ArgumentError, before anything is changed, if groups,
-        parameters or shapes don't match.
+        Tensors are copied to each parameter's device. Options that this optimizer lacks are ignored. Raises
+        ArgumentError, before anything is changed, if groups, parameters or shapes don't match.
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             raise ArgumentError('an optimiser\'s state is a mapping with "state" and "param_groups"')
         saved = state_dict["param_groups"]
         _check_groups(saved, self.param_groups)
+        # this optimizer's parameters by their indices in the saved state
         parameters = {
-            number: parameter
+            index: parameter
             for theirs, ours in zip(saved, self.param_groups, strict=True)
-            for number, parameter in zip(theirs["params"], ours["params"], strict=True)
+            for index, parameter in zip(theirs["params"], ours["params"], strict=True)
         }
         state: dict[Tensor, dict[str, Any]] = {}
-        for number, values in state_dict["state"].items():
-            key = int(number)
-            if key not in parameters:
-                raise ArgumentError(f"the state has values for parameter {key}, which none of its groups has")
-            state[parameters[key]] = {
-                name: _loaded(value, name, key, parameters[key]) for name, value in values.items()
+        for saved_index, values in state_dict["state"].items():
+            index = int(saved_index)  # a string if the state was saved as JSON
+            if index not in parameters:
+                raise ArgumentError(f"the state has values for parameter {index}, which is in none of its groups")
+            state[parameters[index]] = {
+                name: _loaded_value(value, name, index, parameters[index]) for name, value in values.items()
             }
         self.state = state
         for theirs, ours in zip(saved, self.param_groups, strict=True):
+            # a scheduler adds the option initial_lr; betas may be saved as a list
             options = (set(ours) | {"initial_lr"}) - {"params"}
             ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k in options})
 
@@ -280,7 +293,10 @@ class Optimizer:
 def _check_states(
     plans: Mapping[UpdatePlan, Sequence[Tensor]], state: Mapping[Tensor, Any], before: Mapping[Tensor, Any]
 ) -> None:
-    """Raise ArgumentError if this step has created states: in a capture, each replay would create them again."""
+    """Raise ArgumentError if this step has created state tensors: in a capture, each replay would create them again.
+
+    state: the current states by parameter; before: the states before the step.
+    """
     for plan, parameters in plans.items():
         for parameter in parameters:
             previous = before.get(parameter, {})
@@ -292,7 +308,7 @@ def _check_states(
 
 
 def _check_devices(parameter: Tensor, state: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise ArgumentError, with advice, if a parameter and its state are on different devices."""
+    """Raise ArgumentError, with advice, if one of the state tensors `names` isn't on the device of its parameter."""
     device = parameter._array.device
     for name in names:
         if state[name]._array.device is not device:
@@ -308,7 +324,7 @@ def _host_values(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_groups(saved: Any, own: Sequence[Group]) -> None:
-    """Raise ArgumentError if saved groups differ from an optimizer's in number or in their numbers of parameters."""
+    """Raise ArgumentError unless the saved and the own groups match in number, and in their numbers of parameters."""
     if len(saved) != len(own):
         raise ArgumentError(f"the state has {len(saved)} parameter groups, the optimiser has {len(own)}")
     for number, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
@@ -319,8 +335,11 @@ def _check_groups(saved: Any, own: Sequence[Group]) -> None:
             )
 
 
-def _loaded(value: Any, name: str, number: int, parameter: Tensor) -> Any:
-    """Convert a value of a saved state for a parameter. Step counts, which may be saved as tensors, become ints."""
+def _loaded_value(value: Any, name: str, number: int, parameter: Tensor) -> Any:
+    """Return the value `name` of the saved state of parameter `number`, with tensors copied to the parameter's device.
+
+    Step counts, which PyTorch saves as tensors, become ints.
+    """
     if name == "step":
         return int(value)
     if value is None or isinstance(value, (bool, int, float)):

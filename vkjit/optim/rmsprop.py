@@ -17,8 +17,8 @@ __all__ = ["RMSprop"]
 class RMSprop(Optimizer):
     """RMSprop optimizer (Hinton, 2012).
 
-    p -= lr * g / (sqrt(v) + eps), with v = alpha * v + (1 - alpha) * g^2. momentum accumulates the updates in a
-    velocity, as in `SGD`; centered subtracts the squared running mean of g from v.
+    p -= lr * g / (sqrt(v) + eps), with v = alpha * v + (1 - alpha) * g^2. With momentum, p -= lr * b instead, where b =
+    momentum * b + g / (sqrt(v) + eps). centered subtracts the square of the running mean of g from v in this formula.
     """
 
     def __init__(
@@ -40,10 +40,15 @@ class RMSprop(Optimizer):
         super().__init__(params, options)
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
-        flags = (group["momentum"] > 0, group["centered"])
-        names = ("square_avg", "momentum_buffer", "grad_avg")
-        used = names if flags[1] else names[: 1 + flags[0]]  # the kernel takes them in this order
+        has_momentum, centered = group["momentum"] > 0, group["centered"]
+        # the rule takes the first of these states, as many as it needs: grad_avg, for `centered`, is the third, so the
+        # momentum buffer then exists even if unused
+        names: tuple[str, ...] = ("square_avg", "momentum_buffer", "grad_avg")
+        if centered:
+            used = names
+        else:
+            used = names[:2] if has_momentum else names[:1]
         count_step(parameter, state, used)
         alpha = group["alpha"]
         hyperparameters = (group["lr"], alpha, 1 - alpha, group["eps"], group["weight_decay"], group["momentum"])
-        return UpdatePlan(rules.rmsprop, used, hyperparameters, flags)
+        return UpdatePlan(rules.rmsprop, used, hyperparameters, (has_momentum, centered))

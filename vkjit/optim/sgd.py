@@ -18,8 +18,8 @@ __all__ = ["SGD"]
 class SGD(Optimizer):
     """Stochastic gradient descent, optionally with momentum.
 
-    p -= lr * v, with v = momentum * v + (1 - dampening) * g and g = gradient + weight_decay * p. The first v is g
-    itself. nesterov: p -= lr * (g + momentum * v). maximize ascends the gradient.
+    p -= lr * v, with v = momentum * v + (1 - dampening) * g and g = gradient + weight_decay * p. In the first step, v
+    is g. nesterov: p -= lr * (g + momentum * v). maximize negates the gradient.
     """
 
     def __init__(
@@ -45,12 +45,13 @@ class SGD(Optimizer):
             raise ArgumentError("SGD: nesterov=True needs momentum above 0 and dampening of 0")
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
+        has_momentum = bool(group["momentum"])
         is_first_step = False
         names: tuple[str, ...] = ()
-        if group["momentum"]:
+        if has_momentum:
             names = ("momentum_buffer",)
-            is_first_step = state.get("momentum_buffer") is None
+            is_first_step = state.get("momentum_buffer") is None  # PyTorch's saved states may hold None
             if is_first_step:
                 state["momentum_buffer"] = creation.zeros_like(parameter)
         hyperparameters = (group["lr"], group["momentum"], 1 - group["dampening"], group["weight_decay"])
-        return UpdatePlan(rules.sgd, names, hyperparameters, (bool(names), is_first_step, group["nesterov"]))
+        return UpdatePlan(rules.sgd, names, hyperparameters, (has_momentum, is_first_step, group["nesterov"]))

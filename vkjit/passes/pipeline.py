@@ -6,8 +6,8 @@ capabilities. For Vulkan devices, the result has the form "primitive": a single 
 The interpreter runs the form "high", after the passes that check it; with the sanitizer, it runs the inlined and
 instrumented kernel, in the form "normal".
 
-Optimization level 0 only lowers the module. Level 1 also simplifies it once before, and once after, the lowering of
-arithmetic. Level 2 runs all optimizations.
+Optimization level 0 only lowers the module. Level 1 also simplifies the module, once before and once after arithmetic
+is lowered. Level 2 runs all optimizations.
 
 VKJIT_VERIFY=1 verifies the module before the first group of passes and after each group.
 """
@@ -69,7 +69,7 @@ _ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
 """Kinds of devices that run a workgroup on a single thread."""
 
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
-"""Passes that remove redundant operations."""
+"""Passes that remove redundant operations. `Fold` runs again on what the passes between have simplified."""
 
 
 def native_functions(caps: DeviceCaps) -> frozenset[OpName]:
@@ -83,14 +83,17 @@ def _unroll(caps: DeviceCaps) -> Unroll:
     """Return the unrolling pass for a device.
 
     Software drivers (kind "cpu") compile long code slowly, so the limits are lower for them. LLVM unrolls loops by
-    itself; only loops over local arrays are unrolled for it, so that `sroa` can replace these arrays by values.
+    itself. For LLVM, this pass unrolls only loops over local arrays, so that `sroa` can replace these arrays by values.
     """
-    budgets = {"cpu": (48, 128, 8), "llvm-cpu": (0, 128, 8)}.get(caps.kind)
-    return Unroll(*budgets) if budgets else Unroll()
+    if caps.kind == "cpu":
+        return Unroll(budget=48, array_budget=128, max_iterations=8)
+    if caps.kind == "llvm-cpu":
+        return Unroll(budget=0, array_budget=128, max_iterations=8)
+    return Unroll()
 
 
 def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False) -> list[tuple[str, Sequence[Pass]]]:
-    """Return the passes in order, in groups: pairs of the IR form that a group produces, and its passes.
+    """Return the passes as a list of groups, in order: (IR form that the group produces, its passes).
 
     `sanitized` is True for a kernel with sanitizer checks.
     """
@@ -102,22 +105,35 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     check_source: list[Pass] = [
         CheckUniformity(),
         CheckWritten(),
-        CheckMatrices(caps.matrices, caps.kind == "interpreter"),
+        CheckMatrices(caps.matrices, any_address=caps.kind == "interpreter"),
     ]
-    sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
+    sanitize = Sanitize(
+        deferred=caps.kind == "cpu", one_thread=caps.kind in _ONE_THREAD, shared_bytes=caps.shared_bytes
+    )
     tiles = LowerTiles(options_for(caps), caps)
-    inlining, bounds_checks = (LowerExits(), Inline()), (Bounds(optimizing),)
-    # the sanitizer needs no versioned loops; otherwise bounds checks come first, as they can't version loops with calls
-    checked = (*inlining, *bounds_checks) if sanitized else (*bounds_checks, *inlining)
-    to_normal = (MarkUniformAssumptions(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
+    bounds_checks = Bounds(share=optimizing)
+    # Normally each device function is checked once, before it is copied to its call sites. Sanitized kernels are
+    # inlined first, as `Bounds` can't version loops that contain calls.
+    inlining_and_checks: tuple[Pass, ...] = (
+        (LowerExits(), Inline(), bounds_checks) if sanitized else (bounds_checks, LowerExits(), Inline())
+    )
+    to_normal: list[Pass] = [
+        MarkUniformAssumptions(),
+        CheckAssumptions(),
+        *inlining_and_checks,
+        UseAssumptions(),
+        tiles,
+        sanitize,
+    ]
     if caps.kind == "interpreter":  # it needs no lowering, and checks assumptions itself
-        return [("high", check_source), *([("normal", to_normal)] if sanitized else [])]
-    functions = native_functions(caps)
-    native_floats, final_form = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
+        return [("high", check_source), ("normal", to_normal)] if sanitized else [("high", check_source)]
+    for_llvm = caps.kind == "llvm-cpu"
+    final_form = "normal" if for_llvm else "primitive"
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
-    multiply_add = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
-    strength_reduction = StrengthReduction(optimizing and caps.kind != "llvm-cpu")  # LLVM does it by itself
-    widen = WidenAccess("scalar_loads" in caps.quirks)
+    # LLVM contracts on its own, and Vulkan drivers that run on the CPU compute an fma in two steps anyway
+    multiply_add = FuseMultiplyAdd(enabled=caps.kind not in ("cpu", "llvm-cpu"))
+    strength_reduction = StrengthReduction(enabled=optimizing and not for_llvm)  # LLVM has a pass of its own
+    widen = WidenAccess(as_integers="scalar_loads" in caps.quirks)
     workarounds = (
         HideZeros("literal_float_zero" in caps.quirks),
         HideParity("parity_products" in caps.quirks),
@@ -125,7 +141,9 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         CarryBoolsAsWords("carried_truths" in caps.quirks),
     )
     arithmetic = LowerArithmetic(
-        native_floats, caps.kind in ("cpu", "llvm-cpu"), "far_whole_numbers" not in caps.quirks
+        LLVM_FLOATS if for_llvm else frozenset(),
+        correctly_rounded_sqrt=caps.kind in ("cpu", "llvm-cpu"),
+        correct_f64_rounding="far_whole_numbers" not in caps.quirks,
     )
     return [
         ("high", [*check_source, CheckUniformAssumptions()]),
@@ -140,12 +158,12 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
             [
                 LowerAtomics(caps.features),
                 LowerBf16(),
-                LowerMath(functions, caps.kind == "llvm-cpu"),
+                LowerMath(native_functions(caps), branches=for_llvm),
                 arithmetic,
                 guard,
             ],
         ),
-        (final_form, [*(simplify_and_hoist or simplify), strength_reduction, *workarounds]),
+        (final_form, [*(simplify_and_hoist if optimizing else simplify), strength_reduction, *workarounds]),
     ]
 
 
@@ -155,14 +173,14 @@ def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: Aft
     `after_pass` is called after each pass. Raises CompileError for errors that need whole-program analysis, such as
     barriers in divergent control flow.
     """
-    checked = bool(boolean_setting("VKJIT_VERIFY"))
-    if checked:
+    verifying = bool(boolean_setting("VKJIT_VERIFY"))
+    if verifying:
         verify(module)
     for form, group in passes_for(caps, opt_level, sanitized=bool(module.kernel.attrs.get("sanitize"))):
         for step in group:
             module = step.run(module)
             if after_pass is not None:
                 after_pass(step.name, module)
-        if checked:
+        if verifying:
             verify(module, form)
     return module

@@ -77,7 +77,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     HideZeros.name: HideZeros,
     Inline.name: Inline,
     LICM.name: LICM,
-    LoopGuard.name: lambda: LoopGuard(65535),
+    LoopGuard.name: lambda: LoopGuard(65535),  # `PLAIN_DEVICE` has no cap on iterations, without which it does nothing
     LowerAccess.name: LowerAccess,
     LowerArithmetic.name: LowerArithmetic,
     LowerAtomics.name: lambda: LowerAtomics(frozenset()),
@@ -105,8 +105,8 @@ PIPELINES = {"pipeline": 2, "pipeline0": 0, "pipeline1": 1, "pipeline2": 2}
 def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Module], None] | None = None) -> Module:
     """Run passes or whole pipelines by name, in order, and return the resulting module.
 
-    `names` are keys of `PASSES` and `PIPELINES`. `after` is called after each, with its name and the resulting module.
-    Raises VkjitError for unknown names.
+    `names` are keys of `PASSES` and `PIPELINES`. `after` is called after each pass or pipeline, with its name and the
+    resulting module. Raises VkjitError for unknown names.
     """
     for name in names:
         if name in PIPELINES:

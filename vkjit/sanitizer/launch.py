@@ -4,7 +4,8 @@ The artifact of a sanitized kernel has a `SanitizerPlan` in its `info`, which li
 `vkjit.passes.sanitizer.layout` describes their formats: records, shadow cells and shadow words.
 
 Launches are synchronous. Reports are appended to a list or raised as `SanitizerError`. Afterwards, the user's arrays
-have the same contents as after a launch without the sanitizer, except that out-of-bounds accesses are not performed.
+have the same contents as after a launch without the sanitizer, with three exceptions: out-of-bounds accesses are not
+performed, loops that seem infinite are exited, and differing values of `assume_uniform` are made equal.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: l
     there are any.
     """
     artifact, device = plan.artifact, plan.device
-    expected: SanitizerPlan = artifact.info["sanitizer"]
+    sanitizer_plan: SanitizerPlan = artifact.info["sanitizer"]
     if 0 in groups:
         return
-    shadows = _Shadows.of(expected, artifact, device, groups, values)
+    shadows = _Shadows.of(sanitizer_plan, artifact, device, groups, values)
     reports: list[SanitizerReport] = []
-    redzones = Redzones(expected.stores, values) if "outside" in expected.checks else None
+    redzones = Redzones(sanitizer_plan.stores, values) if "outside" in sanitizer_plan.checks else None
     try:
         plan.launch(groups, [*values, *shadows.arguments])
         try:
@@ -82,7 +83,7 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: l
             reports += redzones.reports(artifact.name)
     finally:
         shadows.close()
-    reports += _reports(expected, artifact, groups, records, values)
+    reports += _reports(sanitizer_plan, artifact, groups, records, values)
     if reports_out is not None:
         reports_out += reports
     elif reports:
@@ -91,9 +92,10 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: l
 
 @dataclass(slots=True)
 class _Shadows:
-    """The hidden arguments of one launch, and the buffers of those that are memory, by role (see `Hidden`).
+    """The hidden arguments of one launch, and the memory behind them.
 
-    `record_count` is the number of records, at least 1.
+    `buffers` has the memory by the role of the argument (see `Hidden`). `record_count` is the number of records, at
+    least 1.
     """
 
     device: Device
@@ -103,27 +105,32 @@ class _Shadows:
 
     @classmethod
     def of(
-        cls, expected: SanitizerPlan, artifact: KernelArtifact, device: Device, groups: Grid, values: Sequence[Any]
+        cls,
+        sanitizer_plan: SanitizerPlan,
+        artifact: KernelArtifact,
+        device: Device,
+        groups: Grid,
+        values: Sequence[Any],
     ) -> _Shadows:
         """Allocate the buffers, filled with zeros, and make the hidden arguments."""
-        cells = _Cells.of(expected, groups, values)
+        cells = _Cells.of(sanitizer_plan, groups, values)
         count = max(len(artifact.sites), 1)
         workgroups = math.prod(groups)
-        sizes = {
+        sizes = {  # in bytes: records and marks are u32 words, shadow words and votes are u64
             "records": 4 * RECORD_WORDS * count,
             "written": 4 * cells.total,
-            "shadow": 8 * expected.planes * cells.total,
-            "votes": 8 * expected.votes * workgroups,
+            "shadow": 8 * sanitizer_plan.planes * cells.total,
+            "votes": 8 * sanitizer_plan.votes * workgroups,
         }
-        roles = {hidden.role for hidden in expected.hidden} & set(sizes)
-        _check_sizes(artifact, expected, workgroups, sum(sizes[role] for role in roles))
+        roles = {hidden.role for hidden in sanitizer_plan.hidden} & set(sizes)
+        _check_sizes(artifact, sanitizer_plan, workgroups, sum(sizes[role] for role in roles))
         shadows = cls(device, [], {}, count)
         try:
             for role in sorted(roles):
-                nbytes = max(sizes[role], 8)
+                nbytes = max(sizes[role], 8)  # one u64: a buffer can't be empty
                 shadows.buffers[role] = device.allocate(nbytes)
                 device.fill(shadows.buffers[role], 0, nbytes, 0)
-            shadows.arguments = [shadows._argument(hidden, cells) for hidden in expected.hidden]
+            shadows.arguments = [shadows._argument(hidden, cells) for hidden in sanitizer_plan.hidden]
         except BaseException:
             shadows.close()
             raise
@@ -147,6 +154,7 @@ class _Shadows:
             return np.int64(cells.scales[hidden.arg])
         from .. import dtypes
 
+        # all other roles are memory
         buffer = self.buffers["records" if hidden.role == "values" else hidden.role]
         dtype = dtypes.u32 if hidden.role in ("records", "written") else dtypes.u64
         return DeviceArray(buffer, 0, dtype, (buffer.nbytes // dtype.itemsize,), (1,))
@@ -164,14 +172,14 @@ class _Shadows:
             buffer.close()
 
 
-def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: int, nbytes: int) -> None:
+def _check_sizes(artifact: KernelArtifact, sanitizer_plan: SanitizerPlan, workgroups: int, nbytes: int) -> None:
     """Raise ArgumentError if the launch needs too much shadow memory, or has too many workgroups for shadow words."""
     if nbytes > MAX_SHADOW_BYTES:
         raise ArgumentError(
             f"{artifact.name}: the sanitizer needs {nbytes >> 20} MiB of shadow memory for this launch, more than "
             f"{MAX_SHADOW_BYTES >> 20}: launch it with smaller arrays or fewer workgroups, or leave out the check 'races'"
         )
-    if expected.planes and workgroups >= 1 << GROUP_BITS:
+    if sanitizer_plan.planes and workgroups >= 1 << GROUP_BITS:
         raise ArgumentError(
             f"{artifact.name}: the sanitizer tells {1 << GROUP_BITS} workgroups apart, found {workgroups}: launch fewer, "
             "or leave out the check 'races'"
@@ -183,9 +191,9 @@ class _Cells:
     """The numbering of shadow cells: those of global arrays in order of address, then those of each workgroup's shared
     arrays.
 
-    By argument number, `bases` has the cell of an array's first element, and `scales` the cells per element. `shared`
-    is the first cell of shared arrays, `per_group` the cells of one workgroup's shared arrays. `votes` is the number of
-    votes per workgroup, `total` the number of cells.
+    `bases` maps the argument number of each global array to the cell of its first element, `scales` maps it to the
+    number of cells per element. `shared` is the first cell of shared arrays, `per_group` the number of cells of one
+    workgroup's shared arrays. `votes` is the number of votes per workgroup, `total` the number of cells.
     """
 
     bases: dict[int, int]
@@ -196,19 +204,21 @@ class _Cells:
     total: int
 
     @classmethod
-    def of(cls, expected: SanitizerPlan, groups: Grid, values: Sequence[Any]) -> _Cells:
+    def of(cls, sanitizer_plan: SanitizerPlan, groups: Grid, values: Sequence[Any]) -> _Cells:
         """Number the cells. Overlapping arrays share cells of the size of the smallest of their element types."""
-        arrays = {arg: values[arg] for arg in expected.tracked}
+        arrays = {arg: values[arg] for arg in sanitizer_plan.tracked}
         ranges = {arg: byte_range(array) for arg, array in arrays.items() if 0 not in array.shape}
-        bases, scales, total_global = dict.fromkeys(arrays, 0), dict.fromkeys(arrays, 1), 0
+        bases = dict.fromkeys(arrays, 0)
+        scales = dict.fromkeys(arrays, 1)
+        total_global = 0
         for low, high, members in _merged_ranges(ranges):
             cell_bytes = min(arrays[arg].dtype.storage.itemsize for arg in members)
             for arg in members:
                 bases[arg] = total_global + (arrays[arg].address - low) // cell_bytes
                 scales[arg] = arrays[arg].dtype.storage.itemsize // cell_bytes
-            total_global += -(-(high - low) // cell_bytes)
-        total_cells = total_global + expected.shared_cells * math.prod(groups)
-        return cls(bases, scales, total_global, expected.shared_cells, expected.votes, total_cells)
+            total_global += -(-(high - low) // cell_bytes)  # rounded up
+        total_cells = total_global + sanitizer_plan.shared_cells * math.prod(groups)
+        return cls(bases, scales, total_global, sanitizer_plan.shared_cells, sanitizer_plan.votes, total_cells)
 
 
 def _merged_ranges(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
@@ -227,21 +237,24 @@ def _merged_ranges(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, l
 
 
 def _reports(
-    expected: SanitizerPlan,
+    sanitizer_plan: SanitizerPlan,
     artifact: KernelArtifact,
     groups: Grid,
     records: npt.NDArray[np.uint32],
     arguments: Sequence[Any],
 ) -> list[SanitizerReport]:
-    """Decode the records and return the reports in source order, one per kind and set of source locations."""
+    """Decode the records and return the reports in source order.
+
+    There is one report per kind and set of source locations. The set has two locations for a race, else one.
+    """
     if not records[:, 0].any():
         return []
     reports: dict[tuple[Any, ...], SanitizerReport] = {}
-    for number in np.flatnonzero(records[:, 0]).tolist():
-        values = _values(expected.value_kinds.get(number, ()), records[number], arguments)
-        report = _report(expected, artifact, groups, artifact.sites[number], values, records[number])
-        ends = {report.loc} if report.other is None else {report.loc, report.other.loc}
-        reports.setdefault((report.kind, frozenset(ends)), report)
+    for site_number in np.flatnonzero(records[:, 0]).tolist():
+        values = _values(sanitizer_plan.value_kinds.get(site_number, ()), records[site_number], arguments)
+        report = _report(sanitizer_plan, artifact, groups, artifact.sites[site_number], values, records[site_number])
+        locations = {report.loc} if report.other is None else {report.loc, report.other.loc}
+        reports.setdefault((report.kind, frozenset(locations)), report)
     racing = {loc for report in reports.values() if report.other is not None for loc in (report.loc, report.other.loc)}
     # a race at a location explains an uninitialized read there
     result = [r for r in reports.values() if r.kind != "uninitialised_read" or r.loc not in racing]
@@ -249,7 +262,7 @@ def _reports(
 
 
 def _report(
-    expected: SanitizerPlan,
+    sanitizer_plan: SanitizerPlan,
     artifact: KernelArtifact,
     groups: Grid,
     site: ReportSite,
@@ -259,18 +272,22 @@ def _report(
     """Return the report for a record with the words `words`; `values` are its decoded values."""
     local_size = _local_size(artifact)
     invocation = _invocation(int(words[0]) - 1, int(words[1]), groups, local_size)
-    kind, other = _KINDS[site.kind], None
+    kind = _KINDS[site.kind]
+    other = None
     if site.kind == "race":  # the last value is the shadow word of the other access
-        other = _other_side(expected, int(values[-1]), groups, local_size)
+        other = _other_side(sanitizer_plan, int(values[-1]), groups, local_size)
         values = values[:-1]
         kind = "race_shared" if site.message.startswith("shared") else "race_global"
+    # the messages of races begin with the memory space, which the kind of the report already tells
     text = site.message.format(*values).removeprefix("shared ").removeprefix("global ")
     return report_of(kind, site.loc, text, artifact.name, invocation, values, other)
 
 
 def _local_size(artifact: KernelArtifact) -> Triple:
-    """Return the workgroup size that the kernel was written for. The code may have been emitted for a one-dimensional
-    workgroup of as many invocations.
+    """Return the workgroup size that the kernel was written for.
+
+    It may differ from `artifact.local_size`, since the code may have been emitted for a one-dimensional workgroup with
+    the same number of invocations.
     """
     size: Triple = artifact.info["sanitizer"].local_size
     return size
@@ -279,12 +296,13 @@ def _local_size(artifact: KernelArtifact) -> Triple:
 def _values(
     kinds: tuple[str | HostValue, ...], words: npt.NDArray[np.uint32], arguments: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Return the values of a report. `kinds` tells how to decode each from the record's words, or from the launch's
-    arguments.
+    """Return the values of a report. `kinds` tells how to decode each value (see `SanitizerPlan.value_kinds`).
+
+    `words` is the record. `arguments` are the launch's arguments, whose extents may be among the values.
     """
     raw = np.ascontiguousarray(words[FIRST_VALUE:])
     values: list[Any] = []
-    position = 0
+    position = 0  # of the next value that the record stores
     for kind in kinds:
         if isinstance(kind, HostValue):
             values.append(kind.number if kind.arg < 0 else arguments[kind.arg].shape[kind.axis])
@@ -306,14 +324,16 @@ def _invocation(group: int, number: int, groups: Grid, local: Triple) -> Invocat
     return Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
 
 
-def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple) -> Access:
+def _other_side(sanitizer_plan: SanitizerPlan, word: int, groups: Grid, local: Triple) -> Access:
     """Decode the access that a shadow word describes."""
     site = (word >> HASH_BITS) & ((1 << SITE_BITS) - 1)
     invocation = (word >> (HASH_BITS + SITE_BITS + EPOCH_BITS)) & ((1 << LOCAL_BITS) - 1)
     group = word >> (HASH_BITS + SITE_BITS + EPOCH_BITS + LOCAL_BITS)
-    who = _invocation(group, invocation, groups, local)
-    entry = expected.sites[site] if site < len(expected.sites) else None
-    return Access(UNKNOWN if entry is None else entry.loc, "access" if entry is None else entry.how, who)
+    accessor = _invocation(group, invocation, groups, local)
+    if site >= len(sanitizer_plan.sites):
+        return Access(UNKNOWN, "access", accessor)
+    entry = sanitizer_plan.sites[site]
+    return Access(entry.loc, entry.kind, accessor)
 
 
 def _unravel(number: int, extents: Triple) -> Triple:

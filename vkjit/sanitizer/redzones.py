@@ -1,7 +1,7 @@
 """The sanitizer's check "outside": compare the bytes around written arrays before and after a launch.
 
 The redzones of a launch are the bytes near and between the elements of the written arrays, in the same buffers, that
-belong to no element of a written array. A report names redzone bytes that the launch has changed.
+belong to no element of a written array. A report tells how many redzone bytes the launch has changed.
 
 Sanitized kernels already check the indices of each access against the array's shape. Redzones find errors that these
 checks can't see: bugs in compilers and drivers. A buffer that its arrays fill completely has no redzone.
@@ -88,23 +88,26 @@ class Redzones:
             item = array.dtype.storage.itemsize
             strides = (*(s * item for s in array.strides), 1)
             from_first_element = is_element[array.address - array_start :]
-            np.lib.stride_tricks.as_strided(from_first_element, (*array.shape, item), strides, writeable=True)[...] = (
-                True
+            element_bytes = np.lib.stride_tricks.as_strided(
+                from_first_element, (*array.shape, item), strides, writeable=True
             )
+            element_bytes[...] = True
+            # the part of the array's range between `start` and `end`
             begin, stop = max(array_start, start), min(array_end, end)
             result[begin - start : stop - start] &= ~is_element[begin - array_start : stop - array_start]
         return result
 
     def reports(self, kernel: str) -> list[SanitizerReport]:
-        """Return the reports after the launch. Each changed byte is attributed to the array whose first element is
-        nearest; there is one report per array, with the number of bytes and the position of the first one.
+        """Return the reports; to be called after the launch.
+
+        Each changed byte is attributed to the array whose first element is nearest. There is one report per array, with
+        the number of changed bytes and the offset of the first one from the array's first element.
         """
         changed = sorted({int(address) for watched in self._watched for address in watched.changed()})
         by_array: dict[int, list[int]] = {}
         for address in changed:
-            by_array.setdefault(min(self._arrays, key=lambda n: abs(self._arrays[n].address - address)), []).append(
-                address
-            )
+            nearest = min(self._arrays, key=lambda number: abs(self._arrays[number].address - address))
+            by_array.setdefault(nearest, []).append(address)
         result = []
         for number, addresses in by_array.items():
             name, loc = self._stores[number]
@@ -127,13 +130,14 @@ def _redzone_ranges(array: DeviceArray) -> list[tuple[int, int]]:
     low, high = (address - buffer.address for address in byte_range(array))
     if 0 in array.shape:
         return []
-    before, after = max(low - REDZONE_BYTES, 0), min(high + REDZONE_BYTES, buffer.nbytes)
-    if high - low == math.prod(array.shape) * array.dtype.storage.itemsize:
-        return [(before, low), (high, after)]
-    return [(before, after)]
+    start, end = max(low - REDZONE_BYTES, 0), min(high + REDZONE_BYTES, buffer.nbytes)
+    if high - low == math.prod(array.shape) * array.dtype.storage.itemsize:  # no gaps
+        return [(start, low), (high, end)]
+    return [(start, end)]
 
 
 def _contents(buffer: Buffer, start: int, count: int) -> Bytes:
+    """Return `count` bytes of a buffer, from the byte `start` on."""
     data = np.empty(count, dtype=np.uint8)
     if count:
         buffer.device.read(buffer, start, data)

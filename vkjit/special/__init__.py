@@ -1,4 +1,4 @@
-"""Special functions under PyTorch's names: `vk.special.ndtr(x)`."""
+"""Special functions under PyTorch's names, such as `vk.special.ndtr(x)`. All are defined in `vkjit.tensor`."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ __all__ = [
     "round", "sinc", "softmax", "xlog1py", "xlogy",
 ]  # fmt: skip
 
-for _name in __all__:
+for _name in __all__:  # add the keyword `out` where PyTorch has it
     globals()[_name] = _with_out(_name, globals()[_name])

@@ -30,8 +30,8 @@ section. An example::
     f.block(merge).return_()
     code = m.to_bytes()                                     # checks blocks, labels and phis
 
-The phi of a loop header is created by `p = header.phi(u32, start, before.label)`; the value from the loop's end is
-added later by `p.add(following, back.label)`. `f.variable(f32)` declares a function-scope variable. Scopes and memory
+The phi of a loop header is created by `p = header.phi(u32, start, before.label)`. The value for the next iteration is
+added later, by `p.add(following, back.label)`. `f.variable(f32)` declares a function-scope variable. Scopes and memory
 semantics are constants: `m.scope("Workgroup")`, `m.semantics("AcquireRelease|WorkgroupMemory")`.
 
 Names of instructions and enumerants (the values of enumerations, in the terms of the SPIR-V specification) are checked

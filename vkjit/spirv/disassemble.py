@@ -17,21 +17,29 @@ from .words import Layout, layout_of
 
 __all__ = ["disassemble"]
 
+_HEADER_WORDS = 5
+"""The length of a module's header: magic number, version, generator, bound of the ids, schema."""
 _RESULT_COLUMN = 15
 """The width of the column with result ids."""
-_INTEGER_NAMES = {8: "char", 16: "short", 32: "int", 64: "long"}
 _NAME_BYTES = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""The bytes that names of ids may contain."""
+_INTEGER_NAMES = {8: "char", 16: "short", 32: "int", 64: "long"}
 _FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
+"""The names that spirv-dis gives to types, by their number of bits."""
 
 
 @functools.cache
 def _by_opcode() -> dict[int, Layout]:
+    """Return the layouts of all instructions, by opcode."""
     return {row[0]: layout_of(name) for name, row in INSTRUCTIONS.items()}
 
 
 @functools.cache
 def _by_value(kind: str) -> dict[int, tuple[str, str]]:
-    """Return the enumerants of an operand kind, as value -> (name, parameter kinds); the first name of a value wins."""
+    """Return the enumerants of an operand kind: a dict from a number to (name, parameter kinds).
+
+    If a number has several names, the first one is used.
+    """
     table: dict[int, tuple[str, str]] = {}
     for name, row in ENUMERANTS[kind].items():
         table.setdefault(row[0], (name, row[1]))
@@ -40,6 +48,7 @@ def _by_value(kind: str) -> dict[int, tuple[str, str]]:
 
 @functools.cache
 def _glsl_names() -> dict[int, str]:
+    """Return the names of the instructions of GLSL.std.450, by number."""
     return {row[0]: name for name, row in GLSL_STD_450.items()}
 
 
@@ -52,20 +61,21 @@ def disassemble(
 ) -> str:
     """Return the text of a module, with a trailing newline.
 
-    `raw_ids` prints ids as numbers instead of names taken from OpName and from types and constants; `header` prints the
-    version, the generator and the bound as comments; `indent` aligns results. Raises InternalError if `code` isn't a
-    SPIR-V module.
+    `raw_ids` prints ids as numbers; by default, they get names taken from OpName, types and constants. `header` prints
+    the version, the generator and the bound as comments. `indent` aligns results. Raises InternalError if `code` isn't
+    a SPIR-V module.
     """
     words = np.frombuffer(code, dtype="<u4").tolist() if isinstance(code, bytes) else [int(word) for word in code]
-    if len(words) < 5 or words[0] != MAGIC:
+    if len(words) < _HEADER_WORDS or words[0] != MAGIC:
         raise InternalError("these bytes aren't a SPIR-V module: the first word isn't the magic number")
     return "".join(_Disassembler(words, raw_ids, indent).lines(header))
 
 
 def _split(words: list[int]) -> Iterator[tuple[int, list[int]]]:
     """Yield (opcode, operand words) of each instruction."""
-    position = 5  # after the header
+    position = _HEADER_WORDS
     while position < len(words):
+        # the first word of an instruction has the number of its words and the opcode, 16 bits each
         count, opcode = words[position] >> 16, words[position] & 0xFFFF
         if count == 0 or position + count > len(words):
             raise InternalError(f"the instruction at word {position} says it has {count} words; the module ends before")
@@ -74,41 +84,42 @@ def _split(words: list[int]) -> Iterator[tuple[int, list[int]]]:
 
 
 class _Disassembler:
-    """Disassembles a module in two passes. The first one (`_learn`) collects the names of ids and the types of values.
+    """Disassembles a module in two passes: one collects declarations (`_collect`), the other writes lines (`_line`).
 
-    `_numbers` maps the ids of scalar types to (kind, bits), `_value_types` maps values to their type ids, and `_sets`
-    maps the ids of imported instruction sets to their names.
+    `_scalar_types` maps the ids of scalar types to (kind, bits), where the kind is "int", "uint", "float" or "bfloat".
+    `_value_types` maps the ids of values to the ids of their types. `_instruction_sets` maps the ids of imported
+    instruction sets to their names. `_namer` is None if ids are printed as numbers.
     """
 
     def __init__(self, words: list[int], raw_ids: bool, indent: bool) -> None:
         self._words = words
         self._raw_ids = raw_ids
         self._indent = indent
-        self._numbers: dict[int, tuple[str, int]] = {}
+        self._scalar_types: dict[int, tuple[str, int]] = {}
         self._value_types: dict[int, int] = {}
-        self._sets: dict[int, str] = {}
+        self._instruction_sets: dict[int, str] = {}
         self._namer = None if raw_ids else _Namer(self)
 
     def lines(self, header: bool) -> Iterator[str]:
-        """Yield the lines of the text."""
+        """Yield the lines of the disassembly, each with its newline. `header` adds the comment lines at the start."""
         if header:
             yield from self._header()
         instructions = list(_split(self._words))
         for opcode, operands in instructions:
-            self._learn(opcode, operands)
+            self._collect(opcode, operands)
         for opcode, operands in instructions:
             yield self._line(opcode, operands)
 
     def _header(self) -> Iterator[str]:
-        """Yield the comment lines with the words of the module's header."""
-        _, version, generator, bound, schema = self._words[:5]
+        """Yield comment lines that show the words of the module's header."""
+        _, version, generator, bound, schema = self._words[:_HEADER_WORDS]
         yield "; SPIR-V\n"
         yield f"; Version: {version >> 16 & 255}.{version >> 8 & 255}\n"
         tool = generator >> 16
         yield f"; Generator: {'Khronos' if tool == 0 else f'Unknown({tool})'}; {generator & 0xFFFF}\n"
         yield f"; Bound: {bound}\n; Schema: {schema}\n"
 
-    def _learn(self, opcode: int, operands: list[int]) -> None:
+    def _collect(self, opcode: int, operands: list[int]) -> None:
         """Record the type, the instruction set or the name that an instruction declares."""
         layout = _by_opcode().get(opcode)
         if layout is None:
@@ -117,120 +128,128 @@ class _Disassembler:
             self._value_types[operands[1]] = operands[0]
         name = layout.name
         if name == "OpTypeInt":
-            self._numbers[operands[0]] = ("int" if operands[2] else "uint", operands[1])
+            self._scalar_types[operands[0]] = ("int" if operands[2] else "uint", operands[1])
         elif name == "OpTypeFloat":
-            self._numbers[operands[0]] = ("bfloat" if len(operands) > 2 else "float", operands[1])
+            self._scalar_types[operands[0]] = ("bfloat" if len(operands) > 2 else "float", operands[1])
         elif name == "OpExtInstImport":
-            self._sets[operands[0]] = _string(operands, 1)[0]
+            self._instruction_sets[operands[0]] = _string(operands, 1)[0]
         if self._namer is not None:
             self._namer.learn(layout, operands)
 
-    def name_of(self, number: int) -> str:
+    def name_of(self, target: int) -> str:
         """Return the name of an id, without its %."""
-        return str(number) if self._namer is None else self._namer.names.get(number, str(number))
+        return str(target) if self._namer is None else self._namer.names.get(target, str(target))
 
     def number_text(self, type_id: int, words: list[int]) -> str:
-        """Return the text of a literal, given by its words, of the scalar type with the id `type_id`."""
-        kind, bits = self._numbers.get(type_id, ("uint", 32 * len(words)))
+        """Return the text of a literal of the scalar type with the id `type_id`. `words` are the literal's words."""
+        kind, bits = self._scalar_types.get(type_id, ("uint", 32 * len(words)))
         value = sum(word << 32 * index for index, word in enumerate(words)) & ((1 << bits) - 1)
         if kind == "int" and value >> (bits - 1):
             value -= 1 << bits
-        return str(value) if kind.endswith("int") or bits < 16 else _float_text(value, bits, kind == "bfloat")
+        is_integer = kind in ("int", "uint")
+        return str(value) if is_integer or bits < 16 else _float_text(value, bits, kind == "bfloat")
 
     def _line(self, opcode: int, operands: list[int]) -> str:
-        """Return the line of an instruction."""
+        """Return the line of an instruction, with its newline."""
         layout = _by_opcode().get(opcode)
         if layout is None:
-            return " " * _RESULT_COLUMN * self._indent + " ".join([f"OpUnknown({opcode})", *map(str, operands)]) + "\n"
-        parts = [layout.name]
+            margin = " " * _RESULT_COLUMN if self._indent else ""
+            return margin + " ".join([f"OpUnknown({opcode})", *map(str, operands)]) + "\n"
+        texts = [layout.name]
         position = 0
         if layout.has_type:
-            parts.append("%" + self.name_of(operands[0]))
+            texts.append("%" + self.name_of(operands[0]))
             position = 1
         head = ""
         if layout.has_result:
             head = f"%{self.name_of(operands[position])} = "
             position += 1
-        parts += self._operands(layout, operands, position)
-        return (head.rjust(_RESULT_COLUMN) if self._indent else head) + " ".join(parts) + "\n"
+        texts += self._operands(layout, operands, position)
+        return (head.rjust(_RESULT_COLUMN) if self._indent else head) + " ".join(texts) + "\n"
 
     def _operands(self, layout: Layout, words: list[int], position: int) -> list[str]:
-        """Return the texts of an instruction's operands, which begin at `position` in its words."""
-        parts: list[str] = []
+        """Return the texts of the operands that begin at `position` in the words of an instruction."""
+        texts: list[str] = []
         for kind, quantifier in layout.operands:
             if quantifier == "*":
                 while position < len(words):
-                    position = self._operand(layout, kind, words, position, parts)
+                    position = self._operand(layout, kind, words, position, texts)
             elif position < len(words):
-                position = self._operand(layout, kind, words, position, parts)
-        if layout.name == "OpSpecConstantOp":  # the operands of the operation inside follow its opcode
+                position = self._operand(layout, kind, words, position, texts)
+        if layout.name == "OpSpecConstantOp":
+            # an operation inside the instruction; words: result type, result, opcode of the operation, its operands...
             inner = _by_opcode()[words[2]]
             position = 3
             for kind, quantifier in inner.operands:
                 while position < len(words):
-                    position = self._operand(inner, kind, words, position, parts)
+                    position = self._operand(inner, kind, words, position, texts)
                     if quantifier != "*":
                         break
-        return parts
+        return texts
 
-    def _operand(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
-        """Append the text of the operand of kind `kind` at `position` to `parts`, and return the next position."""
+    def _operand(self, layout: Layout, kind: str, words: list[int], position: int, texts: list[str]) -> int:
+        """Append the text of the operand of kind `kind` at `position` to `texts`, and return the next position."""
         if kind in COMPOSITE_KINDS:
-            return self._pair(layout, kind, words, position, parts)
+            return self._pair(layout, kind, words, position, texts)
         if kind in ENUMERANTS:
-            return self._enumerant(layout, kind, words, position, parts)
+            return self._enumerant(layout, kind, words, position, texts)
         if kind == "LiteralString":
             text, used = _string(words, position)
             escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-            parts.append(f'"{escaped}"')
+            texts.append(f'"{escaped}"')
             return position + used
         if kind == "LiteralContextDependentNumber":
-            parts.append(self.number_text(words[0], words[position:]))
+            texts.append(self.number_text(words[0], words[position:]))
             return len(words)
         if kind == "LiteralExtInstInteger":
-            is_glsl = self._sets.get(words[2]) == "GLSL.std.450"
-            parts.append(_glsl_names().get(words[position], str(words[position])) if is_glsl else str(words[position]))
+            # words: result type, result, id of the instruction set, number of the instruction, operands...
+            is_glsl = self._instruction_sets.get(words[2]) == "GLSL.std.450"
+            texts.append(_glsl_names().get(words[position], str(words[position])) if is_glsl else str(words[position]))
         elif kind == "LiteralSpecConstantOpInteger":
-            parts.append(_by_opcode()[words[position]].name.removeprefix("Op"))
+            texts.append(_by_opcode()[words[position]].name.removeprefix("Op"))
         elif kind == "LiteralFloat":
-            parts.append(_float_text(words[position], 32, False))
+            texts.append(_float_text(words[position], 32, is_bf16=False))
         elif kind.startswith("Literal"):
-            parts.append(str(words[position]))
+            texts.append(str(words[position]))
         else:
-            parts.append("%" + self.name_of(words[position]))
+            texts.append("%" + self.name_of(words[position]))
         return position + 1
 
-    def _pair(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
-        """Append the texts of a pair of operands, and return the next position."""
+    def _pair(self, layout: Layout, kind: str, words: list[int], position: int, texts: list[str]) -> int:
+        """Append the texts of a pair (an operand of a composite kind), and return the next position."""
         if layout.name == "OpSwitch":  # (literal of the selector's type, label)
             selector_type = self._value_types.get(words[0], 0)
-            count = (self._numbers.get(selector_type, ("uint", 32))[1] + 31) // 32
-            parts.append(self.number_text(selector_type, words[position : position + count]))
-            return self._operand(layout, "IdRef", words, position + count, parts)
+            _, bits = self._scalar_types.get(selector_type, ("uint", 32))
+            count = (bits + 31) // 32  # the words of the literal
+            texts.append(self.number_text(selector_type, words[position : position + count]))
+            return self._operand(layout, "IdRef", words, position + count, texts)
         for part in COMPOSITE_KINDS[kind]:
             if position < len(words):
-                position = self._operand(layout, part, words, position, parts)
+                position = self._operand(layout, part, words, position, texts)
         return position
 
-    def _enumerant(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
+    def _enumerant(self, layout: Layout, kind: str, words: list[int], position: int, texts: list[str]) -> int:
         """Append the texts of an enumerant or mask and of its parameters, and return the next position."""
-        table, value = _by_value(kind), words[position]
-        values = [1 << bit for bit in range(32) if value >> bit & 1] if kind in MASK_KINDS and value else [value]
-        rows = [table.get(each, (str(each), "")) for each in values]
-        parts.append("|".join(name for name, _ in rows))
+        table = _by_value(kind)
+        values = [words[position]]
+        if kind in MASK_KINDS and words[position]:  # one value per bit that is set
+            values = [1 << bit for bit in range(32) if words[position] >> bit & 1]
+        rows = [table.get(value, (str(value), "")) for value in values]
+        texts.append("|".join(name for name, _ in rows))
         position += 1
         for _, parameters in rows:
             for parameter in parameters.split():
                 bare = parameter.rstrip("?*")
                 if position < len(words):
-                    position = self._operand(layout, bare, words, position, parts)
+                    position = self._operand(layout, bare, words, position, texts)
         return position
 
 
 class _Namer:
-    """Readable, unique names for ids.
+    """Readable, unique names for ids (`names`).
 
-    A name is that of OpName, else one derived from the declaration of a type or constant, else the id itself.
+    A name is taken from OpName if the id has one. Otherwise it is derived from the declaration of a type or constant.
+    All other ids are their own names.
     """
 
     def __init__(self, owner: _Disassembler) -> None:
@@ -239,7 +258,7 @@ class _Namer:
         self._taken: set[str] = set()
 
     def learn(self, layout: Layout, operands: list[int]) -> None:
-        """Record the name that an instruction gives to an id or to its result."""
+        """Record a name: OpName names its target; any other instruction may suggest a name for its result."""
         if layout.name == "OpName":
             self._save(operands[0], _string(operands, 1)[0])
             return
@@ -249,17 +268,22 @@ class _Namer:
         if result not in self.names:
             self._save(result, self._suggest(layout, operands) or str(result))
 
-    def _save(self, number: int, suggestion: str) -> None:
-        """Name an id, unless it has a name already. Invalid characters become underscores; a number makes it unique."""
-        name = bytes(byte if byte in _NAME_BYTES else 0x5F for byte in suggestion.encode()).decode() or "_"
-        unique, index = name, 0
+    def _save(self, target: int, suggestion: str) -> None:
+        """Give the id `target` a name, unless it has one already.
+
+        Invalid characters of the suggestion become underscores. A number is appended if the name is taken.
+        """
+        name = bytes(byte if byte in _NAME_BYTES else ord("_") for byte in suggestion.encode()).decode() or "_"
+        unique = name
+        index = 0
         while unique in self._taken:
-            unique, index = f"{name}_{index}", index + 1
+            unique = f"{name}_{index}"
+            index += 1
         self._taken.add(unique)
-        self.names.setdefault(number, unique)
+        self.names.setdefault(target, unique)
 
     def _suggest(self, layout: Layout, operands: list[int]) -> str:
-        """Return the name of a type or constant, as spirv-dis derives it; "" for other declarations."""
+        """Return the name that spirv-dis derives for a type or constant; "" for other declarations."""
         if layout.name.startswith("OpType"):
             return self._suggest_type(layout, operands)
         if layout.name == "OpConstantTrue":
@@ -271,11 +295,11 @@ class _Namer:
             return f"{self._name(operands[0])}_{text}"
         return ""
 
-    def _name(self, number: int) -> str:
-        return self.names.get(number, str(number))
+    def _name(self, target: int) -> str:
+        return self.names.get(target, str(target))
 
     def _suggest_type(self, layout: Layout, operands: list[int]) -> str:
-        """Return the name of a type, as spirv-dis derives it; "" for types that are named by their id."""
+        """Return the name that spirv-dis derives for a type; "" for types that are named by their id."""
         result, arguments = operands[0], operands[1:]
         match layout.name:
             case "OpTypeVoid":
@@ -285,7 +309,9 @@ class _Namer:
             case "OpTypeInt":
                 return ("" if arguments[1] else "u") + _INTEGER_NAMES.get(arguments[0], f"int{arguments[0]}")
             case "OpTypeFloat":
-                return _FLOAT_NAMES[arguments[0]] if len(arguments) == 1 else "bfloat16" if arguments[1] == 0 else ""
+                if len(arguments) == 1:
+                    return _FLOAT_NAMES[arguments[0]]
+                return "bfloat16" if arguments[1] == 0 else ""  # arguments[1]: the encoding, 0 for BFloat16KHR
             case "OpTypeVector":
                 return f"v{arguments[1]}{self._name(arguments[0])}"
             case "OpTypeArray":
@@ -310,28 +336,30 @@ def _string(words: list[int], position: int) -> tuple[str, int]:
     return data[:end].decode("utf-8", errors="replace"), end // 4 + 1
 
 
-def _float_text(bits: int, width: int, brain: bool) -> str:
-    """Return the text of a float of `width` bits given by its bits, as spirv-dis writes it.
+def _float_text(bits: int, width: int, is_bf16: bool) -> str:
+    """Return the text that spirv-dis writes for the float of `width` bits with the bits `bits`.
 
     16-bit floats, subnormals, infinities and NaNs are written as hexadecimal floats, others in decimal with enough
-    digits to read the value back. `brain` is True for bf16.
+    digits to read the value back. `is_bf16` is True for bf16.
     """
-    exponent_bits, fraction_bits = {64: (11, 52), 32: (8, 23)}.get(width, (8, 7) if brain else (5, 10))
+    half_precision = (8, 7) if is_bf16 else (5, 10)
+    exponent_bits, fraction_bits = {64: (11, 52), 32: (8, 23)}.get(width, half_precision)
     fraction = bits & ((1 << fraction_bits) - 1)
     exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1)
-    top = (1 << exponent_bits) - 1
-    zero = exponent == 0 and fraction == 0
-    if width >= 32 and (zero or 0 < exponent < top):
-        kind, carrier = (np.float64, np.uint64) if width == 64 else (np.float32, np.uint32)
-        return f"{float(np.array(bits, dtype=carrier).view(kind)):.{17 if width == 64 else 9}g}"
+    max_exponent = (1 << exponent_bits) - 1
+    is_zero = exponent == 0 and fraction == 0
+    if width >= 32 and (is_zero or 0 < exponent < max_exponent):
+        float_dtype, bits_dtype = (np.float64, np.uint64) if width == 64 else (np.float32, np.uint32)
+        digits_to_round_trip = 17 if width == 64 else 9
+        return f"{float(np.array(bits, dtype=bits_dtype).view(float_dtype)):.{digits_to_round_trip}g}"
     sign = "-" if bits >> (width - 1) else ""
-    if zero:
+    if is_zero:
         return sign + "0x0p+0"
-    power = exponent - (top >> 1)
-    if exponent == 0:
+    power = exponent - (max_exponent >> 1)  # without the bias
+    if exponent == 0:  # subnormal: shift the leading one of the fraction out, as for a normal number
         shift = fraction_bits + 1 - fraction.bit_length()
         fraction = fraction << shift & ((1 << fraction_bits) - 1)
-        power = 1 - (top >> 1) - shift
-    pad = -fraction_bits % 4
+        power = 1 - (max_exponent >> 1) - shift
+    pad = -fraction_bits % 4  # to whole hexadecimal digits
     digits = f"{fraction << pad:0{(fraction_bits + pad) // 4}x}".rstrip("0")
     return f"{sign}0x1{'.' + digits if digits else ''}p{power:+d}"

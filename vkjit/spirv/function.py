@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClosedBlock", "FunctionWriter", "OpenBlock", "Phi"]
 
-# Instructions that only move or convert 8- and 16-bit values, for which no arithmetic capability is needed.
+# Instructions that only move or convert values. For 8- and 16-bit values, they need no arithmetic capability.
 _MOVES = frozenset({"OpLoad", "OpStore", "OpCopyObject", "OpFConvert", "OpUConvert", "OpSConvert"})
 
 
@@ -51,7 +51,12 @@ class ClosedBlock:
 
 
 class OpenBlock:
-    """A block under construction. All methods raise InternalError after the terminator."""
+    """A block under construction. All methods raise InternalError after the terminator.
+
+    `_words` are the instructions so far, without the phis (`_phis`). `_merge` is (name, words) of a merge instruction
+    that waits for the block's branch. `_line` is the current source location, as (id of the file's name, line, column).
+    `_pending_line` is the location to emit before the next instruction.
+    """
 
     __slots__ = ("_function", "_line", "_merge", "_module", "_pending_line", "_phis", "_words", "closed", "label")
 
@@ -69,7 +74,7 @@ class OpenBlock:
     def emit(self, opname: str, result_type: int, *operands: Operand) -> int:
         """Append an instruction with a result of type `result_type`; return the result's id.
 
-        `operands` are as in the grammar (see `words`).
+        `operands` are given in the order of the grammar (see `words`).
         """
         layout = layout_of(opname)
         if not layout.has_type:
@@ -91,7 +96,7 @@ class OpenBlock:
         layout = layout_of(opname)
         if layout.has_type or layout.has_result:
             raise InternalError(f"{opname} has a result: use emit")
-        if layout.name in _TERMINATORS:
+        if layout.name in _REJECTED:
             raise InternalError(f"{opname} ends or merges a block: use the block's methods")
         self._begin(opname)
         self._append(layout, [], operands)
@@ -105,7 +110,7 @@ class OpenBlock:
         return self.emit("OpExtInst", result_type, self._module.glsl_std_450(name, len(operands)), name, *operands)
 
     def phi(self, result_type: int, *operands: int) -> Phi:
-        """Add a phi to the block; `operands` are value, parent label, value, parent label..."""
+        """Add a phi to the block. `operands` alternate: value, parent label, value, parent label..."""
         self._begin("OpPhi")
         module = self._module
         result = module.id()
@@ -136,7 +141,7 @@ class OpenBlock:
     def loop_merge(self, merge: int, continue_target: int, control: Operand = "None", *parameters: int) -> None:
         """Make this block a loop header, with the labels of the merge block and the continue target.
 
-        `control` is a loop control such as "Unroll"; `parameters` follow it, as for "MaxIterations".
+        `control` is a loop control such as "Unroll". `parameters` are those of the control, as "MaxIterations" has one.
         """
         self._set_merge("OpLoopMerge", (merge, continue_target, control, *parameters))
         self._function.referenced.add(continue_target)
@@ -149,7 +154,7 @@ class OpenBlock:
         return self._terminate("OpBranchConditional", [condition, *targets], targets)
 
     def switch(self, selector: int, default: int, cases: list[tuple[int, int]]) -> ClosedBlock:
-        """End the block with a switch. `cases` are (value, label); values wrap to the width of the selector."""
+        """End the block with a switch. `cases` are (value, label) pairs. Values wrap to the width of the selector."""
         info = self._module.info(self._module.type_of(selector))
         words = [selector, default]
         for value, label in cases:
@@ -183,14 +188,14 @@ class OpenBlock:
         self._pending_line = None
 
     def _append(self, layout: Layout, prefix: list[int], operands: tuple[Operand, ...]) -> None:
-        """Append the words of an instruction. `prefix` has the ids of its result type and result, if it has them.
+        """Append the words of an instruction. `prefix` has the ids of the result type and the result, if there are any.
 
         If all operands are single ids, which is the usual case, they are appended without being encoded one by one.
         """
         module = self._module
         module.uses.add(layout.use)
         words = self._words
-        if layout.ids != len(operands):
+        if layout.id_count != len(operands):
             encode_operands(layout, operands, prefix, module.uses)
             words += instruction(layout.name, prefix)
             return
@@ -203,15 +208,16 @@ class OpenBlock:
         words += operands  # type: ignore[arg-type]  # checked above
 
     def _note_small(self, layout: Layout, result_type: int, operands: tuple[Operand, ...]) -> None:
-        """Require the arithmetic capabilities of the 8- and 16-bit types of the result and the operands, unless the
-        instruction only moves or converts values.
+        """Require the arithmetic capabilities for the 8- and 16-bit types among the types of the result and operands.
+
+        Does nothing for instructions that only move or convert values.
         """
         if layout.name in _MOVES:
             return
         module = self._module
         small_types, value_types = module.small_types, module.value_types
         module.required.update(small_types.get(result_type, ()))
-        last = len(layout.operands) - 1
+        last = len(layout.operands) - 1  # this operand may be repeated
         for position, operand in enumerate(operands):
             if not isinstance(operand, int) or not layout.operands[min(position, last)][0].startswith("Id"):
                 continue
@@ -221,8 +227,8 @@ class OpenBlock:
         """Require the capability that an instruction of `_TYPED` needs for its operand type (see `requirements`)."""
         module = self._module
         if opname == "OpAtomicStore":
-            type_id = module.type_of(int(operands[3]))
-        else:
+            type_id = module.type_of(int(operands[3]))  # operands: pointer, scope, semantics, value
+        else:  # a dot product is classified by the type of its first vector, an atomic by that of its result
             type_id = module.type_of(int(operands[0])) if opname.endswith(("Dot", "DotAccSat")) else result_type
         info = module.info(type_id)
         lanes = info.length or 1
@@ -282,7 +288,7 @@ class OpenBlock:
         return words + self._words
 
 
-_TERMINATORS = frozenset(
+_REJECTED = frozenset(
     {
         "OpBranch", "OpBranchConditional", "OpLoopMerge", "OpReturn", "OpReturnValue", "OpSelectionMerge", "OpSwitch",
         "OpUnreachable", "OpLine", "OpNoLine", "OpFunctionEnd",
@@ -301,10 +307,11 @@ _TYPED = frozenset(
 
 
 class FunctionWriter:
-    """A function under construction: its `id`, the ids of its `parameters`, and its blocks in creation order.
+    """A function under construction, with its `id`, the ids of its `parameters`, and its blocks in creation order.
 
-    A block must be created after the blocks that dominate it, as is natural for structured control flow. `referenced`
-    has the labels that branches and merges refer to.
+    A block must be created after the blocks that dominate it. `referenced` has the labels to which branches and merges
+    refer. `_predecessors` maps labels to those of the blocks that branch to them. `_head` has the words of OpFunction
+    and of the parameters, `_variables` those of function-scope variables.
     """
 
     __slots__ = (
@@ -374,8 +381,10 @@ class FunctionWriter:
             self._predecessors.setdefault(target, set()).add(label)
 
     def finish(self) -> list[int]:
-        """Return the function's words. Raises InternalError for a missing, duplicate or open block and for an invalid
-        phi.
+        """Return the function's words.
+
+        Raises InternalError if a block is missing, has the label of another block or has no terminator, and for an
+        invalid phi.
         """
         labels = [block.label for block in self._blocks]
         if not labels:

@@ -21,8 +21,8 @@ __all__ = ["Module"]
 
 # Storage access capabilities. With one of them, a module may declare an 8- or 16-bit type (for loads and stores)
 # without the capability for arithmetic on it (Int8; Int16 and Float16).
-_SERVES_8 = frozenset({"StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess", "StoragePushConstant8"})
-_SERVES_16 = frozenset(
+_STORAGE_ACCESS_8 = frozenset({"StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess", "StoragePushConstant8"})
+_STORAGE_ACCESS_16 = frozenset(
     {"StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess", "StoragePushConstant16", "StorageInputOutput16"}
 )
 
@@ -31,8 +31,8 @@ class Module(TypeTable):
     """A module with one or more compute entry points.
 
     `version` is (major, minor), from (1, 3) to (1, 6). `memory_model` is "Vulkan" or "GLSL450". `debug=False` drops
-    names and source lines. `generator` is the generator word of the module's header. The addressing model is Logical,
-    or PhysicalStorageBuffer64 if a pointer of that storage class is declared.
+    names and source lines. `generator` is the generator word of the module's header. The addressing model is
+    PhysicalStorageBuffer64 if a pointer with the storage class PhysicalStorageBuffer is declared, else Logical.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Module(TypeTable):
         self._imports: list[int] = []
         self._strings: list[int] = []
         self._sources: list[int] = []
-        self._asked_extensions: set[str] = set()
+        self._requested_extensions: set[str] = set()
 
     def function(
         self, return_type: int, parameters: tuple[int, ...] = (), *, name: str = "", control: Operand = "None"
@@ -64,7 +64,7 @@ class Module(TypeTable):
     def entry_point(
         self, function: FunctionWriter, name: str = "main", local_size: tuple[int, int, int] | None = (1, 1, 1)
     ) -> None:
-        """Make a function a compute entry point with this workgroup size.
+        """Make a function a compute entry point with the workgroup size `local_size`.
 
         With `local_size=None`, the caller has to set the size by the execution mode LocalSizeId.
         """
@@ -73,8 +73,9 @@ class Module(TypeTable):
             self.execution_mode(function, "LocalSize", *local_size)
 
     def execution_mode(self, function: FunctionWriter, mode: str, *operands: int) -> None:
-        """Add an execution mode to an entry point. `operands` are literals, as of ("SignedZeroInfNanPreserve", 32), or
-        ids, as of LocalSizeId.
+        """Add an execution mode to an entry point.
+
+        `operands` are literals, such as 32 for SignedZeroInfNanPreserve, or ids, as for LocalSizeId.
         """
         opname = "OpExecutionModeId" if "IdRef" in ENUMERANTS["ExecutionMode"][mode][1] else "OpExecutionMode"
         layout = layout_of(opname)
@@ -106,14 +107,16 @@ class Module(TypeTable):
         return self.import_set("GLSL.std.450")
 
     def extension(self, name: str, since: tuple[int, int] | None = None) -> None:
-        """Declare an extension that no emitted instruction implies; do nothing if the module's version is at least
-        `since`, from which on the extension isn't needed.
+        """Declare an extension that no emitted instruction implies.
+
+        `since` is the first SPIR-V version that doesn't need the extension, if there is one. The extension isn't
+        declared if the module has this version or a later one.
         """
         if since is None or self.version < since[0] << 16 | since[1] << 8:
-            self._asked_extensions.add(name)
+            self._requested_extensions.add(name)
 
     def string(self, text: str) -> int:
-        """Declare a text by OpString, once per text, and return its id."""
+        """Declare a text by OpString and return its id. Each text is declared once."""
         key = ("string", text)
         existing = self._interned.get(key)
         if existing is None:
@@ -122,7 +125,7 @@ class Module(TypeTable):
         return existing
 
     def source_file(self, path: str) -> int:
-        """Return the id of a source file's name, for OpLine; declares the file with OpSource."""
+        """Return the id of a source file's name, for OpLine. The file is declared by OpSource on first use."""
         key = ("source", path)
         existing = self._interned.get(key)
         if existing is None:
@@ -131,7 +134,7 @@ class Module(TypeTable):
         return existing
 
     def requirements(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return (capabilities, extensions) required by what has been emitted so far."""
+        """Return the (capabilities, extensions) that the module, as emitted so far, has to declare."""
         asked = set(self.required)
         asked |= self._unserved_small()
         uses = set(self.uses)
@@ -141,14 +144,17 @@ class Module(TypeTable):
         if self.memory_model == "Vulkan" and ("Scope", "Device") in uses:
             asked.add("VulkanMemoryModelDeviceScope")
         capabilities, extensions = resolve(uses, asked, self.version)
-        return capabilities, tuple(sorted({*extensions, *self._asked_extensions}))
+        return capabilities, tuple(sorted({*extensions, *self._requested_extensions}))
 
     def _unserved_small(self) -> set[str]:
-        """Return the arithmetic capabilities that the declared 8- and 16-bit types need because the module has no
-        access capability for types of that size.
+        """Return the arithmetic capabilities that are needed only to declare 8- and 16-bit types.
+
+        None is needed for types of a size for which the module has a storage access capability.
         """
         return {
-            name for name in self.declared_small if not self.required & (_SERVES_8 if name == "Int8" else _SERVES_16)
+            name
+            for name in self.declared_small
+            if not self.required & (_STORAGE_ACCESS_8 if name == "Int8" else _STORAGE_ACCESS_16)
         }
 
     def _addressing(self) -> str:
@@ -176,7 +182,7 @@ class Module(TypeTable):
         return self.to_words().astype("<u4", copy=False).tobytes()
 
     def _preamble(self) -> list[int]:
-        """Return capabilities, extensions, imports, memory model and entry points."""
+        """Return the words of the first sections: capabilities, extensions, imports, memory model and entry points."""
         capabilities, extensions = self.requirements()
         words: list[int] = []
         for name in capabilities:
@@ -186,8 +192,9 @@ class Module(TypeTable):
         words += self._imports
         addressing = ENUMERANTS["AddressingModel"][self._addressing()][0]
         words += instruction("OpMemoryModel", [addressing, ENUMERANTS["MemoryModel"][self.memory_model][0]])
-        everything = self.version >= 0x10400  # from SPIR-V 1.4 on, the interface has variables of all storage classes
-        interface = [value for value, storage in self.globals if everything or storage in ("Input", "Output")]
+        # from SPIR-V 1.4 on, the interface has variables of all storage classes
+        all_storage_classes = self.version >= 0x10400
+        interface = [value for value, storage in self.globals if all_storage_classes or storage in ("Input", "Output")]
         model = ENUMERANTS["ExecutionModel"]["GLCompute"][0]
         for function, name in self._entries:
             words += instruction("OpEntryPoint", [model, function, *pack_string(name), *interface])

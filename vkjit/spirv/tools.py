@@ -25,8 +25,8 @@ def find(tool: str = "spirv-val") -> str | None:
     on_path = shutil.which(tool)
     if on_path is not None:
         return on_path
-    for place in dict.fromkeys((sysconfig.get_path("purelib"), *sys.path)):
-        candidate = shutil.which(tool, path=str(Path(place) / "cmeel.prefix" / "bin")) if place else None
+    for folder in dict.fromkeys((sysconfig.get_path("purelib"), *sys.path)):
+        candidate = shutil.which(tool, path=str(Path(folder) / "cmeel.prefix" / "bin")) if folder else None
         if candidate is not None:
             return candidate
     return None
@@ -50,29 +50,30 @@ def _run(tool: str, options: list[str], data: bytes) -> subprocess.CompletedProc
 
 def _output(tool: str, options: list[str], data: bytes) -> bytes:
     """Return the standard output of a tool. Raises InternalError if it fails."""
-    done = _run(tool, options, data)
-    if done.returncode:
-        raise InternalError(f"{tool} failed: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    result = _run(tool, options, data)
+    if result.returncode:
+        raise InternalError(f"{tool} failed: {result.stderr.decode(errors='replace').strip()}")
+    return result.stdout
 
 
 def validate(data: bytes, target_env: str = "vulkan1.3", *, scalar_layout: bool = True) -> None:
     """Validate a module with spirv-val. Raises InternalError with the tool's message if the module is invalid.
 
-    `scalar_layout` allows offsets and strides that are aligned only to the scalar element (VK_EXT_scalar_block_layout).
+    `target_env` is the environment whose rules apply. `scalar_layout` allows offsets and strides that are aligned only
+    to the scalar element (VK_EXT_scalar_block_layout).
     """
     options = ["--target-env", target_env, *(["--scalar-block-layout"] if scalar_layout else [])]
-    done = _run("spirv-val", options, data)
-    if done.returncode:
-        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+    result = _run("spirv-val", options, data)
+    if result.returncode:
+        message = (result.stderr or result.stdout).decode(errors="replace").strip()
         raise InternalError(f"spirv-val rejects the module: {message}")
 
 
 def spirv_dis(data: bytes, *options: str) -> str:
-    """Return the text of a module as spirv-dis prints it; options are e.g. "--raw-id", "--no-header"."""
+    """Disassemble a module with spirv-dis and return the text. `options` are passed to it, e.g. "--raw-id"."""
     return _output("spirv-dis", list(options), data).decode()
 
 
 def optimize(data: bytes, *options: str) -> bytes:
-    """Return a module optimized by spirv-opt; options are e.g. "-O", "--target-env=vulkan1.3"."""
+    """Optimize a module with spirv-opt and return the result. `options` are passed to it, e.g. "-O"."""
     return _output("spirv-opt", [*options, "-o", "-"], data)

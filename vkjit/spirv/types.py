@@ -1,8 +1,9 @@
 """Types, constants, global variables and decorations of a SPIR-V module.
 
 `TypeTable`, the base class of `Module`, allocates ids and emits these declarations. It interns them by content: asking
-twice for the same type or constant returns the same id. Constants are the same if their types and bits are: 0.0 and
--0.0 differ, and so do NaNs with different payloads. The table also records the capabilities that declarations need.
+twice for the same type or constant returns the same id. Two constants are the same if their types and bits are equal,
+so 0.0 and -0.0 differ, and so do NaNs with different payloads. The table also records the capabilities that
+declarations need.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class TypeInfo:
     `kind` is "void", "bool", "int", "float", "bfloat", "vector", "array", "runtime_array", "struct", "pointer",
     "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars. `members` are the ids of the
     types that the type consists of (element, members, pointee, or result and parameters). `length` is the number of
-    elements of a vector or array, `storage` the storage class of a pointer. `small` are the capabilities that
+    elements of a vector or array, `storage` the storage class of a pointer. `small_capabilities` are the capabilities that
     arithmetic on the contained 8- and 16-bit scalars needs.
     """
 
@@ -37,17 +38,17 @@ class TypeInfo:
     members: tuple[int, ...] = ()
     length: int = 0
     storage: str = ""
-    small: frozenset[str] = frozenset()
+    small_capabilities: frozenset[str] = frozenset()
 
 
 _NO_NAMES: frozenset[str] = frozenset()
 _SMALL = {("int", 8): "Int8", ("int", 16): "Int16", ("float", 16): "Float16"}
-"""The capabilities for arithmetic on 8- and 16-bit scalars. Loads and stores need only a capability of `_ACCESS`."""
+"""The capabilities for arithmetic on 8- and 16-bit scalars. Loads and stores need only a capability in `_ACCESS`."""
 _WIDE = {("int", 64): "Int64", ("float", 64): "Float64"}
 """The capabilities for 64-bit scalars."""
 
 # The capabilities for loads and stores of (8-bit, 16-bit) contents, by storage class. Other storage classes need the
-# capability for arithmetic.
+# capability for arithmetic, and so do 8-bit inputs and outputs.
 _ACCESS = {
     "PhysicalStorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
     "StorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
@@ -62,16 +63,17 @@ class TypeTable:
     """Interned types, constants and global variables of one module.
 
     - `bound`: the next free id. `uses`: the used instructions and enumerants.
-    - `required`: explicitly required capabilities.
-    - `types`: the descriptions of type ids. `value_types`: the type id of each value.
-    - `small_types`: the types with 8- or 16-bit contents, with the capabilities that arithmetic on them needs.
-    - `declared_small`: these capabilities for all declared types.
+    - `required`: capabilities that are required in addition to those derived from `uses`.
+    - `types`: the description of each type id. `value_types`: the type id of each value.
+    - `small_types`: maps the types with 8- or 16-bit contents to the capabilities that arithmetic on them needs.
+    - `declared_small`: the union of these capabilities over all declared 8- and 16-bit scalar types.
     - `globals`: (id, storage class) of each global variable.
     - `declarations`, `names`, `annotations`: the words of these sections of the module.
+    - `_interned`: the ids of types, constants etc. by content. `_annotated`: the decorations emitted so far.
     """
 
     def __init__(self, *, debug: bool = True) -> None:
-        """`debug=False` drops names and source lines."""
+        """Create an empty table. `debug=False` drops names and source lines."""
         self.debug = debug
         self.bound = 1
         self.uses: set[Use] = set()
@@ -130,31 +132,35 @@ class TypeTable:
         """Return an IEEE float type of 16, 32 or 64 bits."""
         if bits not in (16, 32, 64):
             raise InternalError(f"no float type of {bits} bits: expected 16, 32 or 64")
-        return self._type("OpTypeFloat", (bits,), self._scalar("float", bits, True))
+        return self._type("OpTypeFloat", (bits,), self._scalar("float", bits, signed=True))
 
     def type_bfloat16(self) -> int:
         """Return the bf16 type of SPV_KHR_bfloat16. It is usable for conversions, dot products and cooperative matrices
         only.
         """
-        info = TypeInfo("bfloat", 16, True, small=frozenset({"BFloat16TypeKHR"}))
+        info = TypeInfo("bfloat", 16, signed=True, small_capabilities=frozenset({"BFloat16TypeKHR"}))
         return self._type("OpTypeFloat", (16, "BFloat16KHR"), info)
 
     def type_vector(self, element: int, length: int) -> int:
         inner = self.info(element)
-        info = TypeInfo("vector", inner.bits, inner.signed, (element,), length, small=inner.small)
+        info = TypeInfo(
+            "vector", inner.bits, inner.signed, (element,), length, small_capabilities=inner.small_capabilities
+        )
         return self._type("OpTypeVector", (element, length), info)
 
     def type_array(self, element: int, length: int, stride: int | None = None) -> int:
-        """Return the type of arrays with `length` elements; `stride`, in bytes, makes the memory layout explicit."""
+        """Return the type of arrays with `length` elements. `stride`, in bytes, makes the memory layout explicit."""
         if length < 1:
             raise InternalError(f"an array of {length} elements: SPIR-V arrays have at least one")
-        info = TypeInfo("array", members=(element,), length=length, small=self.info(element).small)
+        info = TypeInfo(
+            "array", members=(element,), length=length, small_capabilities=self.info(element).small_capabilities
+        )
         operands = (element, self.constant(self.type_int(32), length))
         return self._type("OpTypeArray", operands, info, ("ArrayStride", stride))
 
     def type_runtime_array(self, element: int, stride: int | None = None) -> int:
-        """Return the type of arrays of unknown length, for the last member of a block; `stride` is in bytes."""
-        info = TypeInfo("runtime_array", members=(element,), small=self.info(element).small)
+        """Return the type of an array of unknown length, for the last member of a block. `stride` is in bytes."""
+        info = TypeInfo("runtime_array", members=(element,), small_capabilities=self.info(element).small_capabilities)
         return self._type("OpTypeRuntimeArray", (element,), info, ("ArrayStride", stride))
 
     def type_struct(
@@ -166,9 +172,9 @@ class TypeTable:
         member_names: tuple[str, ...] = (),
         block: bool = False,
     ) -> int:
-        """Return a structure type. `offsets`, in bytes, make the layout explicit; `block` decorates it with Block.
+        """Return a structure type. `offsets`, in bytes, make the layout explicit. `block` adds the decoration Block.
 
-        Two structure types are the same if their members, offsets, name and `block` are.
+        Two structure types are the same if their members, offsets, names and `block` are equal.
         """
         key = ("struct", members, offsets, name, block)
         existing = self._interned.get(key)
@@ -176,8 +182,8 @@ class TypeTable:
             return existing
         if offsets is not None and len(offsets) != len(members):
             raise InternalError(f"{len(offsets)} offsets for {len(members)} members of structure {name!r}")
-        small = _NO_NAMES.union(*(self.info(member).small for member in members))
-        result = self._declare("OpTypeStruct", members, TypeInfo("struct", members=members, small=small))
+        small = _NO_NAMES.union(*(self.info(member).small_capabilities for member in members))
+        result = self._declare("OpTypeStruct", members, TypeInfo("struct", members=members, small_capabilities=small))
         self._interned[key] = result
         for index, offset in enumerate(offsets or ()):
             self.decorate_member(result, index, "Offset", offset)
@@ -189,15 +195,19 @@ class TypeTable:
         return result
 
     def type_pointer(self, storage: str, pointee: int, stride: int | None = None) -> int:
-        """Return a pointer type with a storage class; `stride`, in bytes, is for OpPtrAccessChain.
+        """Return a pointer type with the storage class `storage`. `stride`, in bytes, is for OpPtrAccessChain.
 
         Also requires the capabilities for loads and stores of the pointee's 8- and 16-bit contents.
         """
-        info = TypeInfo("pointer", 64 if storage == "PhysicalStorageBuffer" else 0, members=(pointee,), storage=storage)
+        bits = 64 if storage == "PhysicalStorageBuffer" else 0  # other pointers have no size
+        info = TypeInfo("pointer", bits, members=(pointee,), storage=storage)
         result = self._type("OpTypePointer", (storage, pointee), info, ("ArrayStride", stride))
-        for arithmetic in self.info(pointee).small:
-            access = _ACCESS.get(storage)
-            self.required.add(arithmetic if access is None else access[0 if arithmetic == "Int8" else 1])
+        access = _ACCESS.get(storage)
+        for arithmetic in self.info(pointee).small_capabilities:
+            if access is None:
+                self.required.add(arithmetic)
+            else:
+                self.required.add(access[0 if arithmetic == "Int8" else 1])
         return result
 
     def type_function(self, result: int, parameters: tuple[int, ...] = ()) -> int:
@@ -212,6 +222,7 @@ class TypeTable:
         if inner.kind == "bfloat":
             self.require("BFloat16CooperativeMatrixKHR")
         uint = self.type_int(32)
+        # the numbers of the enumerants, since the operand is a constant
         uses = {"MatrixAKHR": 0, "MatrixBKHR": 1, "MatrixAccumulatorKHR": 2}
         operands = (
             component,
@@ -220,7 +231,7 @@ class TypeTable:
             self.constant(uint, columns),
             self.constant(uint, uses[use]),
         )
-        info = TypeInfo("matrix", inner.bits, inner.signed, (component,), small=inner.small)
+        info = TypeInfo("matrix", inner.bits, inner.signed, (component,), small_capabilities=inner.small_capabilities)
         return self._type("OpTypeCooperativeMatrixKHR", operands, info)
 
     def type_opaque(self, opname: str, *operands: Operand) -> int:
@@ -228,14 +239,14 @@ class TypeTable:
         return self._type(opname, operands, TypeInfo("opaque"))
 
     def _scalar(self, kind: str, bits: int, signed: bool) -> TypeInfo:
-        """Return the description of a scalar type, and record the capability that it needs."""
+        """Return the description of a scalar type, and record the capability that the type needs."""
         wide = _WIDE.get((kind, bits))
         if wide is not None:
             self.required.add(wide)
         small = _SMALL.get((kind, bits))
         if small is not None:
             self.declared_small.add(small)
-        return TypeInfo(kind, bits, signed, small=_NO_NAMES if small is None else frozenset({small}))
+        return TypeInfo(kind, bits, signed, small_capabilities=_NO_NAMES if small is None else frozenset({small}))
 
     def _type(
         self,
@@ -244,7 +255,7 @@ class TypeTable:
         info: TypeInfo,
         decoration: tuple[str, int | None] = ("", None),
     ) -> int:
-        """Intern a type. `decoration` is (name, value) of a decoration of the type; none if the value is None."""
+        """Intern a type and return its id. `decoration` is (name, value); a value of None stands for no decoration."""
         key = (opname, operands, decoration[1])
         existing = self._interned.get(key)
         if existing is not None:
@@ -264,21 +275,24 @@ class TypeTable:
         self.uses.add(layout.use)
         self.declarations += instruction(layout.name, words)
         self.types[result] = info
-        if info.small:
-            self.small_types[result] = info.small
+        if info.small_capabilities:
+            self.small_types[result] = info.small_capabilities
         return result
 
     # Constants
 
     def constant(self, type_id: int, value: Any) -> int:
-        """Return a scalar constant: bool, int (wraps to the type's width) or float (rounded to nearest even)."""
+        """Return the constant `value` of a scalar type.
+
+        Integers wrap to the type's width. Floats are rounded to nearest even.
+        """
         info = self.info(type_id)
         if info.kind == "bool":
             return self._constant("OpConstantTrue" if value else "OpConstantFalse", type_id, ())
         return self.constant_bits(type_id, _bits_of(info, value))
 
     def constant_bits(self, type_id: int, bits: int) -> int:
-        """Return a scalar constant given by its bits, of which the lowest are used. Allows NaNs with a payload."""
+        """Return the scalar constant with the bits `bits`, truncated to the type's width. NaNs may have a payload."""
         info = self.info(type_id)
         if info.kind not in ("int", "float", "bfloat"):
             raise InternalError(f"a constant needs a scalar type, found {info.kind}")
@@ -286,7 +300,7 @@ class TypeTable:
         # SPIR-V: literals narrower than a word are sign-extended if the type is signed
         if info.kind == "int" and info.signed and info.bits < 32 and bits >> (info.bits - 1):
             bits |= 0xFFFFFFFF ^ ((1 << info.bits) - 1)
-        words = (bits,) if info.bits <= 32 else (bits & 0xFFFFFFFF, bits >> 32)
+        words = (bits,) if info.bits <= 32 else (bits & 0xFFFFFFFF, bits >> 32)  # the low word first
         return self._constant("OpConstant", type_id, words)
 
     def constant_composite(self, type_id: int, members: tuple[int, ...]) -> int:
@@ -301,19 +315,21 @@ class TypeTable:
         return self._constant("OpUndef", type_id, ())
 
     def spec_constant(self, type_id: int, default: int | bool, number: int) -> int:
-        """Return the specialization constant with the SpecId `number`, whose value a pipeline may set.
+        """Return the specialization constant with the SpecId `number`. Pipelines may set its value.
 
-        Later calls with the same number return the same constant and ignore the type and the default.
+        Later calls with the same number return the same constant, and ignore the type and the default.
         """
         key = ("spec", number)
         existing = self._interned.get(key)
         if existing is not None:
             return existing
         info = self.info(type_id)
+        words: list[int] = []
         if info.kind == "bool":
-            opname, words = "OpSpecConstantTrue" if default else "OpSpecConstantFalse", []
+            opname = "OpSpecConstantTrue" if default else "OpSpecConstantFalse"
         else:
-            opname, bits = "OpSpecConstant", _bits_of(info, default)
+            opname = "OpSpecConstant"
+            bits = _bits_of(info, default)
             words = [bits] if info.bits <= 32 else [bits & 0xFFFFFFFF, bits >> 32]
         result = self._global_value(opname, type_id, words)
         self.decorate(result, "SpecId", number)
@@ -321,11 +337,11 @@ class TypeTable:
         return result
 
     def _constant(self, opname: str, type_id: int, words: tuple[int, ...]) -> int:
-        """Intern a constant."""
+        """Intern a constant and return its id. `words` are the operands of the instruction `opname`."""
         key = (opname, type_id, words)
         existing = self._interned.get(key)
         if existing is None:
-            self.required.update(self.info(type_id).small)
+            self.required.update(self.info(type_id).small_capabilities)
             existing = self._interned[key] = self._global_value(opname, type_id, list(words))
         return existing
 
@@ -341,11 +357,11 @@ class TypeTable:
         return self._named_constant("Scope", name)
 
     def semantics(self, names: str) -> int:
-        """Return the u32 constant of memory semantics; names are joined by "|": "AcquireRelease|WorkgroupMemory"."""
+        """Return the u32 constant of memory semantics. `names` are joined by "|": "AcquireRelease|WorkgroupMemory"."""
         return self._named_constant("MemorySemantics", names)
 
     def _named_constant(self, kind: str, names: str) -> int:
-        """Return the u32 constant with the value of an enumerant or mask."""
+        """Return the u32 constant that is the number of an enumerant or mask of operand kind `kind`."""
         key = (kind, names)
         existing = self._interned.get(key)
         if existing is None:
@@ -368,7 +384,7 @@ class TypeTable:
         return result
 
     def builtin(self, name: str, type_id: int) -> int:
-        """Return the pointer to the Input variable of a built-in such as "GlobalInvocationId", declared once."""
+        """Return the pointer to the Input variable of a built-in such as "GlobalInvocationId". It is declared once."""
         key = ("builtin", name, type_id)
         existing = self._interned.get(key)
         if existing is None:
@@ -417,12 +433,13 @@ def _bits_of(info: TypeInfo, value: Any) -> int:
     single = _float_bits(value, 32)  # bf16 is the upper half of an f32
     if single & 0x7FFFFFFF > 0x7F800000:  # NaN: set the quiet bit, as the remaining payload may be 0
         return single >> 16 | 0x40
+    # round to even: add just under half a bf16 ULP, or exactly half to an odd value
     return (single + 0x7FFF + (single >> 16 & 1)) >> 16
 
 
 def _float_bits(value: Any, bits: int) -> int:
     """Return the bits of a float, rounded to nearest even; overflow gives infinity."""
-    kind = np.float32 if bits == 32 else np.float16
-    carrier = np.uint32 if bits == 32 else np.uint16
+    float_dtype = np.float32 if bits == 32 else np.float16
+    bits_dtype = np.uint32 if bits == 32 else np.uint16
     with np.errstate(all="ignore"):
-        return int(np.asarray(value, dtype=kind).view(carrier))
+        return int(np.asarray(value, dtype=float_dtype).view(bits_dtype))

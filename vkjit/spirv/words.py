@@ -5,10 +5,10 @@ Callers pass operands in the order of the grammar:
 
 - an id or a literal integer: an int (a negative literal is encoded as 32-bit two's complement);
 - a literal string: a str; a literal float: a float (32 bits);
-- an enumerant (a value of an enumeration): its SPIR-V name or its number, followed by its parameters as further
-  operands: `"Offset", 4`;
-- a mask: names joined by "|" in ascending order of bits, or a number, followed by the parameters in that order:
-  `"Aligned|MakePointerVisible", 16, scope`;
+- an enumerant (a named value of a SPIR-V enumeration, such as Decoration): its name or its number. If it has
+  parameters, they follow as further operands: `"Offset", 4`;
+- a mask (of enumerants that are single bits): their names joined by "|", or a number. The parameters of all bits
+  follow, in ascending order of the bits: `"Aligned|MakePointerVisible", 16, scope`;
 - an instruction of GLSL.std.450: its name or number;
 - repeated pairs, such as the (value, parent) pairs of OpPhi: flattened.
 """
@@ -25,10 +25,10 @@ from ._gen_grammar import ALIASES, COMPOSITE_KINDS, ENUMERANTS, GLSL_STD_450, IN
 __all__ = ["Layout", "Operand", "Use", "encode_operands", "enumerant", "instruction", "layout_of", "pack_string"]
 
 Operand = int | float | str
-"""One operand as passed by a caller."""
+"""One operand as a caller passes it (see the module docstring)."""
 
 Use = tuple[str, str]
-"""A used instruction, ("Op", opname), or enumerant, (operand kind, name), which may require capabilities."""
+"""A used instruction, as ("Op", opname), or a used enumerant, as (operand kind, name). It may require capabilities."""
 
 _ID_KINDS = frozenset({"IdRef", "IdScope", "IdMemorySemantics"})
 
@@ -37,10 +37,10 @@ _ID_KINDS = frozenset({"IdRef", "IdScope", "IdMemorySemantics"})
 class Layout:
     """The operand layout of an instruction.
 
-    `has_type` and `has_result` are True if it begins with a result type and a result id. `operands` are the (kind,
-    quantifier) pairs of the other operands; the quantifier is "", "?" (optional) or "*" (repeated). `ids` is the number
-    of these operands if each is a single id, else -1; it enables a fast path in `OpenBlock`. `use` is the item to
-    record when the instruction is emitted.
+    `has_type` is True if the instruction has a result type, `has_result` if it has a result id; these come first.
+    `operands` are the (kind, quantifier) pairs of the other operands. The quantifier is "", "?" (optional) or "*"
+    (repeated). If each of `operands` is exactly one id, `id_count` is their number, else it is -1; `OpenBlock` has a fast
+    path for such instructions. `use` is recorded when the instruction is emitted.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Layout:
     has_type: bool
     has_result: bool
     operands: tuple[tuple[str, str], ...]
-    ids: int
+    id_count: int
     use: Use
 
 
@@ -57,7 +57,7 @@ _LAYOUTS: dict[str, Layout] = {}
 
 
 def layout_of(opname: str) -> Layout:
-    """Return the layout of an instruction, by name or alias. Raises InternalError for an unknown name."""
+    """Return the layout of the instruction with this name or alias. Raises InternalError for an unknown name."""
     cached = _LAYOUTS.get(opname)
     if cached is not None:
         return cached
@@ -65,10 +65,11 @@ def layout_of(opname: str) -> Layout:
     row = INSTRUCTIONS.get(name)
     if row is None:
         raise InternalError(f"no SPIR-V instruction is called {opname!r}: expected a name such as 'OpIAdd'")
+    # split "IdRef?" into ("IdRef", "?")
     kinds = [(kind.rstrip("?*"), kind[len(kind.rstrip("?*")) :]) for kind in row[1].split()]
     has_type = ("IdResultType", "") in kinds
     has_result = ("IdResult", "") in kinds
-    operands = tuple(kinds[has_type + has_result :])
+    operands = tuple(kinds[has_type + has_result :])  # skip the result type and the result, if there are any
     only_ids = all(kind in _ID_KINDS and not quantifier for kind, quantifier in operands)
     layout = Layout(name, row[0], has_type, has_result, operands, len(operands) if only_ids else -1, ("Op", name))
     _LAYOUTS[opname] = layout
@@ -94,9 +95,11 @@ def instruction(opname: str, words: list[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def enumerant(kind: str, value: Operand) -> tuple[int, tuple[str, ...]]:
-    """Return (number, names) of an enumerant or a mask of operand kind `kind`, given by name or number.
+    """Return (number, names) of an enumerant or a mask of operand kind `kind`.
 
-    The names of a mask are in ascending order of their bits.
+    `value` is its name (for a mask, names joined by "|") or its number. The result has a single name for an enumerant.
+    For a mask, it has the name of each bit, in ascending order of the bits. Raises InternalError for unknown names and
+    numbers.
     """
     table = ENUMERANTS[kind]
     mask = kind in MASK_KINDS
@@ -119,7 +122,7 @@ def _names_of(kind: str, value: int, mask: bool) -> tuple[str, ...]:
     """Return the name of an enumerant, or the names of a mask's bits."""
     names: dict[int, str] = {}
     for name, row in ENUMERANTS[kind].items():
-        names.setdefault(row[0], name)
+        names.setdefault(row[0], name)  # the first of several names for one number
     if not mask or value == 0:
         if value not in names:
             raise InternalError(f"no {kind} has the number {value} in the SPIR-V grammar")
@@ -131,7 +134,7 @@ def _names_of(kind: str, value: int, mask: bool) -> tuple[str, ...]:
 
 
 def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[int], uses: set[Use]) -> None:
-    """Append the words of `operands` to `words`, and the used enumerants to `uses`.
+    """Append the words of `operands` to `words`, and add the used enumerants to `uses`.
 
     Raises InternalError for too few or too many operands and for an operand of the wrong kind.
     """
@@ -153,20 +156,26 @@ def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[i
 
 
 def _append_ids(layout: Layout, operands: tuple[Operand, ...], position: int, words: list[int]) -> int:
-    """Append the operands of the operation inside OpSpecConstantOp: ids or literal indices, one word each."""
+    """Append the words of the operands from `position` on: those of the operation inside an OpSpecConstantOp.
+
+    They are ids or literal indices, one word each. Return the next position, which is the number of operands.
+    """
     words += [_number(layout, "IdRef", operand) for operand in operands[position:]]
     return len(operands)
 
 
 def _expected(layout: Layout) -> str:
-    """Return the expected operands, for error messages."""
+    """Return the expected operands as a text for error messages."""
     return "(" + ", ".join(kind + quantifier for kind, quantifier in layout.operands) + ")"
 
 
 def _encode_one(
     layout: Layout, kind: str, operands: tuple[Operand, ...], position: int, words: list[int], uses: set[Use]
 ) -> int:
-    """Encode one operand of `kind`, with its parameters; return the next position."""
+    """Append the words of the operand at `position`, which must be of `kind`, and of its parameters.
+
+    Return the position of the next operand.
+    """
     if kind in COMPOSITE_KINDS:
         for part in COMPOSITE_KINDS[kind]:
             position = _encode_one(layout, part, operands, position, words, uses)
@@ -203,7 +212,7 @@ def _number(layout: Layout, kind: str, operand: Operand) -> int:
 def _encode_enumerant(
     layout: Layout, kind: str, operands: tuple[Operand, ...], position: int, words: list[int], uses: set[Use]
 ) -> int:
-    """Encode an enumerant or mask with its parameters; return the next position."""
+    """Append the words of an enumerant or mask and of its parameters; return the position of the next operand."""
     number, names = enumerant(kind, operands[position])
     words.append(number)
     position += 1
@@ -211,8 +220,8 @@ def _encode_enumerant(
     for name in names:
         uses.add((kind, name))
         for parameter in table[name][1].split():
-            bare = parameter.rstrip("?*")
-            if bare != parameter and position == len(operands):
+            parameter_kind = parameter.rstrip("?*")
+            if parameter_kind != parameter and position == len(operands):  # an optional parameter is missing
                 break
-            position = _encode_one(layout, bare, operands, position, words, uses)
+            position = _encode_one(layout, parameter_kind, operands, position, words, uses)
     return position

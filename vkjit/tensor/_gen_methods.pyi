@@ -15,8 +15,8 @@ class TensorMethods:
     def __dlpack_device__(self) -> builtins.tuple[builtins.int, builtins.int]:
         """Return the DLPack device: (1, 0), the CPU, if the memory is host-visible, else (7, index), Vulkan."""
 
-    def _follow_if_known(self) -> None:
-        """Call `follow` if it can succeed, else do nothing."""
+    def _follow_if_possible(self) -> None:
+        """Call `follow` if `can_follow` says that it will succeed, else do nothing."""
 
     def _manage(self, data: Any) -> None:
         """Turn a newly created tensor object into a managed tensor (see `managed`) with a copy of `data`."""
@@ -85,7 +85,7 @@ class TensorMethods:
         """Return a bool tensor that is True where all elements along the axes are nonzero."""
 
     def allclose(self, b: Tensor, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08, equal_nan: builtins.bool = False) -> builtins.bool:
-        """Return True if all elements are close (see `isclose`); waits for the device."""
+        """Return True if all elements of a and b are close (see `isclose`); waits for the device."""
 
     def amax(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
         """Return the maximum over axes; NaN propagates."""
@@ -151,7 +151,7 @@ class TensorMethods:
         """Convert to vk.bf16."""
 
     def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
-        """Return how often each non-negative integer occurs in a vector; with `weights`, the sum of its weights."""
+        """Return how often each non-negative integer occurs in a vector."""
 
     def bitwise_and(self, b: Any) -> Tensor:
         """Return a & b, bitwise."""
@@ -238,7 +238,7 @@ class TensorMethods:
         """Return x itself if it is contiguous, else a contiguous copy."""
 
     def copy_(self, source: Any) -> Tensor:
-        """Copy `source`, a scalar or a tensor that is broadcast, into `target`, with conversion to target's type."""
+        """Copy `source` into `target`, converted to target's type. It is a scalar, or a tensor that is broadcast."""
 
     def copysign(self, b: Any) -> Tensor:
         """Return the magnitude of a with the sign of b, elementwise."""
@@ -334,7 +334,7 @@ class TensorMethods:
         """In-place version of `eq`."""
 
     def equal(self, b: Tensor) -> builtins.bool:
-        """Return True if shapes and all elements are equal; waits for the device."""
+        """Return True if a and b have the same shape and equal elements; waits for the device."""
 
     def erf(self) -> Tensor:
         """Return the error function, elementwise; integers give f32."""
@@ -427,7 +427,7 @@ class TensorMethods:
         """In-place version of `fmod`."""
 
     def follow(self) -> None:
-        """Update a stale view's autograd history to be a part of its root's current value."""
+        """If the view is stale, record it as a part of its root's current value."""
 
     def frac(self) -> Tensor:
         """Return x - trunc(x), elementwise."""
@@ -598,7 +598,7 @@ class TensorMethods:
         """In-place version of `log`."""
 
     def log_softmax(self, dim: builtins.int = -1, *, dtype: Any = None) -> Tensor:
-        """Return log(softmax(x)) along an axis, without overflow; `dtype` converts x first."""
+        """Return log(softmax(x)) along an axis, without overflow. If `dtype` is given, x is converted to it first."""
 
     def logaddexp(self, b: Any) -> Tensor:
         """Return log(exp(a) + exp(b)), without overflow, elementwise."""
@@ -817,10 +817,10 @@ class TensorMethods:
         """In-place version of `remainder`."""
 
     def repeat(self, *sizes: Any) -> Tensor:
-        """Return x repeated the given number of times along each axis; more numbers than axes add leading axes."""
+        """Return a copy of x repeated along each axis: x.repeat(2, 3) or x.repeat((2, 3))."""
 
     def repeat_interleave(self, repeats: Any, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
-        """Repeat each slice along an axis (None: each element of the flattened tensor)."""
+        """Repeat each slice along the axis `dim`, or each element of the flattened tensor if `dim` is None."""
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return x in another shape: a view if the strides allow it, else a copy."""
@@ -886,7 +886,7 @@ class TensorMethods:
         """In-place version of `sigmoid`."""
 
     def sign(self) -> Tensor:
-        """Return -1, 0 or 1 by sign, elementwise. NaN gives 0, as in PyTorch; bool is copied."""
+        """Return -1, 0 or 1 according to the sign, elementwise. NaN gives 0, as in PyTorch; bool is copied."""
 
     def sign_(self) -> Tensor:
         """In-place version of `sign`."""
@@ -919,7 +919,7 @@ class TensorMethods:
         """Return a copy of x with the elements start:end:step of an axis replaced by src."""
 
     def softmax(self, dim: builtins.int = -1, *, dtype: Any = None) -> Tensor:
-        """Return exp(x) / sum(exp(x)) along an axis; `dtype` converts x first."""
+        """Return exp(x) / sum(exp(x)) along an axis. If `dtype` is given, x is converted to it first."""
 
     def softplus(self, *, beta: builtins.float = 1.0, threshold: builtins.float = 20.0) -> Tensor:
         """Return log(1 + exp(beta * x)) / beta; x itself where beta * x exceeds `threshold`."""
@@ -928,7 +928,7 @@ class TensorMethods:
         """Sort along an axis and return (values, indices); equal elements keep their order."""
 
     def split(self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
-        """Split an axis into parts of one size (the last may be smaller), or of the sizes listed."""
+        """Split an axis into parts of one size (the last part may be smaller), or into parts of the sizes in a list."""
 
     def split_with_sizes(self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0) -> builtins.tuple[Tensor, ...]:
         """Split an axis into parts of the given sizes."""
@@ -988,7 +988,7 @@ class TensorMethods:
         """Return x's elements at flat indices, in the shape of `index`."""
 
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
-        """Gather as `gather` does, with x and indices broadcast along the other axes. Without `dim` both are flattened."""
+        """Gather elements along an axis, like `gather`, but with x and `indices` broadcast along the other axes."""
 
     def tan(self) -> Tensor:
         """Return the tangent of x in radians, elementwise; integers give f32."""
@@ -1006,7 +1006,7 @@ class TensorMethods:
         """Split an axis into a number of parts, or at the given indices."""
 
     def tile(self, *counts: Any) -> Tensor:
-        """Return x repeated as by `repeat`; if there are fewer counts than axes, leading axes aren't repeated."""
+        """Return x repeated as by `repeat`. If there are fewer counts than axes, they apply to the last axes."""
 
     def to(self, *targets: Any, dtype: Any = None, device: Any = None, copy: builtins.bool = False, non_blocking: builtins.bool = False) -> Tensor:
         """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`."""
@@ -1024,13 +1024,13 @@ class TensorMethods:
         """In-place version of `transpose`: changes this tensor's shape and strides, not its memory."""
 
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
-        """Return the lower triangle of matrices: elements above the diagonal `diagonal` (0: the main one) are set to 0."""
+        """Return the lower triangle of matrices: the elements above a diagonal are set to 0."""
 
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
         """In-place version of `tril`."""
 
     def triu(self, diagonal: builtins.int = 0) -> Tensor:
-        """Return the upper triangle of matrices: elements below the diagonal `diagonal` (0: the main one) are set to 0."""
+        """Return the upper triangle of matrices: the elements below a diagonal are set to 0."""
 
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """In-place version of `triu`."""
@@ -1069,7 +1069,7 @@ class TensorMethods:
         """Return the first element of each run of equal elements; with `dim`, the first of equal adjacent slices."""
 
     def unsqueeze(self, dim: builtins.int) -> Tensor:
-        """Insert an axis of size 1 at position `dim`."""
+        """Insert an axis of size 1, which becomes axis `dim` of the result."""
 
     def unsqueeze_(self, dim: builtins.int) -> Tensor:
         """In-place version of `unsqueeze`: changes this tensor's shape and strides, not its memory."""

@@ -1,7 +1,8 @@
 """The public names of the tensor layer, which `vkjit.__init__` resolves on first use.
 
-Importing this module installs the methods of `Tensor` and the gradient rules. Names shared with the kernel language
-(`vk.exp`) are not listed: called on the host, the language's stub forwards to the tensor function.
+Importing this module installs the methods of `Tensor` and the gradient rules. Names shared with the kernel language,
+such as `vk.exp`, are not listed: `vkjit` exports the language's stubs, which forward calls on the host to the tensor
+functions.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ _MODULES = (
     _ops.triangles,
     _ops.views,
 )
+# names that the modules share with each other, but that aren't public
 _INTERNAL = frozenset({"as_dtype", "get_item", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})
 
 __all__ = [  # noqa: PLE0604  # sorted() gives strings

@@ -1,10 +1,9 @@
 """Exchange of arrays with other libraries by DLPack 1.x (https://dmlc.github.io/dlpack).
 
-The array is shared without a copy if both sides can access the memory, else copied.
-Capsules hold a DLManagedTensor or a DLManagedTensorVersioned. Exported memory stays alive until the consumer calls the
-deleter; imported memory stays alive until its last use here, and then its producer's deleter is called once.
-Host-visible memory is exported as CPU memory. An export waits for the work launched before it; the caller orders later
-work (`vk.synchronize()`).
+The array is shared without a copy if both sides can access the memory, else copied. Capsules hold a DLManagedTensor or
+a DLManagedTensorVersioned. Exported memory stays alive until the consumer calls the deleter. Imported memory stays
+alive until its last use here; then its producer's deleter is called once. Host-visible memory is exported as CPU
+memory. An export waits for the work launched before it; the caller orders later work (`vk.synchronize()`).
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+"""C type of a deleter, which takes the address of the managed structure, and of a capsule's destructor."""
 
 
 class _Managed(ctypes.Structure):
@@ -113,13 +113,13 @@ _USED = {name: b"used_" + name for name in _NAMES.values()}
 
 
 def _release(address: int | None) -> None:
-    """Release an exported tensor: the deleter, which the consumer calls when it no longer uses the memory."""
+    """Deleter of an exported tensor, which the consumer calls when it no longer uses the memory."""
     if address is not None:
         _exported.pop(address, None)
 
 
 def _drop_capsule(capsule: int | None) -> None:
-    """Release an exported tensor that no consumer has taken: the capsule's destructor.
+    """Destructor of a capsule: release the exported tensor if no consumer has taken it.
 
     It may run while an exception is pending in the consumer. C API functions must not be called until that exception is
     cleared, and ctypes can't restore it afterwards, so it is raised again at the end and ctypes prints it.
@@ -186,27 +186,31 @@ def export(
         )
     address, strides, owner = _on_host(x, copied)
     versioned = max_version is not None and max_version[0] >= 1
-    kind: type[ctypes.Structure] = _Versioned if versioned else _Managed
-    managed: Any = kind()
+    structure: type[ctypes.Structure] = _Versioned if versioned else _Managed
+    managed: Any = structure()
     shape = (ctypes.c_int64 * len(x.shape))(*x.shape)
     c_strides = (ctypes.c_int64 * len(x.shape))(*strides)
     code, bits = _code_of(x.dtype)
     tensor = managed.tensor
-    tensor.data, tensor.device, tensor.ndim = address, _Device(*target_device), len(x.shape)
-    tensor.dtype, tensor.shape, tensor.strides = _DataType(code, bits, 1), shape, c_strides
+    tensor.data = address
+    tensor.device = _Device(*target_device)
+    tensor.ndim = len(x.shape)
+    tensor.dtype = _DataType(code, bits, 1)
+    tensor.shape = shape
+    tensor.strides = c_strides
     managed.deleter = ctypes.cast(_DELETE, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor = _VERSION
         managed.flags = _COPIED if copied else 0
     managed_address = ctypes.addressof(managed)
     _exported[managed_address] = (managed, shape, c_strides, owner)
-    return _new_capsule(managed_address, _NAMES[kind], ctypes.cast(_DESTROY, ctypes.c_void_p))
+    return _new_capsule(managed_address, _NAMES[structure], ctypes.cast(_DESTROY, ctypes.c_void_p))
 
 
 def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
-    """Return the address and strides of the elements in host memory, and an object that keeps that memory alive.
+    """Return the address and strides of x's elements in host memory, and an object that keeps that memory alive.
 
-    If `copied` is set, or the memory isn't host-visible, this is a new copy.
+    If `copied` is set, or x's memory isn't host-visible, the elements are copied to new memory.
     """
     array = x.__vkjit_array__
     memory = None if copied else array.device.host_view(array.buffer)
@@ -238,6 +242,7 @@ def _dtype_of(dl_type: Any) -> DType:
     names = {value: name for name, value in _CODES.items()}
     kind = names.get(dl_type.code)
     prefix = {"int": "i", "uint": "u", "float": "f", "bfloat": "bf"}.get(kind or "")
+    # for an unknown type code, the prefix and thus the name are invalid
     name = "bool" if kind == "bool" and dl_type.bits == 8 else f"{prefix}{dl_type.bits}"
     if dl_type.lanes != 1 or name not in dtypes.by_name:
         raise DTypeError(
@@ -249,7 +254,7 @@ def _dtype_of(dl_type: Any) -> DType:
 class _ImportedMemory:
     """Owner of memory imported from another library: calls the producer's deleter when it is itself deleted.
 
-    `address` is that of the producer's managed structure, `deleter` the address of its deleter, or None.
+    `address` is the address of the producer's managed structure, `deleter` the address of its deleter, or None.
     """
 
     def __init__(self, address: int, deleter: int | None) -> None:
@@ -258,13 +263,14 @@ class _ImportedMemory:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """Return a tensor made from an array that implements `__dlpack__`: in CPU memory, or a PyTorch CUDA tensor.
+    """Return a tensor made from an array that implements `__dlpack__`.
 
-    An array in CPU memory (NumPy, PyTorch, JAX...) isn't copied if `device` (by default, the default device) can use
-    host memory; both sides then see each other's writes. A PyTorch CUDA tensor becomes a tensor of the Vulkan device on
-    the same GPU unless `device` names another: without a copy if its memory came from `Tensor.torch()`, else by a copy
-    on the GPU. `copy=True` always copies; `copy=False` raises BufferError if a copy is needed. Raises ArgumentError for
-    objects without `__dlpack__` and arrays in other memory, DTypeError for types that vkjit lacks (complex).
+    The array is in CPU memory, or it is a PyTorch CUDA tensor. An array in CPU memory (NumPy, PyTorch, JAX...) isn't
+    copied if `device` (by default, the default device) can use host memory; both sides then see each other's writes. A
+    PyTorch CUDA tensor becomes a tensor of the Vulkan device on the same GPU unless `device` names another: without a
+    copy if its memory came from `Tensor.torch()`, else by a copy on the GPU. `copy=True` always copies; `copy=False`
+    raises BufferError if a copy is needed. Raises ArgumentError for objects without `__dlpack__` and arrays in other
+    memory, DTypeError for types that vkjit lacks (complex).
     """
     target = open_device(device)
     if isinstance(x, Tensor) and x.device is target and not copy:
@@ -282,14 +288,14 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
 def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
     """Import a PyTorch CUDA tensor; see `from_dlpack`. `target` None means the Vulkan device on the same GPU."""
-    array, shared = torch.from_torch(x)
+    array, shared = torch.from_torch(x)  # `shared`: the array uses x's memory; else it is a copy already
     if copy is False and not (shared and target in (None, array.device)):
         raise BufferError("PyTorch's own CUDA memory can't be imported, and copy=False forbids to copy it")
     return Tensor(array).to(device=array.device if target is None else target, copy=bool(copy) and shared)
 
 
 def _capsule_of(x: Any) -> Any:
-    """Return the array's capsule, of DLPack 1.x if its library supports that."""
+    """Return the array's DLPack capsule, of version 1.x if its library supports that."""
     try:
         return x.__dlpack__(max_version=_VERSION)
     except TypeError:  # a library from before DLPack 1.0
@@ -298,17 +304,18 @@ def _capsule_of(x: Any) -> Any:
 
 def _imported(capsule: Any, target: Device, copy: bool | None) -> Tensor:
     """Take the tensor out of a capsule and import it on the device `target`."""
-    unused = [(kind, name) for kind, name in _NAMES.items() if _is_valid(id(capsule), name)]
+    # a used capsule has another name; the C functions take the address of the capsule object, which is its id
+    unused = [(structure, name) for structure, name in _NAMES.items() if _is_valid(id(capsule), name)]
     if not unused:
         raise ArgumentError("__dlpack__ gave no fresh DLPack capsule: expected one that nobody has used yet")
-    kind, name = unused[0]
+    structure, name = unused[0]
     address = _pointer_in(id(capsule), name)
-    managed: Any = kind.from_address(address)
-    if kind is _Versioned and managed.major != _VERSION[0]:
+    managed: Any = structure.from_address(address)
+    if structure is _Versioned and managed.major != _VERSION[0]:
         raise ArgumentError(f"a DLPack array of version {managed.major}.{managed.minor}, expected version 1")
     _set_name(capsule, _USED[name])
     owner = _ImportedMemory(address, managed.deleter)
-    read_only = kind is _Versioned and bool(managed.flags & _READ_ONLY)
+    read_only = structure is _Versioned and bool(managed.flags & _READ_ONLY)
     dl_tensor = managed.tensor
     shape = tuple(dl_tensor.shape[i] for i in range(dl_tensor.ndim))
     strides = (
@@ -329,11 +336,12 @@ def _tensor_around(
 ) -> Tensor:
     """Return a tensor on `target` for the elements of a `_DLTensor`, sharing their memory if possible.
 
-    `owner` keeps the memory alive.
+    `owner` keeps the memory alive. `copy` is that of `from_dlpack`.
     """
     data_address = (dl_tensor.data or 0) + dl_tensor.byte_offset
     item_size = dtype.itemsize
-    # the range of addresses of all elements; strides may be negative
+    # the range of addresses of all elements, given the offset of the last element along each axis; strides may be
+    # negative
     reaches = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     low_address = data_address + item_size * sum(r for r in reaches if r < 0)
     high_address = data_address + item_size * (sum(r for r in reaches if r > 0) + 1)
@@ -356,7 +364,7 @@ def _tensor_around(
             shape, dtype.storage, source.data, data_address - low_address, [s * item_size for s in strides]
         )
         target.write(out.buffer, 0, np.ascontiguousarray(view).reshape(-1).view(np.uint8))
-    del owner
+    del owner  # the source's memory had to stay alive until here
     return Tensor(out)
 
 

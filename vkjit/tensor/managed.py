@@ -42,6 +42,7 @@ class _MigratingBuffer:
         If the device lacks the memory, OutOfMemoryError is raised and the values stay on the old device.
         """
         with self._lock:
+            # the memory of a closed device counts as elsewhere: reading it raises DeviceError
             if self.buffer.device is not device or getattr(self.buffer.device, "closed", False):
                 self.buffer = _moved(self.buffer, device)
             return self.buffer
@@ -60,22 +61,25 @@ def _moved(source: Buffer, device: Device) -> Buffer:
 class _ManagedView:
     """A view of managed memory; a `ManagedTensor` holds one in place of a `DeviceArray`.
 
-    `home` is the memory, shared by all its views. `array` is the view on the device where it was last used; its buffer
-    may be outdated, its layout is valid.
+    `memory` is the memory, shared by all its views. `array` has the view's layout; its buffer is the one where this view
+    was last used, which is outdated if the memory has migrated since.
     """
 
-    __slots__ = ("array", "home")
+    __slots__ = ("array", "memory")
 
-    def __init__(self, home: _MigratingBuffer, array: DeviceArray) -> None:
-        self.home = home
+    def __init__(self, memory: _MigratingBuffer, array: DeviceArray) -> None:
+        self.memory = memory
         self.array = array
 
-    def here(self) -> DeviceArray:
-        """Return the view on the thread's default device. Raises ArgumentError during graph capture."""
+    def on_default_device(self) -> DeviceArray:
+        """Move the memory to the thread's default device if necessary, and return the view as an array there.
+
+        Raises ArgumentError during graph capture.
+        """
         device = default_device()
         if is_capturing(device):
             raise ArgumentError("a managed tensor in a capture: graphs stay on their device, so give them x.clone()")
-        buffer = self.home.on(device)
+        buffer = self.memory.on(device)
         array = self.array
         if array.buffer is not buffer:
             array = self.array = DeviceArray(buffer, array.offset, array.dtype, array.shape, array.strides)
@@ -92,7 +96,7 @@ class ManagedTensor(Tensor):
 
     @property
     def _array(self) -> DeviceArray:  # type: ignore[override]  # the slot of `Tensor` holds the view
-        return _managed_view_of(self).here()
+        return _managed_view_of(self).on_default_device()
 
     __vkjit_array__ = _array  # `Tensor` uses the slot, which holds the view here
 
@@ -104,7 +108,7 @@ class ManagedTensor(Tensor):
     @property
     def location(self) -> Device:
         """The device on which the values currently reside."""
-        return _managed_view_of(self).home.buffer.device
+        return _managed_view_of(self).memory.buffer.device
 
     def requires_grad_(self, value: bool = True) -> Tensor:
         """Raise ArgumentError if `value` is True: managed tensors can't require a gradient."""
@@ -121,16 +125,17 @@ class ManagedTensor(Tensor):
         return self.detach()
 
     def view_of(self, array: DeviceArray) -> Tensor:
-        """Return a view that moves with this tensor."""
-        return _managed(_managed_view_of(self).home, array, self._version)
+        """Return a view of this tensor's memory with the layout of `array`; it is a managed tensor, too."""
+        return _managed(_managed_view_of(self).memory, array, self._version)
 
     def _fetch(self) -> Any:
         """Copy the values to the host from the device they are on, as `Tensor._fetch` does."""
         managed_view = _managed_view_of(self)
-        buffer = managed_view.home.buffer
+        buffer = managed_view.memory.buffer
         array = managed_view.array
         current = DeviceArray(buffer, array.offset, array.dtype, array.shape, array.strides)
         values = host_arrays.fetch(current).reshape(array.shape)
+        # bf16 is fetched as 16-bit integers, which are the upper half of an f32
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32) if array.dtype.name == "bf16" else values
 
 
@@ -144,15 +149,21 @@ def _managed_view_of(x: ManagedTensor) -> _ManagedView:
     return view
 
 
-def _managed(home: _MigratingBuffer, array: DeviceArray, version: Version | None) -> ManagedTensor:
-    """Return a managed tensor with the layout of `array`; `version` is that of the tensor it is a view of."""
+def _managed(memory: _MigratingBuffer, array: DeviceArray, version: Version | None) -> ManagedTensor:
+    """Return a managed tensor for `memory`, with the layout of `array`.
+
+    If it is a view of another managed tensor, `version` is that tensor's version counter.
+    """
     tensor = ManagedTensor.__new__(ManagedTensor)
-    _fill(tensor, _ManagedView(home, array), version)
+    _set_slots(tensor, _ManagedView(memory, array), version)
     return tensor
 
 
-def _fill(x: Tensor, view: _ManagedView, version: Version | None) -> None:
-    """Set all slots of a managed tensor, as `Tensor.__init__` does for others; `version` None: it is not a view."""
+def _set_slots(x: Tensor, view: _ManagedView, version: Version | None) -> None:
+    """Set all slots of a managed tensor, as `Tensor.__init__` does for other tensors.
+
+    For a view, `version` is that of the tensor whose memory it shares; else it is None.
+    """
     _slot.__set__(x, view)
     x._is_view = version is not None
     x._version = version if version is not None else Version()
@@ -164,4 +175,4 @@ def _fill(x: Tensor, view: _ManagedView, version: Version | None) -> None:
 def make_managed(x: Tensor, array: DeviceArray) -> None:
     """Turn a newly created tensor object into a managed tensor that takes over the array's memory."""
     x.__class__ = ManagedTensor
-    _fill(x, _ManagedView(_MigratingBuffer(array.buffer), array), None)
+    _set_slots(x, _ManagedView(_MigratingBuffer(array.buffer), array), None)

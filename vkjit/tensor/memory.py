@@ -33,9 +33,8 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     Conversion to bf16 rounds to nearest, ties to even. Floats converted to integers saturate, NaN gives 0.
     """
     if dtype.is_integer and values.dtype.kind == "f":
-        return np.ascontiguousarray(
-            semantics.cast(values, dtypes.f64, dtype)
-        )  # same as in kernels: saturates, NaN gives 0
+        # as in kernels: saturates, NaN gives 0
+        return np.ascontiguousarray(semantics.cast(values, dtypes.f64, dtype))
     if dtype is not dtypes.bf16:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
@@ -50,15 +49,16 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 def write_value(array: DeviceArray, value: Any) -> None:
     """Fill a contiguous array with a scalar.
 
-    The array must start at a multiple of 4 bytes. It is filled in 32-bit words, so up to 3 bytes behind it are
+    The array must start at a multiple of 4 bytes. It is filled in 32-bit words, so up to 3 bytes after its end are
     overwritten.
     """
     count = math.prod(array.shape)
     if count == 0:
         return
-    kind: Any = type(value)
-    cached = kind is int or kind is bool or (kind is float and value != 0)  # as keys, 0.0 and -0.0 are equal
-    bits, word = (_pattern if cached else _pattern.__wrapped__)(kind, value, array.dtype)
+    value_type: Any = type(value)
+    # as keys of the cache, 0.0 and -0.0 are equal, so they bypass it
+    cached = value_type is int or value_type is bool or (value_type is float and value != 0)
+    bits, word = (_pattern if cached else _pattern.__wrapped__)(value_type, value, array.dtype)
     if word is not None:
         array.device.fill(array.buffer, array.offset, (count * array.dtype.itemsize + 3) & ~3, word)
         return
@@ -69,11 +69,12 @@ def write_value(array: DeviceArray, value: Any) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _pattern(kind: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # noqa: ARG001  # 1 and True are equal keys
-    """Return a scalar of type `dtype` as (bits, word) for `write_value`.
+def _pattern(value_type: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # noqa: ARG001  # 1 and True are equal keys
+    """Return (bits, word), the two forms in which `write_value` fills memory with a scalar of type `dtype`.
 
     `word` is the 32-bit word that, repeated, fills memory with the scalar, or None for a 64-bit value whose halves
-    differ. `bits` are the bits of a 64-bit value as an i64, 0 for narrower types.
+    differ. `bits` are the bits of a 64-bit value as an i64, 0 for narrower types. `value_type`, the value's type, is
+    only part of the cache's key, since 1 and True are equal.
     """
     stored = to_storage(np.asarray(value), dtype).reshape(1)
     words = np.tile(stored, max(1, 4 // dtype.itemsize)).view(np.uint32)

@@ -1,8 +1,8 @@
 """The `out=` keyword: store a function's result in existing tensors, as in PyTorch.
 
-`out` is a tensor, or a tuple of them for functions with several results. The result is computed first and then copied,
-so `out` may share memory with any operand. A tensor without elements takes the result's shape and new memory; any other
-must already have the result's shape. The sets of names below say which dtype `out` may have.
+`out` is a tensor, or a tuple of tensors for functions with several results. The result is computed first and then
+copied, so `out` may share memory with any operand. An `out` without elements takes the result's shape and new memory;
+any other must have the result's shape. The sets of names below say which dtype `out` may have.
 """
 
 from __future__ import annotations
@@ -133,7 +133,11 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _params_for_out(name: str, args: tuple[Any, ...], params: dict[str, Any], target: Tensor) -> dict[str, Any]:
-    """Return params, with the dtype of `out` added for functions that compute in it (and its device for creation)."""
+    """Return `params` for a function called with `out`, which is `target`.
+
+    The dtype of `out` is added for functions that compute in it, the dtype and the device for functions that create a
+    tensor.
+    """
     if name in CREATING:
         return {"dtype": target.dtype, "device": target.device, **params}
     if name not in TYPED or params.get("dtype") is not None or not isinstance(args[0] if args else None, Tensor):
@@ -165,9 +169,10 @@ def _check(name: str, produced: Tensor, target: Tensor) -> None:
 
 
 def _store(produced: Tensor, target: Tensor, given: list[Tensor]) -> None:
-    """Copy a result into `target`, or give an empty `target` the result's memory.
+    """Store a result in `target`: copy the values, or if the shapes differ, give `target` the result's memory.
 
-    The memory is copied first if it is shared with one of the operands, `given`.
+    The shapes differ only if `target` has no elements (see `_check`). A result that shares memory with one of the
+    tensors `given`, the operands, is copied to new memory first, since `target` must not become a view of an operand.
     """
     if produced.shape == target.shape:
         elementwise_launch.write_map(functions.identity, (produced,), target, target.dtype)
@@ -176,6 +181,11 @@ def _store(produced: Tensor, target: Tensor, given: list[Tensor]) -> None:
     stored = produced.to(target.dtype)
     if not stored.is_contiguous() or any(stored.shares_memory_with(t) for t in given):
         stored = stored.clone()
-    target._array, target._version, target._history = stored._array, stored._version, stored._history
-    target._is_view, target._root = False, None
+    # Turn the object `target` into a tensor that owns the memory of `stored`: replace all attributes that
+    # `Tensor.__init__` sets. Only whether it requires a gradient is kept.
+    target._array = stored._array
+    target._version = stored._version
+    target._history = stored._history
+    target._is_view = False
+    target._root = None
     target.meta = GradMeta(stored.shape, stored.dtype, stored.device, requires_grad=target.meta.requires_grad)

@@ -1,4 +1,4 @@
-"""Compute functions composed of several operations in f32 if their operands are f16 or bf16.
+"""A decorator that runs functions composed of several operations in f32 if their operands are f16 or bf16.
 
 So results are rounded to 16 bits once, rather than after each operation.
 """
@@ -32,12 +32,12 @@ def _floats(value: Any) -> list[DType]:
     return []
 
 
-def _as(value: Any, source: DType, target: DType) -> Any:
+def _converted(value: Any, source: DType, target: DType) -> Any:
     """Convert the tensors of type `source` in a value or (nested) sequence to `target`."""
     if isinstance(value, Tensor):
         return value.to(target) if value.dtype is source else value
     if isinstance(value, (list, tuple)):
-        items = [_as(v, source, target) for v in value]
+        items = [_converted(v, source, target) for v in value]
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return items if isinstance(value, list) else tuple(items)
@@ -45,10 +45,10 @@ def _as(value: Any, source: DType, target: DType) -> Any:
 
 
 def computed_in_f32(function: F) -> F:
-    """Decorate a function to run in f32 if all its float tensors are of one 16-bit type, and convert its results back.
+    """Decorate a function to convert 16-bit float tensors among its arguments to f32.
 
-    If its float tensors are of f16 and bf16, they are converted to f32 and the results stay f32. Other calls are not
-    changed.
+    If all float tensors among the arguments are of one 16-bit type, the results are converted back to that type. If
+    some are f16 and the others bf16, the results stay f32. If there are other float types, nothing is converted.
     """
 
     @functools.wraps(function)
@@ -56,12 +56,15 @@ def computed_in_f32(function: F) -> F:
         float_types = {d.name: d for d in _floats([*args, *kwargs.values()])}
         if len(float_types) == 2 and all(map(is_half, float_types.values())):  # f16 with bf16 promotes to f32
             for half in float_types.values():
-                args = tuple(_as(a, half, dtypes.f32) for a in args)
-                kwargs = {k: _as(v, half, dtypes.f32) for k, v in kwargs.items()}
-        if len(float_types) != 1 or not is_half(half := next(iter(float_types.values()))):
+                args = tuple(_converted(a, half, dtypes.f32) for a in args)
+                kwargs = {k: _converted(v, half, dtypes.f32) for k, v in kwargs.items()}
+        if len(float_types) != 1:
             return function(*args, **kwargs)
-        converted = [_as(a, half, dtypes.f32) for a in args]
-        named = {k: _as(v, half, dtypes.f32) for k, v in kwargs.items()}
-        return _as(function(*converted, **named), dtypes.f32, half)
+        [only_type] = float_types.values()
+        if not is_half(only_type):
+            return function(*args, **kwargs)
+        converted = [_converted(a, only_type, dtypes.f32) for a in args]
+        named = {k: _converted(v, only_type, dtypes.f32) for k, v in kwargs.items()}
+        return _converted(function(*converted, **named), dtypes.f32, only_type)
 
     return run  # type: ignore[return-value]  # wraps keeps the signature

@@ -1,8 +1,9 @@
 """Type promotion of tensor operations, with PyTorch's rules.
 
-Types fall into three categories: bool < integer < float. The result has the highest category among the operands. Its
-type is that of the operands in this category with the highest rank: tensors with dimensions before 0-d tensors before
-Python scalars; several such types are combined by `promote_types`. Python scalars count as bool, i64 or f32.
+Types fall into three categories: bool < integer < float. The result has the highest category among the operands. Of the
+operands in this category, those of the highest rank determine its type: tensors with dimensions if there are any, else
+0-d tensors, else Python scalars. Several types are combined by `promote_types`. Python scalars count as bool, i64 or
+f32.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..errors import DTypeError
 __all__ = ["category", "promote_types", "result_type"]
 
 _WIDER_SIGNED = {8: dtypes.i16, 16: dtypes.i32, 32: dtypes.i64}
+"""The smallest signed type that holds all unsigned integers of a number of bits."""
 
 
 def category(dtype: DType) -> int:
@@ -24,7 +26,7 @@ def category(dtype: DType) -> int:
 
 
 def promote_types(a: DType, b: DType) -> DType:
-    """Return the common type of two tensors with dimensions: u8 with i8 is i16, i64 with f32 is f32.
+    """Return the common type of two types, for tensors with dimensions: u8 with i8 is i16, i64 with f32 is f32.
 
     Raises DTypeError if there is none.
     """
@@ -33,7 +35,7 @@ def promote_types(a: DType, b: DType) -> DType:
     if category(a) != category(b):
         return a if category(a) > category(b) else b
     if a.is_float or a.kind == b.kind:
-        if a.bits == b.bits:
+        if a.bits == b.bits:  # two float formats, such as f16 and bf16
             return dtypes.f32
         return a if a.bits > b.bits else b
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
@@ -76,7 +78,10 @@ def result_type(*operands: Any) -> DType:
 
 
 def _rank_of(operand: Any) -> tuple[int, DType]:
-    """Return (rank, dtype); rank is 2 for dtypes and tensors with dimensions, 1 for 0-d tensors, 0 for scalars."""
+    """Return an operand's rank in promotion and its dtype.
+
+    The rank is 2 for dtypes and tensors with dimensions, 1 for 0-d tensors, and 0 for Python scalars.
+    """
     if isinstance(operand, DType):
         return 2, operand
     shape = getattr(operand, "shape", None)

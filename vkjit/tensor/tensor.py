@@ -1,8 +1,8 @@
 """`vk.Tensor`: a strided array on a device, with autograd state.
 
 A tensor has a `DeviceArray` (buffer, offset, dtype, shape, strides), a version counter shared by all views of the
-buffer, and a `GradMeta`, its node on the autograd tape. The operations are functions in `vkjit.tensor.ops`;
-`methods.install` adds them to the class as operators and methods.
+buffer, and a `GradMeta` with its autograd state. The operations are functions in `vkjit.tensor.ops`; `methods.install`
+adds them to the class as operators and methods.
 
 A tensor becomes stale if a recorded operation writes its memory through another tensor: its GradMeta then describes the
 old values. `view_tracking.follow` updates it.
@@ -36,8 +36,8 @@ __all__ = ["Tensor", "Version"]
 class Version:
     """Counter of in-place writes to the memory shared by a tensor and its views.
 
-    `value` counts all writes, `recorded` those recorded by autograd. A tensor is stale if its `_history`, the value of
-    `recorded` that its GradMeta belongs to, differs from `recorded`.
+    `value` counts all writes, `recorded` the writes recorded by autograd. A tensor stores the value of `recorded` for
+    which its GradMeta is valid as `_history`; if `recorded` has changed since, the tensor is stale.
     """
 
     __slots__ = ("recorded", "value")
@@ -77,10 +77,11 @@ class Tensor(TensorMethods):
         meta: GradMeta | None = None,
         managed: bool = False,
     ) -> None:
-        """Wrap a `DeviceArray`. A view passes the `version` of the tensor whose memory it shares.
+        """Wrap a `DeviceArray`.
 
-        With `managed`, `array` is any data that `vk.tensor` takes, which is copied to memory that migrates to the
-        device that uses it; see `ManagedTensor`.
+        For a view, `version` is the version counter of the tensor whose memory it shares. `meta` is the autograd state
+        (None: a new leaf). With `managed`, `array` is any data that `vk.tensor` takes; the data is copied to memory
+        that migrates to the device that uses it (see `ManagedTensor`).
         """
         if managed:
             self._manage(array)
@@ -98,7 +99,7 @@ class Tensor(TensorMethods):
 
     @staticmethod
     def of(array: DeviceArray) -> Tensor:
-        """Wrap an array that no other tensor shares; faster than the constructor."""
+        """Wrap an array whose memory no other tensor uses; faster than the constructor."""
         tensor = Tensor.__new__(Tensor)
         tensor._array, tensor._is_view, tensor._version = array, False, Version()
         tensor._history, tensor._root = 0, None
@@ -194,7 +195,7 @@ class Tensor(TensorMethods):
         return self._version
 
     def shares_memory_with(self, other: Tensor) -> bool:
-        """Return True if both tensors are views of the same buffer."""
+        """Return True if both tensors share memory, as a tensor and its views do."""
         return self._version is other._version
 
     @property
@@ -216,7 +217,10 @@ class Tensor(TensorMethods):
         return self._root
 
     def rebase(self) -> None:
-        """Discard the autograd history after an in-place write that is recorded, and make other views stale."""
+        """Discard the autograd history after an in-place write, and make other views of the memory stale.
+
+        The caller then records the write.
+        """
         self._version.recorded += 1
         self.reset_meta()
 
@@ -230,7 +234,7 @@ class Tensor(TensorMethods):
     @property
     def requires_grad(self) -> bool:
         if self._history != self._version.recorded:
-            self._follow_if_known()
+            self._follow_if_possible()
         return self.meta.requires_grad
 
     @requires_grad.setter
@@ -255,7 +259,7 @@ class Tensor(TensorMethods):
     def is_leaf(self) -> bool:
         """True if the tensor isn't the result of a recorded operation."""
         if self._history != self._version.recorded:
-            self._follow_if_known()
+            self._follow_if_possible()
         return self.meta.node is None
 
     @property
@@ -294,7 +298,10 @@ class Tensor(TensorMethods):
     def backward(
         self, gradient: Tensor | None = None, *, retain_graph: bool = False, create_graph: bool = False
     ) -> None:
-        """Accumulate the gradient of this tensor into `.grad` of the leaves it depends on."""
+        """Compute the gradients of this tensor with respect to the leaves it depends on, and add them to their `.grad`.
+
+        `gradient` is the gradient with respect to this tensor; it may be omitted for a tensor of one element.
+        """
         backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
 
     def detach(self) -> Tensor:
@@ -332,10 +339,11 @@ class Tensor(TensorMethods):
         return copied
 
     def __copy__(self) -> Tensor:
-        """Return a new object for the same tensor."""
+        """Return another tensor object that refers to the same memory and autograd state."""
         copied = object.__new__(type(self))
-        for kind in type(self).__mro__:
-            for slot in vars(kind).values():
+        # copy the slots of all base classes
+        for base in type(self).__mro__:
+            for slot in vars(base).values():
                 if isinstance(slot, MemberDescriptorType):
                     slot.__set__(copied, slot.__get__(self))
         return copied
@@ -346,13 +354,14 @@ class Tensor(TensorMethods):
         )
 
     def alias(self) -> Tensor:
-        """Return another tensor object with the same memory, version and autograd state.
+        """Return another tensor object with the same memory, version counter and GradMeta.
 
-        Both share one GradMeta, until an in-place operation gives one of them a new one.
+        An in-place operation on either object later gives that object a GradMeta of its own.
         """
         same = Tensor.__new__(Tensor)
-        same._array, same._version, same.meta, same._root = self._array, self._version, self.meta, None
+        same._array, same._version, same.meta = self._array, self._version, self.meta
         same._history, same._is_view = self._history, self._is_view
+        same._root = None
         return same
 
     def with_grad_meta(self, meta: GradMeta | None) -> Tensor:
@@ -365,7 +374,8 @@ class Tensor(TensorMethods):
     def view_of(self, array: DeviceArray) -> Tensor:
         """Return a view of this tensor's memory with the layout of `array`; the view isn't recorded."""
         view = Tensor(array, version=self._version)
-        if self.meta.requires_grad and not state.enabled:  # a reference to self would keep the graph alive
+        # without recording the view gets no root: a reference to self would keep the graph alive
+        if self.meta.requires_grad and not state.enabled:
             view._root = UNTRACKED
         else:
             view._root = self if self._root is None else self._root
@@ -380,10 +390,11 @@ class Tensor(TensorMethods):
         return self._fetch()
 
     def _fetch(self) -> npt.NDArray[Any]:
-        """Return a copy as a NumPy array, also if the tensor requires a gradient."""
+        """Return a copy as a NumPy array, even if the tensor requires a gradient."""
         values = host_arrays.fetch(self._array).reshape(self.shape)
         if self.dtype.name != "bf16":
             return values
+        # `values` are the bits of bf16, which are the upper half of an f32
         widened: npt.NDArray[Any] = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
         return widened
 

@@ -6,7 +6,8 @@ history describes the old values. When a stale view is next used, it *follows* i
 root's current value (operation `part_of`). Cases that can't be tracked (a view made while recording was off, a root
 whose memory has gaps) raise an error rather than yield gradients of old values.
 
-`dispatch` calls `follow` for stale operands, `check_writable` before and `record_written` after a write in place.
+`dispatch` calls `check_writable` before and `record_written` after a write in place. It reaches `follow`, for stale
+operands, as a method of `Tensor` (`METHODS`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ def can_follow(view: Tensor) -> bool:
     root = view.root
     if not isinstance(root, Tensor) or root.is_stale or _order(root._array) is None:
         return False
-    return view.meta.node is not None or not view.meta.requires_grad  # otherwise the view is a leaf itself
+    # not a view made a leaf by `requires_grad_()`: it keeps its GradMeta, in which its gradient accumulates
+    return view.meta.node is not None or not view.meta.requires_grad
 
 
 def follow(view: Tensor) -> None:
-    """Update a stale view's autograd history to be a part of its root's current value.
+    """If the view is stale, record it as a part of its root's current value.
 
     Raises VkjitError if that isn't possible.
     """
@@ -39,17 +41,17 @@ def follow(view: Tensor) -> None:
         _follow(view)
 
 
-def follow_if_known(view: Tensor) -> None:
-    """Call `follow` if it can succeed, else do nothing.
+def follow_if_possible(view: Tensor) -> None:
+    """Call `follow` if `can_follow` says that it will succeed, else do nothing.
 
-    For properties such as `requires_grad`, which must not raise.
+    `Tensor` uses this for properties such as `requires_grad`, which must not raise.
     """
     if can_follow(view):
         _follow(view)
 
 
 def _follow(view: Tensor) -> None:
-    """Record a stale view as a part of its root's current value. Raises VkjitError if that isn't possible."""
+    """Do the work of `follow` for a stale view."""
     if not can_follow(view):
         raise VkjitError(
             f"a tensor of shape {view.shape} shares memory with one that was changed in place after it was made, and "
@@ -61,12 +63,12 @@ def _follow(view: Tensor) -> None:
 
 
 def check_writable(name: str, target: Tensor) -> None:
-    """Raise ArgumentError if autograd can't track a write into `target`.
+    """Raise ArgumentError if autograd can't track a write by operation `name` into `target`.
 
     This is the case for a leaf that requires a gradient, a view of such a leaf, and a view whose root is unknown or has
     memory with gaps.
     """
-    root = target.root
+    root = target.root  # None if the target is no view
     owner = target if root is None or root is tape.UNTRACKED else root
     if owner.requires_grad and owner.is_leaf:
         what = "a leaf" if owner is target else "a view of a leaf"
@@ -83,8 +85,12 @@ def check_writable(name: str, target: Tensor) -> None:
 
 
 def record_written(name: str, operands: tuple[Any, ...], params: dict[str, Any], target: Tensor, root: Tensor) -> None:
-    """Record that operation `name` on `operands` has written the view `target`, and thereby a part of its root."""
-    before = _in_c_order(root.alias())
+    """Record that operation `name` on `operands` has written the view `target`, and thereby a part of its root.
+
+    `replace_part` describes the part by its location in a root in C order. For a root with another order of axes, it is
+    recorded for the root permuted to C order (`_in_c_order`), and the inverse permutation is recorded after it.
+    """
+    before = _in_c_order(root.alias())  # the root with its old autograd history
     root.rebase()
     target.reset_meta()
     tape.record(name, operands, params, (target,))
@@ -93,15 +99,16 @@ def record_written(name: str, operands: tuple[Any, ...], params: dict[str, Any],
     if order == tuple(range(len(order))):
         tape.record("replace_part", (before, target), _location(root, target), (root,))
         return
-    changed = Tensor(_permuted(root._array, order), version=root._version)
-    tape.record("replace_part", (before, target), _location(root, target), (changed,))
-    tape.record("permute", (changed,), {"order": tuple(order.index(i) for i in range(len(order)))}, (root,))
+    # the root's new value in C order, then permuted back to the root's own order of axes
+    reordered = Tensor(_permuted(root._array, order), version=root._version)
+    tape.record("replace_part", (before, target), _location(root, target), (reordered,))
+    tape.record("permute", (reordered,), {"order": tuple(order.index(i) for i in range(len(order)))}, (root,))
 
 
 def _in_c_order(root: Tensor) -> Tensor:
-    """Return the root with its axes permuted to descending strides, so that it is contiguous; this is recorded.
+    """Return the root with its axes permuted to descending strides, so that it is contiguous. Records the permutation.
 
-    Returns the root itself if it already is, or if `_order` is None.
+    Returns the root itself if it is contiguous already, or if its memory has gaps (`_order` is None).
     """
     order = _order(root._array)
     if order is None or order == tuple(range(len(order))):
@@ -118,7 +125,10 @@ def _permuted(array: DeviceArray, order: tuple[int, ...]) -> DeviceArray:
 
 
 def _order(array: DeviceArray) -> tuple[int, ...] | None:
-    """Return the axes sorted by descending stride, or None if the elements aren't dense in that order."""
+    """Return the axes sorted by descending stride, or None if the array isn't contiguous in that order.
+
+    Axes of size 1, whose strides mean nothing, come last unless the other axes are in ascending order already.
+    """
     if 0 in array.shape:
         return tuple(range(len(array.shape)))
     nontrivial = [i for i, extent in enumerate(array.shape) if extent != 1]
@@ -132,13 +142,13 @@ def _order(array: DeviceArray) -> tuple[int, ...] | None:
 
 
 def _location(root: Tensor, view: Tensor) -> dict[str, Any]:
-    """Return the parameters of `part_of` and `replace_part` that describe the view.
+    """Return the parameters of `part_of` and `replace_part` that describe the view as a part of its root.
 
-    These are its shape, its strides and its start, in elements of the root's memory.
+    These are the view's shape and strides, and the offset `start` of its first element from the root's, in elements.
     """
     start = (view._array.offset - root._array.offset) // view.dtype.itemsize if view.numel() else 0
     return {"shape": view.shape, "strides": view.strides, "start": start}
 
 
-METHODS: dict[str, Callable[..., Any]] = {"follow": follow, "_follow_if_known": follow_if_known}
-"""Methods of `Tensor` by name."""
+METHODS: dict[str, Callable[..., Any]] = {"follow": follow, "_follow_if_possible": follow_if_possible}
+"""Functions that `methods.install` adds to `Tensor` as methods, by the method's name."""

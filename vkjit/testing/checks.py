@@ -1,7 +1,7 @@
 """Property tests of kernels, the public interface: `check_kernel` runs one, `check` makes a test function for pytest.
 
 Both search for a failing case (see `vkjit.testing.search`). If there is none, `check_kernel` returns a `CheckResult`.
-Else the case is shrunk and explained (see `vkjit.testing.explain`), and `CheckFailure` is raised.
+Otherwise, the case is shrunk and explained (see `vkjit.testing.explain`), and `CheckFailure` is raised.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ EXAMPLES = 100
 class CheckResult:
     """Statistics of a check that found no failure.
 
-    `examples`: the number of inputs. `dtypes`: the types tried by type variable. `left_out`: what wasn't tried, such as
-    "T = vk.f16", with the reason.
+    `examples` is the number of inputs. `dtypes` maps each type variable to the types tried. `left_out` maps what wasn't
+    tried, such as "T = vk.f16", to the reason.
     """
 
     kernel: str
@@ -84,14 +84,16 @@ def check_kernel(
     dims, elements, where, dtypes, special, aliases: constrain the inputs; see `strategies`. Floats include NaN and
         infinities unless `special=False` or `elements` gives a range.
     groups: the number of workgroups, or a function of arguments that it names, for kernels without over= and groups=.
-    tolerance: a relative bound, a (relative, absolute) pair or a Tolerance; replaces the derived one.
+    tolerance: a relative bound, a (relative, absolute) pair or a Tolerance (default: derived from the kernel's
+        operations).
     precise: pass floats to the reference as float64, so that its own rounding errors don't matter.
     partial: allow elements of Outs that no invocation writes.
     unordered: outputs whose rows (along the first axis) may come in any order: a name, several names, tuples of names
-        whose rows belong together, or a dictionary from these to the output whose first element is the number of rows:
-        {"y": "count"}. The reference may return just these rows.
-    properties: functions of the arguments that they name, with outputs as they are after the launch (`before`: a
-        dictionary of all arguments before it). They assert, or return False on failure. They may replace a reference.
+        whose rows belong together, or a dictionary that maps a name or tuple to the output whose first element is the
+        number of rows: {"y": "count"}. The reference may return just these rows.
+    properties: functions whose parameters have names of arguments. They get outputs as they are after the launch; a
+        parameter `before` gets a dictionary of all arguments before the launch. They assert, or return False on
+        failure. They may replace a reference.
     schedules: vary workgroup sizes, orders and optimization levels.
     strict: also vary strict mode, unless the kernel sets it.
     sanitize: names of the sanitizer's checks, as for `vk.testing.sanitize` (True: the default checks; False: none).
@@ -120,9 +122,9 @@ def first_finding(kernel: Kernel, reference: Callable[..., Any] | None = None, *
 def collected_cases(
     kernel: Kernel, reference: Callable[..., Any] | None, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[tuple[Case, Mapping[str, Schedule]]]]:
-    """Return all settings of a check, with defaults, and the cases that it would try in the interpreter.
+    """Return the settings of a check, including defaults, and the cases that it would try in the interpreter.
 
-    Each case comes with its schedules by executor name. Nothing is launched.
+    Each case comes with its schedules, by the name of the executor. Nothing is launched.
     """
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     chosen = {**defaults, **settings, "devices": "interpreter"}
@@ -130,7 +132,7 @@ def collected_cases(
     cases: list[tuple[Case, Mapping[str, Schedule]]] = []
 
     class Collector(Examiner):
-        """Records the cases of a search instead of running them."""
+        """Records the cases of a search instead of running them; since none fails, the search tries all its cases."""
 
         def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> None:
             cases.append((case, schedules))
@@ -149,7 +151,7 @@ def _run(search: Search) -> CheckResult:
     return CheckResult(
         search.kernel.name, search.examples, search.examiner.launches, time.perf_counter() - start,
         tuple(e.name for e in search.examiner.executors),
-        {n: tuple(t.name for t in kinds) for n, kinds in search.drawing.types.items()},
+        {n: tuple(t.name for t in types) for n, types in search.drawing.types.items()},
         {**search.drawing.left_out, **search.examiner.skipped},
     )  # fmt: skip
 
@@ -166,7 +168,7 @@ def check(
             return a * x + y
 
     With `reference=`, the decorated function makes additional assertions instead. It is called with the arguments that
-    it names, outputs as they are after the launch::
+    it names; outputs are as they are after the launch::
 
         @vk.testing.check(softmax, reference=numpy_softmax)
         def test_softmax(x, y):
@@ -200,7 +202,7 @@ def _test_of(
     kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None, settings: Mapping[str, Any],
     named: Any,
 ) -> Callable[[], None]:  # fmt: skip
-    """Return the test function. `judge` makes additional assertions; the test takes its name from `named`."""
+    """Return the test function. `judge` makes additional assertions; `named` has the name and docstring of the test."""
 
     def test() -> None:
         _run(Search(kernel, reference, judge, settings, remembers=True))

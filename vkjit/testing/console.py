@@ -17,9 +17,9 @@ def say(*lines: str) -> None:
 
 
 def devices_named(names: Sequence[str] | None) -> list[DeviceInfo]:
-    """Return information on the devices whose name contains one of the texts, ignoring case (None: all devices).
+    """Return information on the devices whose name contains one of `names`, ignoring case (None: all devices).
 
-    Prints a message if there are none.
+    Prints a message if no device matches.
     """
     parts = [name.lower() for name in names or [""]]
     chosen = [info for info in devices() if any(name in info.name.lower() for name in parts)]

@@ -1,8 +1,8 @@
 """Generation of a test file with one property test per kernel, as a start for the user (a "ghostwriter").
 
-For each kernel, a reference in NumPy is guessed from its body or its name, and used if the kernel agrees with it.
-Without a reference, the test relies on the sanitizer and the agreement of devices and schedules. If the kernel fails
-with arbitrary integers in its input arrays, ranges of valid indices are tried as constraints.
+For each kernel, a reference in NumPy is guessed from the kernel's body or name. The test uses the guess if the kernel
+agrees with it. Without a reference, the test relies on the sanitizer and on the agreement of devices and schedules. If
+the kernel fails with arbitrary integers in its input arrays, ranges of valid indices are tried as constraints.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ _BY_NAME = {
     "reverse": ("{0}[::-1]", 1), "cumsum": ("np.cumsum({0}, axis=-1)", 1), "matmul": ("{0} @ {1}", 2),
     "gemm": ("{0} @ {1}", 2), "gather": ("{0}[{1}]", 2), "take": ("{0}[{1}]", 2),
 }  # fmt: skip
-"""Candidate references by a part of the kernel's name: a template over the names of its inputs, and their number."""
+"""Candidate references by a part of the kernel's name.
+
+A candidate is a pair: a template for the names of the kernel's input arrays, and the number of these arrays.
+"""
 
 
 def proposed_tests(kernels: Mapping[str, Kernel], path: Path, *, examples: int = 50, target: Path | None = None) -> str:
     """Return the text of a test file for the kernels of the file at `path`.
 
     kernels: the kernels by their names in the file. examples: the number of inputs of each test. target: the path to
-    which the test file will be written. The test file loads the kernels' file by the path relative to its own, so that
-    both can be moved together; without a target, by its absolute path.
+    which the test file will be written. The test file loads the file of the kernels by a path relative to itself, so
+    that both files can be moved together; if `target` is None, by the absolute path.
     """
     tests = [_test(name, kernel, examples) for name, kernel in kernels.items()]
     uses_numpy = any("np." in text for text in tests)
-    place = repr(str(path.resolve()))
+    path_expression = repr(str(path.resolve()))
     if target is not None:
         relative = Path(os.path.relpath(path.resolve(), target.resolve().parent)).as_posix()
-        place = f"Path(__file__).parent / {relative!r}"
+        path_expression = f"Path(__file__).parent / {relative!r}"
     loading = [
-        f"spec = importlib.util.spec_from_file_location({path.stem!r}, {place})",
+        f"spec = importlib.util.spec_from_file_location({path.stem!r}, {path_expression})",
         "module = importlib.util.module_from_spec(spec)",
         "spec.loader.exec_module(module)",
     ]
@@ -84,29 +87,31 @@ def _test(name: str, kernel: Kernel, examples: int) -> str:
 def _settings(kernel: Kernel) -> dict[str, Any] | None:
     """Return arguments of `check_kernel` with which the kernel passes without a reference.
 
-    Tries the defaults, and then valid indices for each dimension as the range of all integer inputs. Returns the
-    defaults if the kernel always fails, and None if it can't be run without further settings, such as `groups=`.
+    Tries no arguments first. Then, for each dimension, tries its valid indices as the range of all integer input
+    arrays. If the kernel always fails, returns {}. Returns None if the kernel can't be run without other settings, such
+    as `groups=`.
     """
     candidates: list[dict[str, Any]] = [{}]
+    # input arrays of integers; a type with `__bound__` is a type variable, which isn't limited to integers
     integers = [
         p.name for p in kernel.expanded_spec.params
         if p.kind == "array" and p.mode == "in" and not hasattr(p.dtype, "__bound__") and dtype_of_param(p, {}).is_integer
     ]  # fmt: skip
     names = list(dict.fromkeys(n for p in kernel.spec.params if p.dims is not None for n in p.dims.names))
     candidates += [{"elements": dict.fromkeys(integers, (0, f"{n}-1"))} for n in names if integers]
-    first: dict[str, Any] | None = None
+    first_tried: dict[str, Any] | None = None
     for settings in candidates:
-        found = _finding(kernel, None, settings)
-        if found is None:
+        finding = _finding(kernel, None, settings)
+        if finding is None:
             return settings
-        if isinstance(found, VkjitError):
+        if isinstance(finding, VkjitError):
             return None
-        first = settings if first is None else first
-    return first
+        first_tried = settings if first_tried is None else first_tried
+    return first_tried
 
 
 def _finding(kernel: Kernel, reference: Any, settings: Mapping[str, Any]) -> Any:
-    """Run a short check. Return its finding, None if it passes, or the VkjitError that it raises."""
+    """Run a short check. Return its finding, None if the kernel passes, or the VkjitError that the check raises."""
     try:
         with time_limited(10.0):
             return first_finding(kernel, reference, devices="interpreter", max_examples=20, seed=1, **settings)
@@ -126,7 +131,7 @@ def _guesses(kernel: Kernel) -> Iterator[str]:
 
 
 def _agrees(kernel: Kernel, reference: str, settings: Mapping[str, Any]) -> bool:
-    """True if the kernel agrees with the guessed reference, the text of a lambda."""
+    """True if the kernel agrees with a guessed reference, given as the text of a lambda."""
     function = _function(reference)
     try:
         return function is not None and _finding(kernel, function, settings) is None
@@ -135,10 +140,10 @@ def _agrees(kernel: Kernel, reference: str, settings: Mapping[str, Any]) -> bool
 
 
 def _function(text: str) -> Any:
-    """Return the function that the text of a lambda stands for.
+    """Return a function that computes what the lambda with this text does.
 
-    The function interprets the lambda's body node by node instead of using `eval`, so that it can only use NumPy,
-    operators and its arguments.
+    The function interprets the lambda's AST instead of using `eval`, so that it can only use NumPy, operators and its
+    arguments.
     """
     import operator
 
@@ -162,8 +167,8 @@ def _function(text: str) -> Any:
         if isinstance(node, ast.Attribute):
             return getattr(value(node.value, env), node.attr)
         if isinstance(node, ast.Call):
-            given = {k.arg: value(k.value, env) for k in node.keywords if k.arg}
-            return value(node.func, env)(*(value(a, env) for a in node.args), **given)
+            keywords = {k.arg: value(k.value, env) for k in node.keywords if k.arg}
+            return value(node.func, env)(*(value(a, env) for a in node.args), **keywords)
         if isinstance(node, ast.Subscript):
             is_slice = isinstance(node.slice, ast.Slice)  # guesses contain no other slice than [::-1]
             return value(node.value, env)[::-1] if is_slice else value(node.value, env)[value(node.slice, env)]
@@ -172,6 +177,7 @@ def _function(text: str) -> Any:
     def function(*given: Any) -> Any:
         return value(tree.body, dict(zip(names, given, strict=True)))
 
+    # a check passes a reference the arguments that its signature names
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
     )
@@ -179,10 +185,10 @@ def _function(text: str) -> Any:
 
 
 def _translated(kernel: Kernel) -> str:
-    """Translate the kernel's body into a reference, the text of a lambda; "" if it isn't elementwise.
+    """Translate the kernel's body into a reference, the text of a lambda. Returns "" if the body isn't elementwise.
 
-    The body must consist of the assignment of an index `i` and of `y[i] = expression`, where the expression uses
-    elements at `i`, scalars, and functions that NumPy has, too.
+    The body must consist of two assignments: of an index `i`, and of `y[i] = expression`. The expression may use
+    elements of arrays at `i`, scalars, and functions that NumPy has, too.
     """
     try:
         body = [s for s in source_of(kernel.spec.fn).node.body if not _is_text(s)]
@@ -192,21 +198,24 @@ def _translated(kernel: Kernel) -> str:
         return ""
     index, store = body
     assert isinstance(index, ast.Assign) and isinstance(store, ast.Assign)
-    target, place = store.targets[0], index.targets[0]
-    if not (isinstance(target, ast.Subscript) and ast.dump(target.slice) == ast.dump(_loaded(place))):
+    store_target, index_target = store.targets[0], index.targets[0]
+    if not (
+        isinstance(store_target, ast.Subscript) and ast.dump(store_target.slice) == ast.dump(_loaded(index_target))
+    ):
         return ""
     parameters = [p.name for p in kernel.spec.params if p.kind != "const" and p.mode != "out"]
-    expression = _Elementwise(ast.dump(_loaded(place)), set(parameters)).visit(
+    expression = _Elementwise(ast.dump(_loaded(index_target)), set(parameters)).visit(
         ast.parse(ast.unparse(store.value), mode="eval").body
     )
     used = {n.id for n in ast.walk(expression) if isinstance(n, ast.Name)} - {"np"}
-    calls_ours = any(isinstance(n, ast.Name) and n.id == "vk" for n in ast.walk(expression))
-    if calls_ours or not used <= set(parameters):
+    uses_vk = any(isinstance(n, ast.Name) and n.id == "vk" for n in ast.walk(expression))
+    if uses_vk or not used <= set(parameters):
         return ""
     return f"lambda {', '.join(p for p in parameters if p in used)}: {ast.unparse(expression)}"
 
 
 def _is_text(statement: ast.stmt) -> bool:
+    """True for a statement that is only a constant, such as a docstring."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -216,9 +225,9 @@ def _loaded(node: ast.AST) -> ast.expr:
 
 
 class _Elementwise(ast.NodeTransformer):
-    """An AST transformer that rewrites x[i] to x and vk.exp to np.exp.
+    """An AST transformer that rewrites x[i] to x, and functions of `vk` such as vk.exp to those of NumPy.
 
-    `index` is the dump of the index expression `i`, `names` are the kernel's parameters.
+    `index` is the `ast.dump` of the index expression `i`. `names` are the kernel's parameters.
     """
 
     def __init__(self, index: str, names: set[str]) -> None:

@@ -1,6 +1,6 @@
 """Emulation of smaller hardware on an available device, by limiting the device's capabilities (caps).
 
-A mask is a text of limits, or the name of a predefined one in `MASKS`. The limits are, separated by spaces:
+A mask is a text with limits, separated by spaces, or the name of a predefined mask in `MASKS`. The limits are:
 
 - `shared=16384`: bytes of shared memory per workgroup;
 - `invocations=128`: invocations per workgroup;
@@ -8,7 +8,7 @@ A mask is a text of limits, or the name of a predefined one in `MASKS`. The limi
 - `without=f64,i64,f16`: types that the device lacks;
 - `kind=discrete`: the kind of device, to lower kernels for a software driver as for a GPU.
 
-Inside `with masked(...)`, the device has these caps, and kernels that need more raise FeatureError, as they would on
+Inside `with masked(...)`, the device has the limited caps. Kernels that need more raise FeatureError, as they would on
 such hardware.
 """
 
@@ -75,15 +75,15 @@ def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
 
 
 def _without(caps: DeviceCaps, types: list[str]) -> DeviceCaps:
-    """Return the caps without types and the features that they need."""
+    """Return the caps without these types, and without the features that only these types need."""
     for name in types:
         if name not in _FEATURES:
             raise ArgumentError(f"mask: no type {name!r} can be taken away: expected some of {', '.join(_FEATURES)}")
-        gone = {name, *_ALSO.get(name, ())}
+        removed = {name, *_ALSO.get(name, ())}
         features = set(_FEATURES[name])
         if name == "i64" and caps.kind != "interpreter":
             features.discard("int64")  # every kernel uses 64-bit addresses
-        caps = replace(caps, dtypes=caps.dtypes - gone, features=caps.features - features)
+        caps = replace(caps, dtypes=caps.dtypes - removed, features=caps.features - features)
     return caps
 
 
@@ -100,7 +100,10 @@ def _limited(caps: DeviceCaps, name: str, value: int) -> DeviceCaps:
 
 
 class _Masked(InterpreterDevice):
-    """An interpreter that rejects kernels that need more than its caps, which the interpreter itself doesn't check."""
+    """An interpreter that raises FeatureError for kernels that need more than its caps.
+
+    `InterpreterDevice` doesn't check types and shared memory.
+    """
 
     def load(self, artifact: KernelArtifact) -> InterpreterKernel:
         lacking = sorted(_types_of(artifact.code) - self.caps.dtypes)
@@ -140,20 +143,20 @@ def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Dev
 
     mask: a name in `MASKS` or limits separated by spaces, such as "shared=16384 without=f64,i64" (see the module
         docstring); None takes the environment variable VKJIT_CAPS.
-    device: an index, a name or a device. For an interpreter, a new device is made. Any other device is modified in
-        place until the block ends, so don't use it elsewhere in the meantime.
+    device: an index, a name or a device. If it is an interpreter, a new interpreter is limited instead. Any other
+        device is modified in place until the block ends, so don't use it elsewhere in the meantime.
 
     Raises ArgumentError for an invalid mask.
     """
-    chosen = os.environ.get("VKJIT_CAPS", "") if mask is None else mask
+    chosen_mask = os.environ.get("VKJIT_CAPS", "") if mask is None else mask
     opened = open_device(device)
     target = _Masked() if isinstance(opened, InterpreterDevice) else opened
-    before = target.caps
-    target.caps = masked_caps(before, chosen)
-    forget(target)
+    original_caps = target.caps
+    target.caps = masked_caps(original_caps, chosen_mask)
+    forget(target)  # drop what has been compiled and cached for the previous caps
     try:
         with use_device(target):
             yield target
     finally:
-        target.caps = before
+        target.caps = original_caps
         forget(target)

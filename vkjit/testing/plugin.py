@@ -1,11 +1,14 @@
 """vkjit's pytest plugin: options and fixtures for tests of kernels.
 
-Fixtures: `vkjit_device` runs a test once per executor (the interpreter, the CPU, and each Vulkan device) and opens it
-as the default device; `vkjit_leak_check` fails a test that leaks driver handles.
+The fixture `vkjit_device` runs a test once per executor (the interpreter, the CPU, and each Vulkan device), with this
+executor as the default device. The fixture `vkjit_leak_check` fails a test that leaks driver handles.
 
-Options: `--vkjit-device=NAME` selects the executors whose label contains NAME (default: all). `--vkjit-sanitize`
-enables the sanitizer for all launches. `--vkjit-caps=MASK` limits the device's capabilities (see `masks`).
-`--vkjit-artifacts=FOLDER` saves the files that describe failed checks (see `CheckFailure.write_artifacts`).
+The options are:
+
+- `--vkjit-device=NAME` selects the executors whose label contains NAME (default: all).
+- `--vkjit-sanitize` enables the sanitizer for all launches.
+- `--vkjit-caps=MASK` limits the capabilities of the device that `vkjit_device` opens (see `masks`).
+- `--vkjit-artifacts=FOLDER` saves the files that describe failed checks (see `CheckFailure.write_artifacts`).
 
 Failed checks are reported by their message, without pytest's traceback. vkjit is imported only when a test needs it.
 """
@@ -28,7 +31,10 @@ __all__ = ["devices_by_label", "is_wanted", "labels", "opened", "parameters", "s
 
 @functools.cache
 def devices_by_label() -> dict[str, Any]:
-    """Return information on each device by label: "interpreter", "cpu", or "vulkan-" followed by the device's name."""
+    """Return information on each device by its label: "interpreter", "cpu", or "vulkan-" and the device's name.
+
+    Labels of further devices with the same name end in apostrophes.
+    """
     import vkjit
 
     devices: dict[str, Any] = {}
@@ -41,6 +47,7 @@ def devices_by_label() -> dict[str, Any]:
 
 
 def _slug(name: str) -> str:
+    """Return a name in lowercase with hyphens in place of other characters than letters, digits and dots."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
 
 
@@ -86,7 +93,7 @@ def parameters(wanted: str) -> list[Any]:
 def opened(label: str, mask: str | None = None) -> Iterator[Any]:
     """Context manager that opens the device with this label and makes it the default device inside the block.
 
-    The device stays open afterwards, for the next test. mask: limits the device's capabilities (see `masks`).
+    The device stays open afterwards, for the next test. `mask` limits the device's capabilities (see `masks`).
     """
     import vkjit
 
@@ -126,8 +133,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Handle `--vkjit-sanitize`: enable the sanitizer by an environment variable, for processes started by tests
-    too.
+    """Handle `--vkjit-sanitize`: set an environment variable that enables the sanitizer, also in processes that tests
+    start.
     """
     if config.getoption("--vkjit-sanitize"):
         os.environ["VKJIT_SANITIZE"] = os.environ.get("VKJIT_SANITIZE") or "1"
@@ -144,7 +151,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Report failed checks by their message instead of a traceback.
 
-    Also report tests as skipped whose kernels need more than `--vkjit-caps` allows.
+    Also report a test as skipped if its kernels need more than `--vkjit-caps` allows.
     """
     outcome: Any = yield
     report = outcome.get_result()

@@ -47,11 +47,11 @@ def sanitize(
 
 _Twin = tuple[Kernel, list[SanitizerReport]]
 _TWINS: weakref.WeakKeyDictionary[Kernel, dict[tuple[str, ...], _Twin]] = weakref.WeakKeyDictionary()
-"""The sanitized variants ("twins") of kernels by their checks, each with the list that receives its reports.
-
-They are kept while the kernel is alive, so that each is compiled once.
+"""The sanitized variants ("twins") of each kernel by the names of their checks, each with the list that receives its
+reports. They are kept while the kernel is alive, so that each variant is compiled once.
 """
 _LOCK = threading.RLock()
+"""Held during a launch of a twin, since launches share the list of reports."""
 
 
 def _twin(kernel: Kernel, checks: tuple[str, ...]) -> _Twin:

@@ -258,3 +258,22 @@ def test_index_beyond_32_bits(device: Any) -> None:
     y = np.zeros(5, np.int64)
     far(x, y, 2**31 + 5)
     assert y.tolist() == [rows * columns, 14, rows * columns % 1000, (rows - 1) * 4, 9 + 70]
+
+
+def test_the_sign_of_a_narrowed_integer_is_not_that_of_the_wide_one(device: Any) -> None:
+    """Masking makes the i64 non-negative, but its lower half may be a negative i32."""
+
+    @vk.kernel(over="x")
+    def thirds(x: vk.In[vk.i64, "N"], quotient: vk.Out[vk.i32, "N"], remainder: vk.Out[vk.i32, "N"]):
+        i = vk.global_id(0)
+        narrow = vk.i32(x[i] & vk.i64(0xFFFFFFF0))
+        quotient[i] = narrow // 3
+        remainder[i] = narrow % 3
+
+    x = np.array([7, 3_000_000_000, 2**31, 2**32 - 1, 2**40 + 2**31], np.int64)
+    narrow = (x & 0xFFFFFFF0).astype(np.int32)
+    quotient, remainder = np.zeros_like(narrow), np.zeros_like(narrow)
+    with vk.use_device(device):
+        thirds(x, quotient, remainder)
+    np.testing.assert_array_equal(quotient, narrow // 3)
+    np.testing.assert_array_equal(remainder, narrow % 3)

@@ -80,7 +80,7 @@ def test_a_negative_index_that_no_attribute_states(device: Any, monkeypatch: pyt
     with pytest.raises(ValueError, match="backward"):
         lines_of(device, program(COPY, (transposed, FOUR)))
     assert lines_of(device, program(COPY, (transposed, FOUR), traits=", backward = true")) == []
-    monkeypatch.setattr(execute, "broken_promises", lambda *_: [])
+    monkeypatch.setattr(execute, "violated_attributes", lambda *_: [])
     (line,) = lines_of(device, program(COPY, (transposed, FOUR)))
     assert "OpLoad" in line
     assert names_a_negative_index(line)
@@ -98,7 +98,7 @@ def test_an_address_that_isnt_aligned(device: Any, monkeypatch: pytest.MonkeyPat
         %b = load %x, %second : f32
         %v = add %a, %b : f32
         store %y, %i, %v"""
-    monkeypatch.setattr(execute, "broken_promises", lambda *_: [])
+    monkeypatch.setattr(execute, "violated_attributes", lambda *_: [])
     aligned, skewed = (Layout((16,), (1,), first, 20, fill="small") for first in (4, 1))
     traits = ", aligned = true"
     assert lines_of(device, program(body, (aligned, FOUR), traits=traits, kind="in, contiguous")) == []
@@ -189,7 +189,7 @@ def test_the_fuzzer_finds_what_a_generator_leaves_out(device: Any, monkeypatch: 
     stages = {finding and finding.stage for finding in map(checker.check, programs)}
     assert stages == {"generator"}
     for module in (execute, check):
-        monkeypatch.setattr(module, "broken_promises", lambda *_: [])
+        monkeypatch.setattr(module, "violated_attributes", lambda *_: [])
     found = [finding for finding in map(checker.check, programs) if finding is not None]
     assert found
     assert all(finding.stage.startswith("accesses, level") for finding in found)

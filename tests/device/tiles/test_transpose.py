@@ -35,7 +35,7 @@ def test_transposed(device: Device, shape: tuple[int, int], dtype: Any) -> None:
 )
 def test_blocks_hold_each_element_once(shape: tuple[int, int], bits: int) -> None:
     layout = blocked(shape, bits, "workgroup", 4)
-    assert layout is not None and layout.exact and layout.used == (1 << bits) - 1
+    assert layout is not None and layout.exact and layout.used_mask == (1 << bits) - 1
     assert [axis.group for axis in layout.axes] == [4, 4]
     assert layout.slots_per_invocation << bits == shape[0] * shape[1]
 

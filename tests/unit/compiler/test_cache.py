@@ -31,7 +31,7 @@ KEY = "ab" * 32
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VKJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("VKJIT_CACHE", "1")
-    cache._checked.cache_clear()
+    cache._unusable_reason.cache_clear()
     return tmp_path / "cache" / "kernels"
 
 
@@ -123,7 +123,7 @@ def test_a_whole_entry_of_another_form_is_a_miss(folder: Path, header: bytes) ->
 @POSIX
 def test_a_directory_of_somebody_else_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(parents=True)
-    cache._checked.cache_clear()
+    cache._unusable_reason.cache_clear()
     monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
     assert not cache.enabled()
     assert "another user" in cache.problem()
@@ -145,7 +145,7 @@ def test_symlink_of_another_user_is_not_followed(folder: Path, tmp_path: Path, m
         return os.stat_result([*found[:4], user + 1, *found[5:10]]) if path == folder else found
 
     monkeypatch.setattr(Path, "lstat", planted)
-    cache._checked.cache_clear()
+    cache._unusable_reason.cache_clear()
     assert not cache.enabled()
 
 
@@ -170,7 +170,7 @@ def test_an_entry_that_is_a_link_or_of_somebody_else_is_a_miss(
 def test_a_directory_that_others_may_read_is_closed_to_them(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o755)
-    cache._checked.cache_clear()
+    cache._unusable_reason.cache_clear()
     assert cache.enabled()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
@@ -178,7 +178,7 @@ def test_a_directory_that_others_may_read_is_closed_to_them(folder: Path) -> Non
 def test_a_place_that_cannot_be_made_switches_the_cache_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VKJIT_CACHE_DIR", str(tmp_path / "file" / "below"))
-    cache._checked.cache_clear()
+    cache._unusable_reason.cache_clear()
     assert not cache.enabled()
     assert "VKJIT_CACHE_DIR" in cache.problem()
     cache.store(KEY, artifact())
@@ -320,7 +320,7 @@ def test_the_command_says_why_the_cache_cannot_be_used(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VKJIT_CACHE_DIR", str(tmp_path / "file"))
-    cache._checked.cache_clear()
+    cache._unusable_reason.cache_clear()
     for action in ("clear", "verify"):
         assert main(["cache", action]) == 1
         assert "the cache can't be used" in capsys.readouterr().err

@@ -76,8 +76,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _same(code: CodeType, text: str) -> bool:
     """Return True if the definition is found without parsing the whole file; assert that it then equals the file's."""
-    found = source._definition(code, text.splitlines(keepends=True))
-    known = source._functions(code.co_filename, text).get((code.co_firstlineno, code.co_name))
+    found = source._parse_definition(code, text.splitlines(keepends=True))
+    known = source._parse_file(code.co_filename, text).get((code.co_firstlineno, code.co_name))
     if found is not None:
         assert known is not None
         assert ast.dump(found, include_attributes=True) == ast.dump(known, include_attributes=True)

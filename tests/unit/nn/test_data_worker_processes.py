@@ -15,8 +15,8 @@ import pytest
 
 import vkjit as vk
 from vkjit import data
-from vkjit.data.shared_memory import OpenBlocks, OwnBlocks
-from vkjit.data.worker_processes import ProcessEnded, Processes
+from vkjit.data.shared_memory import ParentBlocks, WorkerBlocks
+from vkjit.data.worker_processes import WorkerDied, WorkerProcesses
 from vkjit.errors import ArgumentError
 
 SHARED = Path("/dev/shm")
@@ -98,7 +98,7 @@ def test_batches_are_packed_and_unpacked() -> None:
         np.arange(5, dtype=np.uint8),
         {"a": np.zeros((0, 3)), "b": [np.float32(2), "word", np.arange(6).reshape(2, 3).T]},
     )
-    own, opened = OwnBlocks(), OpenBlocks()
+    own, opened = WorkerBlocks(), ParentBlocks()
     packed = own.pack(batch)
     found = opened.unpack(packed)
     assert found[0].tolist() == [0, 1, 2, 3, 4] and found[0].dtype == np.uint8
@@ -109,12 +109,12 @@ def test_batches_are_packed_and_unpacked() -> None:
     opened.close()
     own.close()
     with pytest.raises(FileNotFoundError):
-        OpenBlocks().unpack(packed)
+        ParentBlocks().unpack(packed)
 
 
 def test_blocks_are_used_again_and_never_while_they_are_wanted() -> None:
     before = shared_blocks()
-    own, opened = OwnBlocks(), OpenBlocks()
+    own, opened = WorkerBlocks(), ParentBlocks()
     first, second = own.pack(np.full(10, 1.0)), own.pack(np.full(10, 2.0))
     assert first.block != second.block
     assert opened.unpack(first).tolist() == [1.0] * 10
@@ -149,7 +149,7 @@ class Odd(Exception):
 
 
 def test_results_come_in_any_order_and_those_nobody_wants_go() -> None:
-    processes = Processes(2, double)
+    processes = WorkerProcesses(2, double)
     numbers = [processes.submit(i) for i in range(6)]
     assert [int(processes.result(numbers[i])) for i in (3, 0, 5)] == [6, 0, 10]
     processes.forget([numbers[1], numbers[2], numbers[4]])
@@ -170,7 +170,7 @@ def test_results_come_in_any_order_and_those_nobody_wants_go() -> None:
     with pytest.raises(Exception, match="lambda"):
         processes.result(processes.submit(-1))
     processes.close()
-    with pytest.raises((ProcessEnded, OSError)):
+    with pytest.raises((WorkerDied, OSError)):
         processes.submit(1)
 
 

@@ -36,7 +36,7 @@ def owners(layout: Layout, invocations: int) -> Counter[tuple[int, ...]]:
     """Count the slots of all invocations that hold each element."""
     found: Counter[tuple[int, ...]] = Counter()
     for rank in range(invocations):
-        if rank & ~layout.used:
+        if rank & ~layout.used_mask:
             continue
         for slot in layout.slots():
             at = tuple(

@@ -12,7 +12,7 @@ import importlib
 import time
 from pathlib import Path
 
-from vkjit.backends.selection import default_device, use_device
+from vkjit.backends.selection import default_device, device, use_device
 from vkjit.backends.vulkan.runtime import enumeration
 from vkjit.errors import DriverNotFoundError
 from vkjit.runtime.device import Device
@@ -38,33 +38,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _explain_missing_driver(report: Report, kind: str, error: DriverNotFoundError) -> None:
     """Print that there is no Vulkan driver, and where the kernels run instead; `kind` is the kind of the device."""
-    where = {
-        "interpreter": "the kernels run on the reference interpreter: right, but slow",
-        "llvm-cpu": "the kernels run on the processor, through LLVM",
+    fallbacks = {
+        "interpreter": "the kernels run on the reference interpreter, which is correct, but slow",
+        "llvm-cpu": "the kernels run on the CPU, through LLVM",
     }
-    report.line(f"No Vulkan driver was found: {where.get(kind, 'another device is used')}.")
+    report.line(f"No Vulkan driver was found: {fallbacks.get(kind, 'another device is used')}.")
     report.line(str(error))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the parts in order. Exit code 1 if a check fails."""
     report = Report()
-    device = default_device() if arguments.device is None else _named(arguments.device)
-    report.line(f"device: {device.name} ({device.caps.kind})")
+    target = default_device() if arguments.device is None else _device_named(arguments.device)
+    report.line(f"device: {target.name} ({target.caps.kind})")
     error = enumeration.driver_error()
     if error is not None:
-        _explain_missing_driver(report, device.caps.kind, error)
+        _explain_missing_driver(report, target.caps.kind, error)
     arguments.out.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    with use_device(device):
+    with use_device(target):
         for part in arguments.only or PARTS:
             importlib.import_module(f".{part}", __package__).run(report, arguments)
     report.line(f"all done in {time.perf_counter() - start:.1f} s; results are in {arguments.out}")
     return 1 if report.failed else 0
 
 
-def _named(text: str) -> Device:
-    """Return the device with this index or name."""
-    from vkjit.backends.selection import device
-
+def _device_named(text: str) -> Device:
+    """Return the device that the option `--device` names, by its index or a part of its name."""
     return device(int(text) if text.isdigit() else text)

@@ -31,21 +31,21 @@ UNIT = 2.0**-24
 
 @vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], LINE), image.shape[0]), local=LINE)
 def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "K"], out: vk.Out[vk.f32, "H W"]):
-    """Blur along the rows with 2 RADIUS + 1 weights; the border repeats the outermost pixel.
+    """Blur along the rows with 2 RADIUS + 1 weights; beyond the border, the outermost pixel is repeated.
 
     A workgroup blurs LINE pixels of one row, from a copy of these pixels and RADIUS neighbors on both sides in shared
     memory.
     """
     line = vk.shared(vk.f32, LINE + 2 * RADIUS)
-    lane, row = vk.local_id(0), vk.group_id(1)
+    local_index, row = vk.local_id(0), vk.group_id(1)
     start = vk.group_id(0) * LINE - RADIUS  # the column of line[0]
-    for k in range(lane, LINE + 2 * RADIUS, LINE):
+    for k in range(local_index, LINE + 2 * RADIUS, LINE):
         line[k] = image[row, vk.clamp(start + k, 0, image.shape[1] - 1)]
     vk.barrier()
     acc = vk.f32(0)
     for k in range(2 * RADIUS + 1):
-        acc += weights[k] * line[lane + k]
-    out.put(row, start + RADIUS + lane, acc)
+        acc += weights[k] * line[local_index + k]
+    out.put(row, start + RADIUS + local_index, acc)
 
 
 @vk.kernel(over="out")
@@ -64,16 +64,17 @@ def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
 def histogram(values: vk.In[vk.u8, "N"], counts: vk.InOut[vk.i32, "256"]):
     """Add the histogram of gray levels to `counts`.
 
-    Each workgroup counts in shared memory first, and then adds its counts with one atomic operation per bin.
+    Each workgroup (there are at most 64) counts in shared memory first, and then adds its counts with one atomic
+    operation per bin.
     """
-    own = vk.shared(vk.i32, BINS)
-    lane = vk.local_id(0)
-    own[lane] = 0
+    group_counts = vk.shared(vk.i32, BINS)
+    local_index = vk.local_id(0)
+    group_counts[local_index] = 0
     vk.barrier()
     for i in vk.grid_stride(values.shape[0]):
-        vk.atomic.add(own, values[i], 1)
+        vk.atomic.add(group_counts, values[i], 1)
     vk.barrier()
-    vk.atomic.add(counts, lane, own[lane])
+    vk.atomic.add(counts, local_index, group_counts[local_index])
 
 
 @vk.kernel(over="out")
@@ -91,15 +92,16 @@ def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
     bottom, right = image.shape[0] - 1, image.shape[1] - 1
     ya, yb = vk.clamp(y0, 0, bottom), vk.clamp(y0 + 1, 0, bottom)
     xa, xb = vk.clamp(x0, 0, right), vk.clamp(x0 + 1, 0, right)
+    # Interpolate along x in the two adjacent rows ya and yb, then along y.
     top = image[ya, xa] * (1.0 - fx) + image[ya, xb] * fx
     low = image[yb, xa] * (1.0 - fx) + image[yb, xb] * fx
     out[y, x] = top * (1.0 - fy) + low * fy
 
 
 def load_photograph(path: Path | None) -> tuple[Image, str]:
-    """Return the gray values, from 0 to 1, of a picture, and a description of its source.
+    """Return the gray values (0 to 1) of the picture at `path`, and a description of its source.
 
-    Without a path, it is a photograph that ships with scikit-learn.
+    If `path` is None, the picture is a photograph that ships with scikit-learn.
     """
     try:
         from PIL import Image as PillowImage
@@ -204,7 +206,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     """Run and check the four kernels; write PNG files."""
     image, source = load_photograph(arguments.image)
     report.title(f"Kernels on a photograph: {source}, {image.shape[0]} x {image.shape[1]} pixels")
-    before = driver.TIMES.count
+    compiled_before = driver.TIMES.count
     rows = []
     results = {}
     jobs: dict[str, Callable[[], Any]] = {
@@ -217,7 +219,9 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
         results[name], first, second = _timed(job)
         rows.append((name, f"{first:.1f}", f"{second:.1f}"))
     report.table(("kernel", "first run, ms (compiles)", "second run, ms"), rows)
-    report.line(f"  {driver.TIMES.count - before} kernels compiled, {driver.TIMES.cached} taken from the disk cache")
+    report.line(
+        f"  {driver.TIMES.count - compiled_before} kernels compiled, {driver.TIMES.cached} taken from the disk cache"
+    )
     _check(report, image, results)
     for name in ("blur", "edges", "resize"):
         _save(arguments.out / f"{name}.png", results[name])
@@ -225,17 +229,28 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _check(report: Report, image: Image, results: dict[str, Any]) -> None:
-    """Compare with NumPy in double precision. The error bounds are numbers of f32 roundings, in units of UNIT."""
+    """Compare the results with NumPy in double precision.
+
+    Each error bound is a number of f32 roundings times UNIT, the largest relative error of one rounding.
+    """
     taps = 2 * RADIUS + 1
+    # The values are at most 1. Each of the two passes multiplies and adds once per tap.
     error = float(np.abs(results["blur"] - _reference_blur(image)).max())
     report.check("blur", error <= 4 * taps * UNIT, f"largest difference from NumPy {error:.1e}")
+    # A few roundings each of the gradient's components, which are at most 4, of their squares, and of the square root:
+    # the bound is generous.
     error = float(np.abs(results["edges"] - _reference_sobel(image)).max())
     report.check("edges", error <= 128 * UNIT, f"largest difference from NumPy {error:.1e}")
     expected = np.bincount((image * 255 + 0.5).astype(np.uint8).reshape(-1), minlength=BINS)
-    same = bool(np.array_equal(results["histogram"], expected))
-    report.check("histogram", same, f"{int(results['histogram'].sum())} pixels counted, equal to NumPy: {same}")
+    histograms_equal = bool(np.array_equal(results["histogram"], expected))
+    report.check(
+        "histogram",
+        histograms_equal,
+        f"{int(results['histogram'].sum())} pixels counted, equal to NumPy: {histograms_equal}",
+    )
     resized = results["resize"]
     error = float(np.abs(resized - _reference_resize(image, resized.shape)).max())
-    # a coordinate of up to `width` in f32 has an error of width * 2^-24 pixels; the gradient is at most 1 per axis
+    # An f32 coordinate of up to `width` has an error of width * 2^-24 pixels per rounding; adjacent pixels differ by at
+    # most 1. Four roundings per coordinate, along both axes, and 16 of the interpolation.
     bound = (4 * sum(image.shape) + 16) * UNIT
     report.check("resize", error <= bound, f"largest difference from NumPy {error:.1e}")

@@ -73,7 +73,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     image = np.random.default_rng(0).random((8, 4 * TILE), dtype=np.float32)
     looks_right = bool(np.abs(soften(image) - reference(image.astype(np.float64))).max() < 1e-6)
     report.line(f"  on an image of 8 x {4 * TILE} the kernel is {'right' if looks_right else 'wrong'}; on drawn ones:")
-    _find(report, arguments)
+    _test_faulty_kernel(report, arguments)
     start = time.perf_counter()
     try:
         result = vk.testing.check_kernel(soften_fixed, reference)
@@ -83,10 +83,10 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
         report.check("mended kernel", True, f"{result} ({time.perf_counter() - start:.1f} s in all)")
 
 
-def _find(report: Report, arguments: argparse.Namespace) -> None:
-    """Test the faulty kernel.
+def _test_faulty_kernel(report: Report, arguments: argparse.Namespace) -> None:
+    """Run the property test on the faulty kernel `soften`.
 
-    Checks that the test fails in time, with the smallest image, and names the faulty line.
+    Checks that the test fails within LIMIT seconds, reports the smallest failing image, and names the faulty line.
     """
     start = time.perf_counter()
     try:
@@ -98,7 +98,8 @@ def _find(report: Report, arguments: argparse.Namespace) -> None:
         script = failure.write_script(arguments.out / "failure.py")
         report.line(f"  wrote {script}, which reproduces it")
         minimal = failure.dims == {"H": 1, "W": 1}
-        # the grid's line, or that of the unreached store if there was no time to find a fix by mutation
+        # The report names the line whose mutation fixes the kernel: that of `groups=`. If there was no time to find a
+        # fix, it names the line of the store that wasn't executed.
         expected = [line_of(soften, "groups="), line_of(soften, "out.put(")]
         at_line = bool(failure.lines) and failure.lines[0].line in expected
         report.check("mistake found", seconds < LIMIT, f"in {seconds:.1f} s, limit {LIMIT:.0f} s")
@@ -109,4 +110,4 @@ def _find(report: Report, arguments: argparse.Namespace) -> None:
             f"{failure.lines[0] if failure.lines else 'none'}, expected line {expected[0]} or {expected[1]}",
         )
     else:
-        report.check("mistake found", False, "the test saw nothing")
+        report.check("mistake found", False, "the test found no failure")

@@ -34,7 +34,13 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Network size (channels of the first convolution), training length, and the required test accuracy."""
+    """Size of the network and length of the training.
+
+    - `channels`: the number of output channels of the first convolution.
+    - `batch`: the number of images per step.
+    - `epochs`: the number of passes over the training images.
+    - `min_accuracy`: the accuracy on the test images that the demo requires.
+    """
 
     channels: int
     batch: int
@@ -43,6 +49,7 @@ class Budget:
 
 
 FULL = Budget(channels=8, batch=64, epochs=9, min_accuracy=0.97)
+"""The budget on real devices."""
 SMALL = Budget(channels=4, batch=32, epochs=3, min_accuracy=0.90)
 """The budget on the reference interpreter."""
 
@@ -57,7 +64,8 @@ def load_digits() -> tuple[Array, Array, Array, Array]:
     except ImportError:
         raise ArgumentError("the demo's digits come with scikit-learn: pip install 'vkjit[demo]'") from None
     images, labels = load(return_X_y=True)
-    images, labels = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8), labels.astype(np.int64)
+    images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)  # the gray values are 0 to 16
+    labels = labels.astype(np.int64)
     test = np.arange(len(images)) % 5 == 4
     return images[~test], labels[~test], images[test], labels[test]
 
@@ -71,7 +79,7 @@ def make_model(channels: int) -> nn.Sequential:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(2 * channels * 16, 10),
+        nn.Linear(2 * channels * 4 * 4, 10),  # the pooling leaves 4 x 4 pixels
     )
 
 
@@ -91,7 +99,7 @@ def train(report: Report, model: nn.Module, x: Array, y: Array, budget: Budget) 
     loss_of = nn.CrossEntropyLoss()
     losses: list[vk.Tensor] = []
     total = budget.epochs * (len(x) // budget.batch)
-    for epoch, images, labels in report.progress(batches(x, y, budget), total, "learning"):
+    for epoch, images, labels in report.progress(batches(x, y, budget), total, "training"):
         if epoch != schedule.last_epoch:  # the first batch of a new epoch
             schedule.step()
         optimizer.zero_grad()
@@ -105,7 +113,7 @@ def train(report: Report, model: nn.Module, x: Array, y: Array, budget: Budget) 
 
 
 def accuracy(model: nn.Module, x: Array, y: Array) -> float:
-    """Return the fraction of images whose largest logit is at their label."""
+    """Return the fraction of images that the model classifies correctly."""
     model.eval()
     with vk.no_grad():
         predicted = model(vk.tensor(x)).argmax(1).numpy()
@@ -113,11 +121,15 @@ def accuracy(model: nn.Module, x: Array, y: Array) -> float:
 
 
 def sparkline(values: Array, width: int = 60) -> str:
-    """Draw values as up to `width` bars of eight heights: the means of equal parts of their logarithms."""
-    parts = np.array_split(np.log(np.maximum(values, 1e-6)), min(width, len(values)))
+    """Draw positive values on a logarithmic scale, as a line of up to `width` bars of eight heights.
+
+    Each bar shows the mean logarithm of an equal share of consecutive values.
+    """
+    logarithms = np.log(np.maximum(values, 1e-6))  # a loss may be rounded to 0
+    parts = np.array_split(logarithms, min(width, len(values)))
     means = np.array([part.mean() for part in parts])
-    reach = float(means.max() - means.min()) or 1.0
-    heights = np.minimum((means - means.min()) / reach * len(BARS), len(BARS) - 1).astype(int)
+    spread = float(means.max() - means.min()) or 1.0  # if all are equal, any divisor will do
+    heights = np.minimum((means - means.min()) / spread * len(BARS), len(BARS) - 1).astype(int)
     return "".join(BARS[height] for height in heights)
 
 
@@ -143,7 +155,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     x_train, y_train, x_test, y_test = load_digits()
     report.title(f"A small CNN learns {len(x_train)} handwritten digits, {budget.epochs} times over")
     if is_interpreter:
-        report.line("  a smaller network and fewer rounds, because this is the reference interpreter")
+        report.line("  a smaller network and fewer epochs, because this is the reference interpreter")
     vk.manual_seed(SEED)
     model = make_model(budget.channels)
     report.line(f"  {sum(p.numel() for p in model.parameters())} parameters, batches of {budget.batch}")
@@ -164,13 +176,19 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 def _show_digits(report: Report, model: nn.Module, images: Array, labels: Array, count: int = 6) -> None:
     """Print the first `count` test images as text, with their predicted labels."""
-    shades = " .:*#@"
+    shades = " .:*#@"  # characters for gray values from 0 to 1
     with vk.no_grad():
         predicted: Sequence[int] = model(vk.tensor(images[:count])).argmax(1).tolist()
+
+    def shade(gray: float) -> str:
+        """Return the character for a gray value from 0 to 1, twice, since characters are higher than wide."""
+        return shades[min(int(gray * len(shades)), len(shades) - 1)] * 2
+
     for row in range(8):
-        cells = (
-            "".join(shades[min(int(v * len(shades)), len(shades) - 1)] * 2 for v in i[0, row]) for i in images[:count]
-        )
+        cells = ("".join(shade(gray) for gray in image[0, row]) for image in images[:count])
         report.line("    " + "  ".join(cells))
-    names = [f"{one}" if one == label else f"{one} (is {label})" for one, label in zip(predicted, labels, strict=False)]
+    names = [
+        f"{digit}" if digit == label else f"{digit} (is {label})"
+        for digit, label in zip(predicted, labels, strict=False)
+    ]
     report.line("    " + "  ".join(name.ljust(16) for name in names))

@@ -24,15 +24,15 @@ _COMPARISONS: frozenset[OpName] = frozenset({"eq", "ne", "lt", "le", "gt", "ge"}
 
 @lowers(lang.assume)
 def _assume(ctx: Context, call: Call, condition: KernelValue) -> KernelValue:
-    """Lower an assumption; a condition that is true at compile time emits nothing, a false one is an error."""
+    """Lower `vk.assume`. A condition that is true at compile time emits nothing; a false one is a CompileError."""
     node = call.node
-    written = ast.unparse(node.args[0] if isinstance(node, ast.Call) and node.args else node)
+    condition_text = ast.unparse(node.args[0] if isinstance(node, ast.Call) and node.args else node)
     test = truth(ctx, node, condition)
     if test is True:
         return None
     if test is False:
-        raise ctx.error(node, f"the promise {written} doesn't hold: it is false at compile time")
-    message = f"vk.assume: {written} doesn't hold".replace("{", "{{").replace("}", "}}")
+        raise ctx.error(node, f"the promise {condition_text} doesn't hold: it is false at compile time")
+    message = f"vk.assume: {condition_text} doesn't hold".replace("{", "{{").replace("}", "}}")
     values: list[Value] = []
     if test.op is not None and test.op.name in _COMPARISONS:  # the report shows both sides of a comparison
         values = list(test.op.operands)

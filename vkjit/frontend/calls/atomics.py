@@ -36,7 +36,7 @@ def _operands(ctx: Context, call: Call, array: KernelValue, index: KernelValue) 
     return array, at, kind.dtype
 
 
-def _writable(ctx: Context, call: Call, array: Value) -> None:
+def _record_write(ctx: Context, call: Call, array: Value) -> None:
     """Record a store to the array. Raises CompileError for an input array."""
     if array_type(array).access == "in" and array_type(array).space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
@@ -44,7 +44,7 @@ def _writable(ctx: Context, call: Call, array: Value) -> None:
 
 
 def _order_and_scope(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, Any]:
-    """Return the attributes for the arguments `order` (memory order) and `scope` (memory scope), after a check."""
+    """Check the arguments `order` (memory order) and `scope` (memory scope), and return them as IR attributes."""
     return {
         "order": one_of(ctx, call, "order", order, ORDERS),
         "scope": one_of(ctx, call, "scope", scope, ("workgroup", "device")),
@@ -52,7 +52,7 @@ def _order_and_scope(ctx: Context, call: Call, order: KernelValue, scope: Kernel
 
 
 def _modify(name: str) -> Any:
-    """Return the lowering of the read-modify-write operation `name`, such as "add", which returns the old value."""
+    """Return the lowering of a read-modify-write operation, such as "add". The operation returns the old value."""
 
     def lower(
         ctx: Context,
@@ -65,11 +65,11 @@ def _modify(name: str) -> Any:
         scope: KernelValue,
     ) -> KernelValue:
         memory, at, dtype = _operands(ctx, call, array, index)
-        _writable(ctx, call, memory)
+        _record_write(ctx, call, memory)
         if dtype.kind == "bool" or (dtype.is_float and name in ("and", "or", "xor")):
             hint = "keep flags in vk.u32" if dtype.kind == "bool" else "floats have add, sub, min, max, exchange, cas"
             raise ctx.error(call.node, f"atomic {name} isn't defined for {dtype!r}", hint)
-        operand = as_stored(ctx, _argument(call, 2), value, Scalar(dtype))
+        operand = as_stored(ctx, _argument_node(call, 2), value, Scalar(dtype))
         return ctx.builder.emit("atomic", memory, *at, operand, op=name, **_order_and_scope(ctx, call, order, scope))
 
     return lower
@@ -79,9 +79,10 @@ for _name in ("add", "sub", "min", "max", "and_", "or_", "xor", "exchange"):
     lowers(getattr(atomic, _name))(_modify(_name.rstrip("_")))
 
 
-def _argument(call: Call, position: int) -> ast.expr:
-    """Return the node of a positional argument, for error locations; the call itself if the argument is passed by
-    keyword.
+def _argument_node(call: Call, position: int) -> ast.expr:
+    """Return the node of a positional argument (0 is the array, 1 the index), for error locations.
+
+    If the argument is passed by keyword, this is the node of the call.
     """
     return call.node.args[position] if len(call.node.args) > position else call.node
 
@@ -100,9 +101,9 @@ def _cas(
 ) -> KernelValue:
     """Lower `vk.atomic.cas`: store `value` if the element equals `expected`; return the old value."""
     memory, at, dtype = _operands(ctx, call, array, index)
-    _writable(ctx, call, memory)
-    old = as_stored(ctx, _argument(call, 2), expected, Scalar(dtype))
-    new = as_stored(ctx, _argument(call, 3), value, Scalar(dtype))
+    _record_write(ctx, call, memory)
+    old = as_stored(ctx, _argument_node(call, 2), expected, Scalar(dtype))
+    new = as_stored(ctx, _argument_node(call, 3), value, Scalar(dtype))
     return ctx.builder.emit("atomic_cas", memory, *at, old, new, **_order_and_scope(ctx, call, order, scope))
 
 
@@ -126,7 +127,7 @@ def _store(
     scope: KernelValue,
 ) -> KernelValue:
     memory, at, dtype = _operands(ctx, call, array, index)
-    _writable(ctx, call, memory)
-    operand = as_stored(ctx, _argument(call, 2), value, Scalar(dtype))
+    _record_write(ctx, call, memory)
+    operand = as_stored(ctx, _argument_node(call, 2), value, Scalar(dtype))
     ctx.builder.op("atomic_store", memory, *at, operand, **_order_and_scope(ctx, call, order, scope))
     return None

@@ -33,31 +33,35 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     for keyword in node.keywords:
         if keyword.arg is None:
             raise ctx.error(keyword.value, "** can't be used in a kernel", "write each keyword")
-    lower = _find(callee)
+    lower = _find_lowering(callee)
     if lower is None:
         raise _not_callable(ctx, node, callee)
-    raw = getattr(lower, "_raw_arguments", False)  # `print` lowers its arguments itself, for f-strings
-    args = [] if raw else evaluate_items(ctx, node.args)
-    keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
+    args: list[KernelValue] = []
+    keywords: dict[str, KernelValue] = {}
+    if not getattr(lower, "_raw_arguments", False):  # `print` lowers its arguments itself, for f-strings
+        args = evaluate_items(ctx, node.args)
+        keywords = {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
     values = [*args, *keywords.values()]
-    if any(map(is_mapped, values)) and _is_mapped(callee, lower, values):
-        return _map(ctx, node, lower, args, keywords)
+    if any(map(is_mapped, values)) and _maps_elements(callee, lower, values):
+        return _map_call(ctx, node, lower, args, keywords)
     return lower(ctx, Call(node, args, keywords))
 
 
-def _is_mapped(callee: KernelValue, lower: IntrinsicLowering, values: list[KernelValue]) -> bool:
+def _maps_elements(callee: KernelValue, lower: IntrinsicLowering, values: list[KernelValue]) -> bool:
     """True if a call with lazy or tile arguments is mapped over their elements.
 
-    A device function takes whole tiles instead if one argument is a workgroup or subgroup object and no argument is a
-    lazy slice.
+    A device function is called once, with whole tiles, if one argument is a workgroup or subgroup object and no
+    argument is a lazy slice. An intrinsic is mapped if it is marked by `intrinsics.elementwise`.
     """
     if not is_callable_value(callee):
         return is_elementwise(lower)
-    return not (any(isinstance(v, ScopeValue) for v in values) and all(is_tile(v) for v in values if is_mapped(v)))
+    takes_scope = any(isinstance(v, ScopeValue) for v in values)
+    only_tiles = all(is_tile(v) for v in values if is_mapped(v))
+    return not (takes_scope and only_tiles)
 
 
-def _map(
+def _map_call(
     ctx: Context, node: ast.Call, lower: IntrinsicLowering, args: list[KernelValue], keywords: dict[str, KernelValue]
 ) -> KernelValue:
     """Map a call over the elements of its lazy or tile arguments."""
@@ -69,8 +73,8 @@ def _map(
     return map_elements(ctx, node, function, [*args, *keywords.values()])
 
 
-def _find(callee: KernelValue) -> IntrinsicLowering | None:
-    """Return the lowering `(context, call)` of calls of a value, or None."""
+def _find_lowering(callee: KernelValue) -> IntrinsicLowering | None:
+    """Return the lowering `(context, call)` of calls of a value, or None if the value can't be called."""
     if isinstance(callee, Method):
         method = callee
         return lambda ctx, call: method.lower(ctx, call, method.owner)
@@ -79,7 +83,7 @@ def _find(callee: KernelValue) -> IntrinsicLowering | None:
     return lowering_of(callee)
 
 
-_CALLABLE_HINT = "functions of numbers have one: those of vk, and math's and NumPy's of the same names"
+_CALLABLE_HINT = "kernels can call the functions of vk, and those of math and NumPy with the same names"
 
 
 def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
@@ -87,7 +91,10 @@ def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exceptio
     text = ast.unparse(node.func)
     if isinstance(callee, FunctionType) and callee.__module__.split(".")[0] == "vkjit":
         hint = advice_on_attribute(sys.modules["vkjit"], callee.__name__)
-        hint = hint if hint and not hint.startswith("did") else "in a kernel, write the loop over the elements"
+        if not hint or hint.startswith(
+            "did"
+        ):  # "did you mean ...?": a similar name is no advice, since this one exists
+            hint = "in a kernel, write the loop over the elements"
         return ctx.error(node.func, f"{text} works on whole tensors", hint)
     if isinstance(callee, FunctionType):
         return ctx.error(

@@ -50,37 +50,41 @@ def _index_tuple(ctx: Context, call: Call) -> KernelValue:
 
 
 def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) -> Value:
-    """Convert a value explicitly: floats to integers truncate and saturate, integers wrap, bools are `x != 0`.
+    """Convert a value explicitly to `dtype`.
 
-    The result is strong even if the value is weak.
+    Floats are truncated to integers and saturate, integers wrap, and conversion to bool is `x != 0`. The result is
+    strong even if the value is weak.
     """
     if is_matrix(value):
         return cast_matrix(ctx, node, value, dtype)
     numeric(ctx, node, value, "a number to convert")
     if is_literal(value):
-        return ctx.builder.const(_converted(value, dtype), dtype)
+        return ctx.builder.const(_cast_literal(value, dtype), dtype)
     assert isinstance(value, Value)
-    return (
-        value if dtype_of_value(value) is dtype and value not in ctx.weak else _cast_to_strong(ctx, node, value, dtype)
-    )
+    if dtype_of_value(value) is dtype and value not in ctx.weak:
+        return value
+    return _cast_to_strong(ctx, node, value, dtype)
 
 
 def _cast_to_strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> Value:
     """Convert a run-time value and return a new, strong one.
 
-    A weak value that has the type already is cast nevertheless, since `Context.weak` marks that very value.
+    A weak value that already has the type is cast nevertheless: the value itself is marked as weak in `Context.weak`.
     """
     converted = convert(ctx, node, value, dtype)
     return ctx.builder.emit("cast", converted, type=converted.type) if converted is value else converted
 
 
-def _converted(value: float, dtype: DType) -> bool | int | float:
+def _cast_literal(value: float, dtype: DType) -> bool | int | float:
     """Convert a literal with the semantics of the `cast` operation."""
     from vkjit.ir.semantics import cast, silence_warnings
 
-    if isinstance(value, int) and dtype.is_integer:
+    if isinstance(value, int) and dtype.is_integer:  # not in f64, which is exact up to 2**53 only
         wrapped = int(value) & ((1 << dtype.bits) - 1)
-        return wrapped - (1 << dtype.bits) if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
+        is_sign_bit_set = wrapped >> (dtype.bits - 1) != 0
+        return wrapped - (1 << dtype.bits) if dtype.is_signed and is_sign_bit_set else wrapped
     with silence_warnings():
         converted = cast(np.float64(value), dtypes.f64, dtype)
-    return bool(converted) if dtype.kind == "bool" else float(converted) if dtype.is_float else int(converted)
+    if dtype.kind == "bool":
+        return bool(converted)
+    return float(converted) if dtype.is_float else int(converted)

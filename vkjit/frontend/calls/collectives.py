@@ -51,14 +51,14 @@ def _barrier(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
 
 
 # -- reductions
-def _no_axis(ctx: Context, call: Call, axis: KernelValue, keepdims: KernelValue) -> None:
+def _reject_axis(ctx: Context, call: Call, axis: KernelValue, keepdims: KernelValue) -> None:
     """Raise CompileError if `axis` or `keepdims` is given for a value that isn't a tile."""
     if axis is not None or keepdims is not False:
-        hint = "hold it first: wg.load(x[i:i+BM, j:j+BN])"
+        hint = "load it as a tile first: wg.load(x[i:i+BM, j:j+BN])"
         raise ctx.error(call.node, "axis and keepdims are for tiles, whose sizes are known at compile time", hint)
 
 
-def _reduction(name: str, op: OpName) -> None:
+def _register_reduction(name: str, op: OpName) -> None:
     """Register the method `name`, such as "sum", as the reduction with the operator `op`, such as "add"."""
 
     @method(name)
@@ -67,7 +67,7 @@ def _reduction(name: str, op: OpName) -> None:
     ) -> KernelValue:
         if is_tile(value):
             return reduce_tile(ctx, call, scope, op, value, axis, keepdims)
-        _no_axis(ctx, call, axis, keepdims)
+        _reject_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives.reduction(ctx, call, scope, op, value)
         return reduce_value(ctx, call.node, scope.kind, op, reduction_operand(ctx, call, op, value))
@@ -75,10 +75,10 @@ def _reduction(name: str, op: OpName) -> None:
 
 _REDUCTION_OPS: dict[str, OpName] = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 for _name, _op in _REDUCTION_OPS.items():
-    _reduction(_name, _op)
+    _register_reduction(_name, _op)
 
 
-def _vote(name: str, op: OpName) -> None:
+def _register_vote(name: str, op: OpName) -> None:
     """Register the method `name`, "any" or "all", as the reduction of truth values with the operator `op`."""
 
     @method(name)
@@ -87,7 +87,7 @@ def _vote(name: str, op: OpName) -> None:
     ) -> KernelValue:
         if is_tile(value):
             return reduce_tile(ctx, call, scope, op, value, axis, keepdims)
-        _no_axis(ctx, call, axis, keepdims)
+        _reject_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives.reduction(ctx, call, scope, op, value)
         test = truth(ctx, call.node, value)
@@ -98,15 +98,15 @@ def _vote(name: str, op: OpName) -> None:
         return reduce_value(ctx, call.node, scope.kind, op, test)
 
 
-_vote("any", "or")
-_vote("all", "and")
+_register_vote("any", "or")
+_register_vote("all", "and")
 
 
 _ARG_REDUCTION_OPS: dict[str, OpName] = {"argmin": "min", "argmax": "max"}
 for _name, _op in _ARG_REDUCTION_OPS.items():
 
     @method(_name)
-    def _arg(
+    def _arg_reduction(
         ctx: Context,
         call: Call,
         scope: ScopeValue,
@@ -114,15 +114,15 @@ for _name, _op in _ARG_REDUCTION_OPS.items():
         axis: KernelValue,
         *,
         keepdims: KernelValue,
-        _op: OpName = _op,
+        _op: OpName = _op,  # binds the operator of this iteration
     ) -> KernelValue:
         """Lower `argmin` or `argmax`.
 
-        For one value per invocation, the result is the lowest rank of an invocation that has the min or max.
+        If `value` is one value per invocation, the result is the lowest rank of an invocation that has the min or max.
         """
         if is_tile(value):
             return arg_reduce_tile(ctx, call, scope, _op, value, axis, keepdims)
-        _no_axis(ctx, call, axis, keepdims)
+        _reject_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives.arg_reduction(ctx, call, scope, _op, value)
         operand = reduction_operand(ctx, call, _op, value)
@@ -138,7 +138,8 @@ def _broadcast(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
         return emit(ctx, "sg_broadcast", operand, source)
     b = ctx.builder
     array = scratch(ctx, call.node, operand.type, 1)
-    if ctx.loops or not ctx.is_kernel:  # code that may run repeatedly: the previous time may still read the array
+    if ctx.loops or not ctx.is_kernel:
+        # This code may run repeatedly: other invocations may still be reading the value of the previous run.
         b.op("barrier")
     own = rank_of(ctx, "workgroup")
     emit_when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), operand))

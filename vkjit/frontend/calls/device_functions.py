@@ -65,11 +65,11 @@ def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     typevars: dict[str, DType] = {}
     for parameter, value in bound.arguments.items():
         _bind_type(ctx, call, callee, parameter, value, typevars)
-    resolved = {  # NumPy scalars become constants
+    resolved = {  # NumPy scalars, which may be defaults of parameters, become constants
         p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()
     }
-    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in resolved.items()}
-    instance = _instance(ctx, call, callee, arguments, typevars)
+    arguments = {p: _fit_argument(ctx, call, callee, p, v, typevars) for p, v in resolved.items()}
+    instance = _instance_for(ctx, call, callee, arguments, typevars)
     operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
     for value in operands:
         if isinstance(value.type, Array) and value.type.access != "in":  # the function may store to this array
@@ -115,10 +115,10 @@ def _bind_type(
         )
 
 
-def _fitted(
+def _fit_argument(
     ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> KernelValue:
-    """Check the argument for parameter `name` against its annotation, and convert it as needed."""
+    """Convert the argument for parameter `name` to the annotated type. Raises CompileError if it doesn't fit."""
     annotation = callee.annotations[name]
     what = f"{name} of {callee.fn.__name__}"
     if isinstance(annotation, ConstAnnotation):
@@ -127,10 +127,11 @@ def _fitted(
             raise ctx.error(call.node, f"{what} must be known at compile time, found {describe_value(value)}", hint)
         return value
     if isinstance(annotation, ArrayAnnotation):
-        return _fitted_array(ctx, call, annotation, value, what, typevars)
+        return _check_array(ctx, call, annotation, value, what, typevars)
     if isinstance(annotation, StructType) and not (isinstance(value, Aggregate) and value.kind is annotation):
         raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}")
-    if isinstance(annotation, VectorType) and describe_value(value) != repr(_bound(annotation, typevars)):
+    # `describe_value` formats a vector as its type, as in "vk.vec(vk.f32, 3)".
+    if isinstance(annotation, VectorType) and describe_value(value) != repr(_with_bound_type(annotation, typevars)):
         raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}", "convert it: V(v)")
     if isinstance(annotation, TypeVar):
         annotation = typevars.get(annotation.__name__)
@@ -141,20 +142,20 @@ def _fitted(
     return value
 
 
-def _bound(kind: object, typevars: dict[str, DType]) -> object:
+def _with_bound_type(kind: object, typevars: dict[str, DType]) -> object:
     """Replace the type variable of a vector type by the dtype bound to it; return any other type unchanged."""
     if isinstance(kind, VectorType) and isinstance(kind.dtype, TypeVar):
         return VectorType(typevars.get(kind.dtype.__name__, kind.dtype), kind.size)
     return kind
 
 
-def _fitted_array(
+def _check_array(
     ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str, typevars: dict[str, DType]
 ) -> KernelValue:
     """Check an array argument against its annotation; `what` names the parameter in messages."""
     if isinstance(annotation.dtype, StructType | VectorType | PackedFloat):
         kind = value.kind if isinstance(value, Aggregate) else None
-        if not isinstance(kind, StructArrayKind) or kind.element != _bound(annotation.dtype, typevars):
+        if not isinstance(kind, StructArrayKind) or kind.element != _with_bound_type(annotation.dtype, typevars):
             raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
         return value
     if not isinstance(value, Value) or not isinstance(value.type, Array):
@@ -165,18 +166,18 @@ def _fitted_array(
 
 
 def _key(value: KernelValue) -> object:
-    """Return the part of the call signature that an argument determines: run-time values count by their type."""
+    """Return an argument's part of the call signature: a run-time value's type, or a compile-time value itself."""
     if isinstance(value, Value):
         return value.type
     parts = parts_of(value)
     if parts is not None:
         return (value.kind if isinstance(value, Aggregate) else tuple, *map(_key, parts))
     if isinstance(value, float):
-        return (float, value.hex())
+        return (float, value.hex())  # distinguishes 0.0 and -0.0
     return (type(value), value)
 
 
-def _instance(
+def _instance_for(
     ctx: Context, call: Call, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
     """Return the instance of a device function for these arguments, lowered on first use."""
@@ -185,14 +186,14 @@ def _instance(
     if cached is not None:
         return cast(Instance, cached)
     try:
-        instance = _lower(ctx.session, callee, arguments, typevars)
+        instance = _lower_instance(ctx.session, callee, arguments, typevars)
     except CompileError as error:
         raise error.with_note(ctx.loc(call.node), f"in {callee.fn.__name__}, called from here") from None
     ctx.session.instances[key] = instance
     return instance
 
 
-def _lower(
+def _lower_instance(
     session: Session, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
     """Lower a device function to a new function of the module."""
@@ -220,7 +221,10 @@ def _lower(
 
 
 def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str]) -> KernelValue:
-    """Return the structure of an argument; append the types and names of its slots, the IR parameters, to the lists."""
+    """Return the structure of an argument, and append the types and names of its slots to the lists.
+
+    Each slot becomes a parameter of the IR function.
+    """
     parts = parts_of(value)
     if parts is not None:
         return with_parts(value, [_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(parts)])
@@ -232,7 +236,7 @@ def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str
 
 
 def _results(ctx: Context, function: Function) -> KernelValue:
-    """Unify the values of all returns to one structure, and fill in the operands of the `return` operations."""
+    """Return the common structure of the values of all `return`s, and set the operands of the `return` operations."""
     if not ctx.returns:
         return None
     types: list[Type] = []
@@ -249,7 +253,7 @@ def _results(ctx: Context, function: Function) -> KernelValue:
         ) from None
     function.result_types = types
     for return_ in ctx.returns:
-        _fill(ctx, return_, structure)
+        _fill_operands(ctx, return_, structure)
     return structure
 
 
@@ -262,22 +266,23 @@ def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
     return True
 
 
-def _fill(ctx: Context, return_: Return, structure: KernelValue) -> None:
-    """Emit the conversions of a `return`'s values before it, and set its operands."""
+def _fill_operands(ctx: Context, return_: Return, structure: KernelValue) -> None:
+    """Set the operands of a `return` operation. Conversions of the values are emitted before the operation."""
     region = return_.region
-    assert region.ops.pop() is return_.op  # the conversions go before it
+    last_op = region.ops.pop()  # removed for now: the conversions go before it
+    assert last_op is return_.op
     typed_values: list[tuple[KernelValue, Type]] = []
-    _match(structure, return_.value, typed_values)
+    _match_slots(structure, return_.value, typed_values)
     ctx.builder.loc = return_.loc
     with ctx.builder.at(region):
         return_.op.operands = [to_type(ctx, return_.loc, value, type_) for value, type_ in typed_values]
     region.ops.append(return_.op)
 
 
-def _match(structure: KernelValue, value: KernelValue, typed_values: list[tuple[KernelValue, Type]]) -> None:
-    """Append the value of each slot of the structure, with the slot's type, to `typed_values`."""
+def _match_slots(structure: KernelValue, value: KernelValue, typed_values: list[tuple[KernelValue, Type]]) -> None:
+    """Append to `typed_values`, for each slot of the structure, the item of `value` in its place and its slot type."""
     if isinstance(structure, Slot):
         typed_values.append((value, structure.type))
     else:
         for s, v in zip(parts_of(structure) or (), parts_of(value) or (), strict=True):
-            _match(s, v, typed_values)
+            _match_slots(s, v, typed_values)

@@ -1,7 +1,7 @@
 """Lowering of `vk.global_id(d)` and other ids and sizes of invocations and workgroups.
 
-In an `over=` kernel, `global_id(d)` is the index along axis rank - 1 - d. The library chooses the workgroups there, so
-local and group ids and sizes are errors.
+In an `over=` kernel, `global_id(d)` is the index of the invocation's element along axis rank - 1 - d. The library
+chooses the workgroups of such a kernel, so local and group ids and sizes are errors in it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _global_id(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
     return ctx.index[rank - 1 - int(number)]
 
 
-def _plain(name: OpName) -> Any:
-    """Return the lowering of an id or size that has no meaning in `over=` kernels; `name` is its operation."""
+def _lowering_outside_over(name: OpName) -> Any:
+    """Return the lowering of an id or size that only kernels without `over=` have; `name` is its operation."""
 
     def lower(ctx: Context, call: Call, dim: KernelValue) -> KernelValue:
         if ctx.session.over is not None:
@@ -63,4 +63,4 @@ def _plain(name: OpName) -> Any:
 
 
 for _stub in (lang.local_id, lang.group_id, lang.local_size, lang.num_groups):
-    lowers(_stub)(_plain(op_name(_stub.__name__)))
+    lowers(_stub)(_lowering_outside_over(op_name(_stub.__name__)))

@@ -1,8 +1,8 @@
 """Collectives over lazy values (slices and expressions of slices): reductions, argmin and argmax, and `wg.store`.
 
 `wg` stands for `vk.workgroup()`; `vk.subgroup()` has the same methods. The elements are distributed over the n
-invocations of the scope (workgroup or subgroup): each takes every n-th element. A reduction combines these in each
-invocation first, and then the results of the invocations.
+invocations of the scope (workgroup or subgroup): each invocation takes every n-th element. For a reduction, each
+invocation combines its elements first; then the results of the invocations are combined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..tiles.tiles import ATOMICS, store_tile
 from ..values.conversions import as_stored, dtype_of_value, static_value, truth
 from ..values.lazy import SliceTarget, check_sources, check_target, element_of, for_each_index, note_write
 from ..values.scopes import ScopeValue, emit, invocations, method, rank_of
-from .reductions import combine, identity_element, index_of_extremum, reduce_value, reduction_operand
+from .reductions import NO_INDEX, combine, identity_element, index_of_extremum, reduce_value, reduction_operand
 
 __all__ = ["arg_reduction", "reduction"]
 
@@ -60,22 +60,22 @@ def reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Laz
 
 
 def _type_of(ctx: Context, lazy: Lazy, operand: Callable[[tuple[Value, ...]], Value]) -> Type:
-    """Return the type of the values that `operand(index)` emits; what it emits here is discarded."""
+    """Return the type of the values that `operand(index)` emits; the operations emitted to find it are discarded."""
     with ctx.builder.at(Region()):
         return operand(tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in lazy.shape)).type
 
 
 def arg_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Lazy) -> Value:
-    """Return the linear index (in C order) of the first min (`op` is "min") or max element; undefined without elements.
+    """Emit the linear index (in C order) of the first min (`op` is "min") or max ("max") of a lazy value.
 
-    A NaN counts as the min and the max, as in NumPy.
+    A NaN counts as the min and the max, as in NumPy. If there are no elements, the result is undefined.
     """
     check_sources(ctx, call.node, lazy)
     start, step = _start_and_step(ctx, scope)
     b = ctx.builder
 
-    def operand(position: tuple[Value, ...]) -> Value:
-        return reduction_operand(ctx, call, op, element_of(ctx, call.node, lazy, position))
+    def operand(index: tuple[Value, ...]) -> Value:
+        return reduction_operand(ctx, call, op, element_of(ctx, call.node, lazy, index))
 
     def better(at: tuple[Value, ...], linear: Value, best: list[Value]) -> list[Value]:
         """Return the better one of the element at index `at` and the best one so far, as [value, linear index]."""
@@ -86,16 +86,13 @@ def arg_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy:
             is_better = b.emit(
                 "or", b.emit("and", is_better, b.emit("not", was_nan)), b.emit("and", is_nan, b.emit("not", was_nan))
             )
-        is_better = b.emit("or", is_better, b.emit("eq", best[1], b.index(_NO_INDEX)))
+        # The first element always counts as better, even if it equals the initial value (such as infinity).
+        is_better = b.emit("or", is_better, b.emit("eq", best[1], b.index(NO_INDEX)))
         return [b.emit("select", is_better, value, best[0]), b.emit("select", is_better, linear, best[1])]
 
     identity = identity_element(ctx, op, _type_of(ctx, lazy, operand))
-    value, position = for_each_index(ctx, lazy.shape, start, step, [identity, b.index(_NO_INDEX)], better)
-    return index_of_extremum(ctx, call, scope.kind, op, value, position)
-
-
-_NO_INDEX = 2**63 - 1
-"""The index in an invocation that has seen no element yet; it is larger than any other."""
+    value, index = for_each_index(ctx, lazy.shape, start, step, [identity, b.index(NO_INDEX)], better)
+    return index_of_extremum(ctx, call, scope.kind, op, value, index)
 
 
 @method("store")
@@ -121,7 +118,7 @@ def _store(
         store_tile(ctx, call, scope, target, value, atomic_op)
         return None
     if atomic_op:
-        raise ctx.error(call.node, "only tiles are stored atomically", "hold it first: wg.load(x[i:i+SIZE])")
+        raise ctx.error(call.node, "only tiles are stored atomically", "load it as a tile first: wg.load(x[i:i+SIZE])")
     if isinstance(value, Lazy):
         check_sources(ctx, call.node, value)
         check_target(ctx, call.node, value, slice_)

@@ -41,16 +41,13 @@ def _float_dtype(dtype: DType) -> DType:
 
 
 def _single_operand(ctx: Context, call: Call, name: str) -> KernelValue:
-    """Return the only argument of a call.
-
-    Raises CompileError if there is another number of them, or it is no number.
-    """
+    """Return the only argument of a call. Raises CompileError if the call has more or none, or if it isn't numeric."""
     if len(call.args) != 1 or call.keywords:
         raise ctx.error(call.node, f"{name} takes one value, found {len(call.args) + len(call.keywords)}")
     return numeric(ctx, call.node, call.args[0])
 
 
-def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: KernelValue) -> KernelValue:
+def _fold(ctx: Context, call: Call, function: Callable[..., Any], *values: KernelValue) -> KernelValue:
     """Evaluate a function of literals at compile time. Raises CompileError if it isn't defined for them."""
     try:
         result = function(*values)
@@ -59,8 +56,8 @@ def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: Ker
     return result.item() if isinstance(result, np.generic) else result
 
 
-def _meaning(name: OpName) -> Callable[..., Any]:
-    """Return the function of Python numbers that an operation computes, by its NumPy definition in `ir.semantics`."""
+def _python_function(name: OpName) -> Callable[..., Any]:
+    """Return a function that evaluates an operation on Python numbers, by its NumPy definition in `ir.semantics`."""
     from vkjit.ir.semantics import MEANING, silence_warnings
 
     def compute(*values: float) -> float:
@@ -84,9 +81,10 @@ def _equivalent_objects(name: str, *others: str) -> list[Any]:
 
 # -- one operand
 def _register_float(name: OpName, *others: str) -> None:
-    """Register a float function of one operand; integers are converted to f32. `others` are its other names in NumPy.
+    """Register a function of one float operand; integers are converted to f32.
 
-    `math.log` is left out, since it may take a base; `numpy_functions` registers it.
+    `others` are further names that the function has in `math` or NumPy. `math.log` is left out, since it may take a
+    base; `numpy_functions` registers it.
     """
 
     @intrinsic(*(object_ for object_ in _equivalent_objects(name, *others) if object_ is not math.log))
@@ -94,7 +92,7 @@ def _register_float(name: OpName, *others: str) -> None:
     def lower(ctx: Context, call: Call) -> KernelValue:
         value = _single_operand(ctx, call, name)
         if is_literal(value):
-            return _folded(ctx, call, _meaning(name), float(value))
+            return _fold(ctx, call, _python_function(name), float(value))
         assert isinstance(value, Value)
         dtype = _float_dtype(dtype_of_value(value))
         return ctx.builder.emit(name, convert(ctx, call.node, value, dtype))
@@ -119,7 +117,7 @@ def _register_rounding(name: OpName, objects: list[Any]) -> None:
             raise ctx.error(call.node, "round takes one value in a kernel", "scale: vk.round(x * 100) / 100")
         value = _single_operand(ctx, call, name)
         if is_literal(value):
-            return value if isinstance(value, int) else _folded(ctx, call, _meaning(name), value)
+            return value if isinstance(value, int) else _fold(ctx, call, _python_function(name), value)
         assert isinstance(value, Value)
         return ctx.builder.emit(name, value) if dtype_of_value(value).is_float else value
 
@@ -138,7 +136,7 @@ def _register_same_type(name: OpName, objects: list[Any], python: Callable[..., 
     def lower(ctx: Context, call: Call) -> KernelValue:
         value = _single_operand(ctx, call, name)
         if is_literal(value):
-            return _folded(ctx, call, python, value)
+            return _fold(ctx, call, python, value)
         assert isinstance(value, Value)
         dtype = dtype_of_value(value)
         if name in ("abs", "sign") and dtype.kind == "bool":
@@ -153,9 +151,9 @@ def _register_same_type(name: OpName, objects: list[Any], python: Callable[..., 
 
 
 _register_same_type("abs", [*_equivalent_objects("abs", "fabs", "absolute"), builtins.abs], abs)
-_register_same_type("sign", _equivalent_objects("sign"), _meaning("sign"))
+_register_same_type("sign", _equivalent_objects("sign"), _python_function("sign"))
 for _name in ("popcount", "clz", "ctz"):
-    _register_same_type(op_name(_name), [getattr(lang, _name)], _meaning(op_name(_name)))
+    _register_same_type(op_name(_name), [getattr(lang, _name)], _python_function(op_name(_name)))
 
 
 # -- two operands
@@ -169,9 +167,13 @@ def _register_binary(name: OpName, objects: list[Any], *, float_only: bool) -> N
             raise ctx.error(call.node, f"{name} takes two values, found {len(call.args) + len(call.keywords)}")
         a, b = (numeric(ctx, call.node, v) for v in call.args)
         if is_literal(a) and is_literal(b):
-            return _folded(ctx, call, _meaning(name), *((float(a), float(b)) if float_only else (a, b)))
+            literals = (float(a), float(b)) if float_only else (a, b)
+            return _fold(ctx, call, _python_function(name), *literals)
         dtype = common_dtype(ctx, call.node, a, b)
-        dtype = _float_dtype(dtype) if float_only else dtypes.i32 if dtype.kind == "bool" else dtype
+        if float_only:
+            dtype = _float_dtype(dtype)
+        elif dtype.kind == "bool":
+            dtype = dtypes.i32
         return ctx.builder.emit(name, *unify(ctx, call.node, a, b, dtype))
 
 
@@ -189,9 +191,8 @@ _register_binary("truncrem", [lang.truncrem, math.fmod, np.fmod], float_only=Fal
 def _pow(ctx: Context, call: Call) -> KernelValue:
     """Lower `pow(x, y)` like the operator `**`."""
     if len(call.args) != 2 or call.keywords:
-        count, hint = len(call.args) + len(call.keywords), ""
-        if count == 3:
-            hint = "the power modulo m: multiply in a loop and take `% m` at each step"
+        count = len(call.args) + len(call.keywords)
+        hint = "the power modulo m: multiply in a loop and take `% m` at each step" if count == 3 else ""
         raise ctx.error(call.node, f"pow takes two values, found {count}", hint)
     return operators.binary(ctx, call.node, "pow", *call.args)
 
@@ -212,11 +213,11 @@ def _cdiv(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelVal
     The shorter `-(-x // y)` would wrap for unsigned types.
     """
     if is_literal(x) and is_literal(y):
-        return _folded(ctx, call, lang.cdiv, x, y)
+        return _fold(ctx, call, lang.cdiv, x, y)
     node = call.node
     quotient = operators.binary(ctx, node, "floordiv", x, y)
     has_remainder = operators.compare(ctx, node, "ne", operators.binary(ctx, node, "floormod", x, y), 0)
-    return operators.binary(ctx, node, "add", quotient, has_remainder)
+    return operators.binary(ctx, node, "add", quotient, has_remainder)  # the bool is converted to 0 or 1
 
 
 def _register_extremum(name: OpName, objects: list[Any]) -> None:
@@ -227,7 +228,8 @@ def _register_extremum(name: OpName, objects: list[Any]) -> None:
     def lower(ctx: Context, call: Call) -> KernelValue:
         single = call.args[0] if len(call.args) == 1 else None
         values = list(single) if isinstance(single, tuple) else call.args
-        if call.keywords or len(values) < (1 if isinstance(single, tuple) else 2):
+        min_count = 1 if isinstance(single, tuple) else 2
+        if call.keywords or len(values) < min_count:
             hint = "for the elements of an array, loop over them" if is_array(single) else ""
             raise ctx.error(call.node, f"{name} takes two values or more, or a tuple", hint)
         return functools.reduce(lambda a, b: extremum(ctx, call, name, a, b), values)
@@ -265,13 +267,14 @@ def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValu
         return operators.binary(ctx, call.node, "add", product, z)
     dtype = _float_dtype(common_dtype(ctx, call.node, product, z))
     a, b = unify(ctx, call.node, x, y, dtype)
-    return ctx.builder.emit("fma", a, *unify(ctx, call.node, b, z, dtype))
+    b, c = unify(ctx, call.node, b, z, dtype)
+    return ctx.builder.emit("fma", a, b, c)
 
 
 @lowers(lang.where, np.where)
 @elementwise
 def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: KernelValue) -> KernelValue:
-    """Lower `vk.where(condition, x, y)`: x where the condition is true, else y; both have been evaluated."""
+    """Lower `vk.where(condition, x, y)`: x where the condition is true, else y. Both x and y are evaluated."""
     numeric(ctx, call.node, condition)
     numeric(ctx, call.node, x)
     numeric(ctx, call.node, y)
@@ -316,13 +319,13 @@ def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
     b = ctx.builder
     exponential = b.emit("exp", b.emit("neg", b.emit("abs", value)))
     denominator = operators.binary(ctx, call.node, "add", exponential, 1.0)
-    upper = operators.binary(ctx, call.node, "div", 1.0, denominator)
-    lower = operators.binary(ctx, call.node, "div", exponential, denominator)
-    positive = operators.compare(ctx, call.node, "ge", value, 0.0)
-    assert isinstance(upper, Value)
-    assert isinstance(lower, Value)
-    assert isinstance(positive, Value)
-    return b.emit("select", positive, upper, lower)
+    if_nonnegative = operators.binary(ctx, call.node, "div", 1.0, denominator)
+    if_negative = operators.binary(ctx, call.node, "div", exponential, denominator)
+    is_nonnegative = operators.compare(ctx, call.node, "ge", value, 0.0)
+    assert isinstance(if_nonnegative, Value)
+    assert isinstance(if_negative, Value)
+    assert isinstance(is_nonnegative, Value)
+    return b.emit("select", is_nonnegative, if_nonnegative, if_negative)
 
 
 @lowers(lang.relu)
@@ -357,6 +360,7 @@ def _sum(ctx: Context, call: Call) -> KernelValue:
         hint = "loop: `for i in range(len(x)): total += x[i]`" if is_array(value) else ""
         raise ctx.error(call.node, f"sum takes a tuple, found {describe_value(value)}", hint)
     start = call.args[1] if len(call.args) == 2 else call.keywords.get("start", 0)
+    # A start of 0 needn't be added.
     items = [*value] if is_literal(start) and start == 0 and value else [start, *value]
     return functools.reduce(lambda a, b: operators.binary(ctx, call.node, "add", a, b), items)
 
@@ -366,7 +370,7 @@ def _sum(ctx: Context, call: Call) -> KernelValue:
 def _float(ctx: Context, call: Call) -> KernelValue:
     """Lower `float(x)`: a float keeps its type, anything else becomes f32; `float("inf")` is a literal."""
     if len(call.args) == 1 and isinstance(call.args[0], str):
-        return _folded(ctx, call, float, call.args[0])
+        return _fold(ctx, call, float, call.args[0])
     value = _single_operand(ctx, call, "float")
     if is_literal(value):
         return float(value)
@@ -380,7 +384,7 @@ def _int(ctx: Context, call: Call) -> KernelValue:
     """Lower `int(x)`: an integer keeps its type, anything else becomes i32."""
     value = _single_operand(ctx, call, "int")
     if is_literal(value):
-        return _folded(ctx, call, int, value)
+        return _fold(ctx, call, int, value)
     assert isinstance(value, Value)
     dtype = dtype_of_value(value)
     return value if dtype.is_integer else cast_value(ctx, call.node, value, dtypes.i32)

@@ -25,7 +25,7 @@ def _escaped(text: str) -> str:
 
 
 def message_of(ctx: Context, node: ast.expr) -> tuple[str, list[Value]]:
-    """Return the template and the run-time values of a message (a string, an f-string or a value)."""
+    """Return the template and the run-time values of a message: a string, an f-string or any other expression."""
     values: list[Value] = []
     if isinstance(node, ast.JoinedStr):
         parts = [_part(ctx, item, values) for item in node.values]
@@ -81,8 +81,9 @@ def _check_spec(ctx: Context, node: ast.expr, value: Value, spec: str) -> None:
     """Raise CompileError if the format specification isn't valid for the value's type."""
     assert isinstance(value.type, Scalar)
     dtype = value.type.dtype
+    sample: bool | int | float = True if dtype.kind == "bool" else 1.0 if dtype.is_float else 1
     try:
-        format(1.0 if dtype.is_float else True if dtype.kind == "bool" else 1, spec)
+        format(sample, spec)
     except (TypeError, ValueError):
         hint = "see Python's format specifications"
         raise ctx.error(node, f"the format {spec!r} isn't for {describe_value(value)}", hint) from None
@@ -100,7 +101,7 @@ def template_of_values(ctx: Context, nodes: list[ast.expr], separator: str) -> t
 
 
 def _shifted(template: str, offset: int) -> str:
-    """Return the template with the numbers of its fields increased by `offset`."""
+    """Return the template with its field numbers increased by `offset`: "{0}" becomes "{2}" for an offset of 2."""
     import string
 
     text = ""

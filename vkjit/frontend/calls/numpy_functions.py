@@ -36,13 +36,16 @@ def _arguments(ctx: Context, call: Call, name: str, count: int) -> list[KernelVa
 
 
 def _register_operator(name: OpName | Literal["pos"], functions: list[Any], count: int) -> None:
-    """Register functions that mean an operator: `name` is its operation, `count` the number of operands."""
+    """Register functions that do the same as an operator, such as `np.add` as +.
+
+    `name` is the operator's IR operation ("pos" is unary +), and `count` is its number of operands.
+    """
 
     @intrinsic(*functions)
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         values = _arguments(ctx, call, functions[0].__name__, count)
-        if count == 1 or name == "pos":
+        if count == 1 or name == "pos":  # "pos" is tested for the type checker: it is no OpName
             return operators.unary(ctx, call.node, name, values[0])
         if name in ("eq", "ne", "lt", "le", "gt", "ge"):
             return operators.compare(ctx, call.node, name, *values)
@@ -80,8 +83,8 @@ _register_logical("or", [np.logical_or])
 _register_logical("xor", [np.logical_xor])
 
 
-def _register_truth_of_all(name: OpName, function: Any) -> None:
-    """Register `any` or `all` of a tuple."""
+def _register_any_or_all(name: OpName, function: Any) -> None:
+    """Register `any` (`name` is "or") or `all` (`name` is "and") of the items of a tuple."""
 
     @intrinsic(function)
     def lower(ctx: Context, call: Call) -> KernelValue:
@@ -90,12 +93,12 @@ def _register_truth_of_all(name: OpName, function: Any) -> None:
             hint = f"in a workgroup: vk.workgroup().{function.__name__}(condition)" if is_array(value) else ""
             raise ctx.error(call.node, f"{function.__name__} takes a tuple, found {describe_value(value)}", hint)
         truths: list[KernelValue] = [truth(ctx, call.node, item) for item in value]
-        start: KernelValue = name == "and"
+        start: KernelValue = name == "and"  # for an empty tuple: all(()) is True, any(()) is False
         return functools.reduce(lambda a, b: operators.binary(ctx, call.node, name, a, b), truths, start)
 
 
-_register_truth_of_all("or", builtins.any)
-_register_truth_of_all("and", builtins.all)
+_register_any_or_all("or", builtins.any)
+_register_any_or_all("and", builtins.all)
 
 
 @intrinsic(np.square)
@@ -113,7 +116,7 @@ def _clip(ctx: Context, call: Call) -> KernelValue:
 
 
 def _register_scaled(functions: list[Any], factor: float) -> None:
-    """Register functions that multiply their argument, converted to a float, by a constant."""
+    """Register functions that convert their argument to a float and multiply it by `factor`."""
 
     @intrinsic(*functions)
     @elementwise
@@ -125,7 +128,7 @@ def _register_scaled(functions: list[Any], factor: float) -> None:
 
 
 def _as_float(ctx: Context, call: Call, value: KernelValue) -> KernelValue:
-    """Convert an integer or bool to f32; return any other value unchanged."""
+    """Convert a run-time integer or bool to f32; return any other value unchanged."""
     if isinstance(value, Value) and not is_array(value) and not dtype_of_value(value).is_float:
         return cast_value(ctx, call.node, value, dtypes.f32)
     return value
@@ -138,15 +141,15 @@ _register_scaled([math.degrees, np.degrees, np.rad2deg], 180 / math.pi)
 @intrinsic(math.log)
 @elementwise
 def _log(ctx: Context, call: Call) -> KernelValue:
-    """Lower `math.log(x)`, and `math.log(x, b)` as log(x) / log(b); constant bases 2 and 10 use `log2` and `log10`."""
+    """Lower `math.log(x)`, and `math.log(x, b)` as log(x) / log(b); for constant b = 2 or 10 as log2(x) or log10(x)."""
     natural = intrinsic_of(np.log)
     if len(call.args) != 2 or call.keywords:
         return natural(ctx, call)
     base = call.args[1]
     if is_literal(base) and base in (2, 10):
         return intrinsic_of(np.log2 if base == 2 else np.log10)(ctx, Call(call.node, call.args[:1], {}))
-    above, below = (natural(ctx, Call(call.node, [value], {})) for value in call.args)
-    return operators.binary(ctx, call.node, "div", above, below)
+    numerator, denominator = (natural(ctx, Call(call.node, [value], {})) for value in call.args)
+    return operators.binary(ctx, call.node, "div", numerator, denominator)
 
 
 @intrinsic(math.prod)
@@ -159,7 +162,7 @@ def _prod(ctx: Context, call: Call) -> KernelValue:
 
 
 def _register_compile_time(functions: list[Any]) -> None:
-    """Register integer functions that are evaluated at compile time."""
+    """Register integer functions that are evaluated at compile time, and so take constant arguments only."""
     for function in functions:
 
         @intrinsic(function)

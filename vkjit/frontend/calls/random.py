@@ -23,9 +23,11 @@ from .casts import cast_value
 __all__: list[str] = []
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+"""The constants by which two words of the counter are multiplied in each round."""
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 """The constants added to the two words of the key in each round."""
 ROUNDS = 10
+"""The number of Philox rounds."""
 
 
 def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Value, Value]:
@@ -37,7 +39,7 @@ def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Val
     if is_literal(value):
         if isinstance(value, bool | float):
             raise ctx.error(call.node, f"{what} must be an integer, found {value!r}")
-        return b.const(value & 0xFFFFFFFF, u32), b.const(value >> 32 & 0xFFFFFFFF, u32)
+        return b.const(value & 0xFFFFFFFF, u32), b.const((value >> 32) & 0xFFFFFFFF, u32)
     if not is_scalar(value) or not value.type.dtype.is_integer:  # type: ignore[attr-defined]
         raise ctx.error(call.node, f"{what} must be an integer, found {describe_value(value)}")
     wide = b.cast(value, dtypes.u64)
@@ -61,15 +63,16 @@ def philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, st
     b = ctx.builder
     key = list(_words(ctx, call, seed, "the seed"))
     low, high = _words(ctx, call, counter, "the counter")
-    c = [low, high, _words(ctx, call, stream, "the stream")[0], b.const(0, dtypes.u32)]
+    state = [low, high, _words(ctx, call, stream, "the stream")[0], b.const(0, dtypes.u32)]
     for step in range(ROUNDS):
         if step:
             key = [b.emit("add", k, b.const(w, dtypes.u32)) for k, w in zip(key, _WEYL, strict=True)]
-        (high0, low0), (high1, low1) = _product(ctx, c[0], _MULTIPLIERS[0]), _product(ctx, c[2], _MULTIPLIERS[1])
-        first = b.emit("xor", b.emit("xor", high1, c[1]), key[0])
-        third = b.emit("xor", b.emit("xor", high0, c[3]), key[1])
-        c = [first, low1, third, low0]
-    return c
+        high0, low0 = _product(ctx, state[0], _MULTIPLIERS[0])
+        high1, low1 = _product(ctx, state[2], _MULTIPLIERS[1])
+        first = b.emit("xor", b.emit("xor", high1, state[1]), key[0])
+        third = b.emit("xor", b.emit("xor", high0, state[3]), key[1])
+        state = [first, low1, third, low0]
+    return state
 
 
 def _unit_float(ctx: Context, word: Value) -> Value:

@@ -23,10 +23,12 @@ from ..values.conversions import convert, dtype_of_value, materialize, splat
 from ..values.scopes import emit, invocations
 
 __all__ = [
+    "NO_INDEX",
     "combine",
     "emit_when",
     "identity_element",
     "index_of_extremum",
+    "max_subgroup_count",
     "reduce_value",
     "reduction_operand",
     "scratch",
@@ -34,6 +36,8 @@ __all__ = [
 
 MIN_SUBGROUP_SIZE = 4
 """The minimum subgroup size of any device. It bounds the number of subgroups in a workgroup."""
+NO_INDEX = 2**63 - 1
+"""The index that stands for "no element". It is the largest `index`, so every element's index is less."""
 
 
 def combine(ctx: Context, op: OpName, a: Value, b: Value) -> Value:
@@ -44,24 +48,25 @@ def combine(ctx: Context, op: OpName, a: Value, b: Value) -> Value:
 def identity_element(ctx: Context, op: OpName, type_: Type) -> Value:
     """Return the identity element of a reduction operator for values of a type.
 
-    For float sums it is -0.0, since 0.0 wouldn't keep a -0.0: their sum is 0.0.
+    For float sums it is -0.0, because adding 0.0 turns -0.0 into 0.0.
     """
     assert isinstance(type_, Scalar | Vector)
     dtype = type_.dtype
-    scalar = ctx.builder.const(_neutral_number(op, dtype), dtype)
+    scalar = ctx.builder.const(_identity_number(op, dtype), dtype)
     return splat(ctx, scalar, type_.size) if isinstance(type_, Vector) else scalar
 
 
-def _neutral_number(op: OpName, dtype: DType) -> bool | int | float:
-    """Return the identity element as a Python number."""
+def _identity_number(op: OpName, dtype: DType) -> bool | int | float:
+    """Return the identity element of a reduction operator as a Python number."""
     if dtype.kind == "bool":
         return op == "and"
     if dtype.is_float:
         return {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": float("-inf")}[op]
-    low, high = (
-        (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
-    )
-    ones = -1 if dtype.is_signed else high
+    if dtype.kind == "uint":
+        low, high = 0, 2**dtype.bits - 1
+    else:
+        low, high = -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+    ones = -1 if dtype.is_signed else high  # all bits are set
     identities: dict[OpName, int] = {"add": 0, "mul": 1, "min": high, "max": low, "and": ones, "or": 0, "xor": 0}
     return identities[op]
 
@@ -87,63 +92,70 @@ def reduce_value(ctx: Context, node: ast.AST, kind: str, op: OpName, value: Valu
     if kind == "subgroup":
         return inner
     # Each subgroup reduces the same values, so the result is workgroup-uniform; the uniformity analysis can't see that.
-    return emit(ctx, "assume_uniform", _across(ctx, node, op, inner, label))
+    return emit(ctx, "assume_uniform", _reduce_across_subgroups(ctx, node, op, inner, label))
 
 
-def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -> Value:
+def _reduce_across_subgroups(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -> Value:
     """Reduce one value per subgroup over the workgroup, by repeated subgroup reductions through shared memory.
 
-    The values, one per subgroup, are stored to an array. Each iteration of a loop reduces groups of `size` adjacent
-    elements to one, until the remaining elements fit into one subgroup. Then each subgroup reduces all of them.
+    The values, one per subgroup, are stored to an array. Each iteration of a loop replaces the elements by fewer ones,
+    each the result of as many adjacent elements as a subgroup has lanes, until the elements fit into one subgroup. Then
+    each subgroup reduces all of them.
     """
-    max_subgroups = max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE))
-    if max_subgroups == 1:
+    max_count = max_subgroup_count(ctx)
+    if max_count == 1:
         return value
     b = ctx.builder
-    array = scratch(ctx, node, value.type, max_subgroups, label)
-    lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
+    array = scratch(ctx, node, value.type, max_count, label)
+    lane, subgroup, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
     count = emit(ctx, "num_subgroups")
-    if ctx.loops or not ctx.is_kernel:  # code that may run repeatedly: the previous time may still read the array
+    if ctx.loops or not ctx.is_kernel:
+        # This code may run repeatedly: other invocations may still be reading the values of the previous run.
         b.op("barrier")
-    emit_when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
+    emit_when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, subgroup, value))
     b.op("barrier")
     body = Region([types.INDEX], ["left"])
-    element_index = b.emit("add", b.emit("mul", group, size), lane)
+    element_index = b.emit("add", b.emit("mul", subgroup, size), lane)
     with b.at(body):
-        _reduce_iteration(ctx, op, array, element_index, body.args[0], (lane, group, size))
+        _reduce_iteration(ctx, op, array, element_index, body.args[0], (lane, subgroup, size))
     remaining = b.op("loop", count, types=[types.INDEX], regions=[body]).result
-    return emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, lane, remaining), op=op)
+    return emit(ctx, "sg_reduce", _element_or_identity(ctx, op, array, lane, remaining), op=op)
+
+
+def max_subgroup_count(ctx: Context) -> int:
+    """Return the maximum number of subgroups in a workgroup on any device."""
+    return max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE))
 
 
 def _reduce_iteration(
     ctx: Context, op: OpName, array: Value, element_index: Value, remaining: Value, ids: tuple[Value, Value, Value]
 ) -> None:
-    """Emit one iteration of the loop of `_across`.
+    """Emit one iteration of the loop in `_reduce_across_subgroups`.
 
-    Breaks if the `remaining` values in `array` fit into one subgroup. Else subgroup number `group` reduces the elements
-    from `group * size` on and stores the result to element `group`. `ids` are the lane, the group and the subgroup
-    size; `element_index` is `group * size + lane`.
+    The loop ends if the `remaining` values in `array` fit into one subgroup. Otherwise each subgroup reduces the `size`
+    elements from index `subgroup * size` on, and stores the result to element `subgroup`. `ids` are the lane id, the
+    subgroup id and the subgroup size; `element_index` is `subgroup * size + lane`.
     """
     b = ctx.builder
-    lane, group, size = ids
+    lane, subgroup, size = ids
     leave, stay = Region(), Region()
     with b.at(leave):
         b.op("break", remaining)
     with b.at(stay):
         b.op("yield")
     b.op("if", b.emit("le", remaining, size), types=[], regions=[leave, stay])
-    part = emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, element_index, remaining), op=op)
+    part = emit(ctx, "sg_reduce", _element_or_identity(ctx, op, array, element_index, remaining), op=op)
     b.op("barrier")  # all elements have been read, so that they can be overwritten
     rounded_up = b.emit("sub", b.emit("add", remaining, size), b.index(1))
     next_count = b.emit("floordiv", rounded_up, size)
-    writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, next_count))
-    emit_when(ctx, writes, lambda: b.op("store", array, group, part))
+    writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", subgroup, next_count))
+    emit_when(ctx, writes, lambda: b.op("store", array, subgroup, part))
     b.op("barrier")
     b.op("continue", next_count)
 
 
-def _element_or_neutral(ctx: Context, op: OpName, array: Value, index: Value, count: Value) -> Value:
-    """Load an element of `array`, or return the identity element from index `count` on."""
+def _element_or_identity(ctx: Context, op: OpName, array: Value, index: Value, count: Value) -> Value:
+    """Emit the element of `array` at `index`, or the identity element of `op` if `index` is at least `count`."""
     b = ctx.builder
     inside, outside = Region(), Region()
     with b.at(inside):
@@ -155,21 +167,22 @@ def _element_or_neutral(ctx: Context, op: OpName, array: Value, index: Value, co
 
 
 def index_of_extremum(ctx: Context, call: Call, kind: str, op: OpName, value: Value, index: Value) -> Value:
-    """Return the index that belongs to the min/max (`op`) of one value per invocation, the smallest one if several do.
+    """Emit the index that belongs to the min or max (`op`) of one value per invocation.
 
-    Each invocation contributes a `value` and its index `index`. `kind` is the scope's kind.
+    Each invocation contributes a `value` and its `index`. If several have the min or max, the result is the smallest of
+    their indices. `kind` is the scope's kind, "workgroup" or "subgroup".
     """
     best = reduce_value(ctx, call.node, kind, op, value, "value")
     b = ctx.builder
     same = b.emit("eq", value, best)
     if dtype_of_value(value).is_float:  # NaN is the min and the max if there is one, but isn't equal to itself
         same = b.emit("or", same, b.emit("and", b.emit("isnan", value), b.emit("isnan", best)))
-    candidate = b.emit("select", same, index, b.index(2**63 - 1))  # the largest index for all other invocations
+    candidate = b.emit("select", same, index, b.index(NO_INDEX))
     return reduce_value(ctx, call.node, kind, "min", candidate, "position")
 
 
 def scratch(ctx: Context, node: ast.AST, element: Type, size: int, label: str = "") -> Value:
-    """Return a one-dimensional shared array of `size` elements that belongs to the syntax node (and label)."""
+    """Return a one-dimensional shared array of `size` elements; the array belongs to the syntax node and the label."""
     assert isinstance(element, Scalar | Vector)
     return ctx.entry_array(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
 

@@ -19,8 +19,8 @@ from ..intrinsics import one_of
 from ..kernel_values import KernelValue, is_tile
 from ..tiles.reductions import scan_tile
 from ..values.conversions import dtype_of_value
-from ..values.scopes import REDUCTIONS, ScopeValue, emit, invocations, method
-from .reductions import MIN_SUBGROUP_SIZE, combine, emit_when, identity_element, reduction_operand, scratch
+from ..values.scopes import REDUCTIONS, ScopeValue, emit, method
+from .reductions import combine, emit_when, identity_element, max_subgroup_count, reduction_operand, scratch
 
 __all__: list[str] = []
 
@@ -53,17 +53,20 @@ def _scan(
 
 
 def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, exclusive: bool) -> Value:
-    """Emit a workgroup scan that combines blocks of doubling size (see `_doubling`), first of lanes, then of subgroups.
+    """Emit a scan over a workgroup: a scan over the lanes of each subgroup, then a scan over the subgroups.
 
-    Within a subgroup, float sums and products, whose rounding depends on the order, use `_doubling` with shuffles; the
-    other scans use the device's `sg_scan`. Across subgroups, the results of their last lanes are exchanged through
-    shared memory. The order of combination therefore doesn't depend on the subgroup size.
+    The first scan is the device's `sg_scan`, except for float sums and products, whose rounding depends on the order of
+    combination: these use `_doubling_scan` with shuffles. The second scan is a `_doubling_scan` that exchanges the
+    results of the subgroups' last lanes through shared memory. Float results therefore don't depend on the subgroup
+    size.
     """
     b = ctx.builder
-    array = scratch(ctx, node, value.type, max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE)))
-    lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
+    array = scratch(ctx, node, value.type, max_subgroup_count(ctx))
+    lane, subgroup, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
     if dtype_of_value(value).is_float and op in ("add", "mul"):
-        result = _doubling(ctx, op, value, size, lane, lambda partial, source: emit(ctx, "sg_shuffle", partial, source))
+        result = _doubling_scan(
+            ctx, op, value, size, lane, lambda partial, source: emit(ctx, "sg_shuffle", partial, source)
+        )
     else:
         result = emit(ctx, "sg_scan", value, op=op, exclusive=False)
     is_last = b.emit("eq", lane, b.emit("sub", size, b.index(1)))
@@ -71,31 +74,31 @@ def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, ex
     def through_memory(partial: Value, source: Value) -> Value:
         """Return the partial result of the last lane of subgroup number `source`."""
         b.op("barrier")  # the loads of the previous exchange are done
-        emit_when(ctx, is_last, lambda: b.op("store", array, group, partial))
+        emit_when(ctx, is_last, lambda: b.op("store", array, subgroup, partial))
         b.op("barrier")
         return b.emit("load", array, source)
 
-    result = _doubling(ctx, op, result, emit(ctx, "num_subgroups"), group, through_memory)
+    result = _doubling_scan(ctx, op, result, emit(ctx, "num_subgroups"), subgroup, through_memory)
     if not exclusive:
         return result
     # Each invocation takes the inclusive result of its predecessor: the previous lane, or for lane 0 the last lane of
-    # the previous subgroup.
-    previous_lane = emit(ctx, "sg_shuffle", result, b.emit("max", b.emit("sub", lane, b.index(1)), b.index(0)))
-    previous_subgroup = through_memory(result, b.emit("max", b.emit("sub", group, b.index(1)), b.index(0)))
-    is_first_subgroup = b.emit("eq", group, b.index(0))
-    previous_subgroup = b.emit("select", is_first_subgroup, _exclusive_start(ctx, op, value.type), previous_subgroup)
-    return b.emit("select", b.emit("eq", lane, b.index(0)), previous_subgroup, previous_lane)
+    # the previous subgroup. The predecessors of lane 0 and of subgroup 0 are clamped to 0; their values aren't used.
+    from_lane = emit(ctx, "sg_shuffle", result, b.emit("max", b.emit("sub", lane, b.index(1)), b.index(0)))
+    from_subgroup = through_memory(result, b.emit("max", b.emit("sub", subgroup, b.index(1)), b.index(0)))
+    is_first_subgroup = b.emit("eq", subgroup, b.index(0))
+    from_subgroup = b.emit("select", is_first_subgroup, _exclusive_start(ctx, op, value.type), from_subgroup)
+    return b.emit("select", b.emit("eq", lane, b.index(0)), from_subgroup, from_lane)
 
 
-def _doubling(
+def _doubling_scan(
     ctx: Context, op: OpName, value: Value, count: Value, own: Value, fetch: Callable[[Value, Value], Value]
 ) -> Value:
     """Emit an inclusive scan over `count` participants (the lanes of a subgroup, or the subgroups of a workgroup).
 
-    `own` is the index of this participant and `value` its value. In the iteration with stride s, the participants form
-    blocks of 2 s, in whose halves the scan is complete. Each participant in the right half of its block adds the result
-    of the left half's last participant. `fetch(partial, index)` emits the partial result of participant `index`; each
-    participant passes its own as `partial`.
+    `own` is the index of this participant, and `value` is its value. In the iteration with stride s, the participants
+    form blocks of 2 s. Before it, the scan is complete within each half of a block. Each participant in the right half
+    combines its result with that of the last participant in the left half. `fetch(partial, index)` emits the partial
+    result of participant `index`; `partial` is the caller's own partial result, which others may fetch.
     """
     b = ctx.builder
     body = Region([types.INDEX, value.type], ["stride", "held"])
@@ -109,6 +112,7 @@ def _doubling(
         b.op("if", b.emit("ge", stride, count), types=[], regions=[leave, stay])
         last_offset = b.emit("sub", stride, b.index(1))
         in_right_half = b.emit("ne", b.emit("and", own, stride), b.index(0))
+        # stride + last_offset = 2 * stride - 1 is the bit mask of the index within a block.
         block_start = b.emit("sub", own, b.emit("and", own, b.emit("add", stride, last_offset)))
         left_value = fetch(partial, b.emit("select", in_right_half, b.emit("add", block_start, last_offset), own))
         combined = b.emit("select", in_right_half, combine(ctx, op, left_value, partial), partial)
@@ -117,7 +121,10 @@ def _doubling(
 
 
 def _exclusive_start(ctx: Context, op: OpName, type_: Type) -> Value:
-    """Return an exclusive scan's result in the first invocation: the identity element, but for sums 0, not -0.0."""
+    """Return an exclusive scan's result in the first invocation: the identity element, but 0.0 for float sums.
+
+    The identity element of float sums is -0.0 (see `reductions.identity_element`).
+    """
     assert isinstance(type_, Scalar | Vector)
     if op == "add" and isinstance(type_, Scalar):
         return ctx.builder.const(0.0 if type_.dtype.is_float else 0, type_)

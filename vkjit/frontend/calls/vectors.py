@@ -76,7 +76,7 @@ def _parts(ctx: Context, call: Call, value: KernelValue) -> list[KernelValue]:
 
 @lowers(lang.dot)
 def _dot(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelValue:
-    """Lower `vk.dot(x, y)`: the products of the lanes are added from the first to the last."""
+    """Lower `vk.dot(x, y)`: the products of the lanes are added in order, from the first lane to the last."""
     product = operators.binary(ctx, call.node, "mul", x, y)
     if is_literal(product) or not is_vector(product):
         raise ctx.error(call.node, f"dot takes two vectors, found {describe_value(x)} and {describe_value(y)}")

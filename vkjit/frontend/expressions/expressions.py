@@ -76,8 +76,8 @@ def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
 
 
 @unloaded_expression(ast.Attribute)
-def _attribute_place(ctx: Context, node: ast.Attribute) -> KernelValue:
-    """Lower an attribute without loading it if it is an element of an array of structs or vectors: `p[i].position`."""
+def _unloaded_attribute(ctx: Context, node: ast.Attribute) -> KernelValue:
+    """Lower an attribute. A struct, vector or array field of an unloaded element, as in `p[i].v`, isn't loaded."""
     base = ctx.evaluate_unloaded(node.value)
     if not isinstance(base, Element):
         return _attribute(ctx, node, base)
@@ -159,7 +159,7 @@ def _logical(ctx: Context, is_and: bool, operands: list[Callable[[], Value | boo
 def _combined(ctx: Context, is_and: bool, left: Value, operand: Callable[[], Value | bool]) -> Value | bool:
     """Combine a run-time condition with a second one, which `operand` lowers, by `and` (if `is_and`) or `or`.
 
-    The second one is lowered into an `if`, unless its operations may be executed speculatively.
+    The operations of the second condition are placed in an `if`, unless they may be executed speculatively.
     """
     region = Region()
     with ctx.builder.at(region):
@@ -191,35 +191,36 @@ def _decide(ctx: Context, node: ast.BoolOp, is_and: bool, operands: list[ast.exp
     if len(operands) == 1:
         return first
     test = truth(ctx, operands[0], first)
-    rest = operands[1:]
+    remaining = operands[1:]
     if isinstance(test, bool):
-        return _decide(ctx, node, is_and, rest) if test is is_and else first
+        return _decide(ctx, node, is_and, remaining) if test is is_and else first
     if test is first:  # `first` is a bool: if the right operand is one too, the result is a logical operation
-        return _decide_bool(ctx, node, is_and, test, rest)
+        return _decide_bool(ctx, node, is_and, test, remaining)
     if is_and:
-        return choose(ctx, node, test, lambda: _decide(ctx, node, is_and, rest), lambda: first)
-    return choose(ctx, node, test, lambda: first, lambda: _decide(ctx, node, is_and, rest))
+        return choose(ctx, node, test, lambda: _decide(ctx, node, is_and, remaining), lambda: first)
+    return choose(ctx, node, test, lambda: first, lambda: _decide(ctx, node, is_and, remaining))
 
 
-def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, rest: list[ast.expr]) -> KernelValue:
-    """Lower `and` (if `is_and`) or `or` of the run-time bool `first` and the operands `rest`.
+def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, remaining: list[ast.expr]) -> KernelValue:
+    """Lower `and` (if `is_and`) or `or` of the run-time bool `first` and the operands `remaining`.
 
-    If the rest is a bool, too, the result is their logical combination, else the operand that decides. The rest is
-    lowered once, into a region of its own, to find its type; `again` moves its operations to where they are needed.
+    If the value of the remaining operands is a bool, too, the result is the logical combination, else the operand that
+    decides. The remaining operands are lowered once, into a separate region, to find their type; `move_second` then
+    moves the operations to where they are needed.
     """
     region = Region()
     with ctx.builder.at(region):
-        second = _decide(ctx, node, is_and, rest)
+        second = _decide(ctx, node, is_and, remaining)
 
-    def again() -> KernelValue:
+    def move_second() -> KernelValue:
         ctx.builder.region.ops += region.ops
         return second
 
     if isinstance(second, bool) or (isinstance(second, Value) and second.type == types.BOOL):
-        return _combined(ctx, is_and, first, lambda: truth(ctx, node, again()))
+        return _combined(ctx, is_and, first, lambda: truth(ctx, node, move_second()))
     if is_and:
-        return choose(ctx, node, first, again, lambda: first)
-    return choose(ctx, node, first, lambda: first, again)
+        return choose(ctx, node, first, move_second, lambda: first)
+    return choose(ctx, node, first, lambda: first, move_second)
 
 
 @expression(ast.IfExp)
@@ -256,21 +257,21 @@ def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
 def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | bool:
     """Lower a chain of comparisons; each of the `links` is a function that lowers one comparison.
 
-    The right operand of a comparison is the left operand of the next one. Therefore the next one is lowered where the
-    operand is available: inside the `if` of the first one.
+    The right operand of a comparison is the left operand of the next one. Therefore the next comparison is lowered
+    where this operand is available: inside the `if` that tests the first comparison.
     """
     first = links[0]()
     if len(links) == 1 or first is False:
         return first
     if first is True:
         return _chain(ctx, links[1:])
-    return _combined(ctx, True, first, lambda: _chain(ctx, links[1:]))
+    return _combined(ctx, True, first, lambda: _chain(ctx, links[1:]))  # True: by `and`
 
 
 def _compare_pair(
     ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr
 ) -> KernelValue:
-    """Lower one comparison, `is` or `in`; `right` is the node of the right operand."""
+    """Lower one comparison, `is` or `in` of the operands a and b; `right` is the syntax node of b."""
     name = _COMPARE.get(type(op))
     if name is not None:
         return operators.compare(ctx, node, name, a, b)
@@ -291,7 +292,7 @@ def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -
 def _membership(
     ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue, positive: bool, right: ast.expr
 ) -> KernelValue:
-    """Lower `a in b` (`positive`) or `a not in b` for a tuple b to comparisons with its items."""
+    """Lower `a in b` (if `positive`) or `a not in b` to comparisons of a with the items of the tuple b."""
     if not isinstance(b, tuple):
         raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
     result: KernelValue = False
@@ -299,8 +300,8 @@ def _membership(
         same = operators.compare(ctx, node, "eq", a, item)
         if isinstance(same, Value) and isinstance(result, Value):
             result = ctx.builder.emit("or", result, same)
-        elif result is not True:
-            result = same if isinstance(same, Value) or same is True else result
+        elif result is not True and (isinstance(same, Value) or same is True):
+            result = same  # it replaces False, which adds nothing, or is True, which decides
     return result if positive else operators.negate(ctx, node, result)
 
 

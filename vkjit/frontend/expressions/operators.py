@@ -17,7 +17,7 @@ from vkjit.ir.ops import OpName
 
 from ..context import Context, Place
 from ..kernel_values import KernelValue, describe_value, is_literal, is_matrix
-from ..tiles.matrices import map_matrices, negative
+from ..tiles.matrices import map_matrices, unary_matrix
 from ..values.conversions import (
     common_dtype,
     convert,
@@ -73,13 +73,13 @@ def binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVal
         return map_matrices(ctx, node, name, a, b)
     if not (isinstance(a, Value) or isinstance(b, Value)):
         return _fold(ctx, node, name, a, b)
-    _operands(ctx, node, name, a, b)
+    _check_operands(ctx, node, name, a, b)
     result = _binary(ctx, node, name, a, b)
     ctx.mark_weak(result, ctx.origins(a, b))
     return result
 
 
-def _operands(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> None:
+def _check_operands(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> None:
     """Raise CompileError unless both operands are literals, scalars or vectors."""
     left, right = operand_places(node)
     numeric(ctx, left, a, f"a number left of {_SIGNS[name]}")
@@ -117,12 +117,14 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
         items, count = (a, b) if isinstance(a, tuple) else (b, a)
         if isinstance(count, int) and not isinstance(count, bool) and count <= _MAX_TUPLE_REPEAT:
             return items * count  # type: ignore[operator]
-    _operands(ctx, node, name, a, b)
+    _check_operands(ctx, node, name, a, b)
     try:
         result = _PYTHON_OPERATORS[name](a, b)
     except (ArithmeticError, ValueError, TypeError) as error:
-        hint = "a divisor that is known only at run time may be 0: integers give 0 then, floats what IEEE says"
-        hint = hint if isinstance(error, ZeroDivisionError) else "Python itself computes these constants: change one"
+        if isinstance(error, ZeroDivisionError):
+            hint = "a divisor that is known only at run time may be 0: integers give 0 then, floats what IEEE says"
+        else:
+            hint = "Python itself computes these constants: change one"
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r}: {error}", hint) from None
     if not is_literal(result):
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
@@ -130,7 +132,7 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
 
 
 def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> Value:
-    """Emit a shift. The result has the left operand's type; if that is a literal, the common type of both operands."""
+    """Emit a shift. The result has the left operand's type or, if the left operand is a literal, the common type."""
     dtype = common_dtype(ctx, node, a, b) if is_literal(a) else _dtype(a)
     for side, value in (("left", a), ("right", b)):
         if isinstance(value, float) or (isinstance(value, Value) and not dtype_of_value(value).is_integer):
@@ -142,7 +144,7 @@ def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVal
         hint = "convert to a wider type first, such as vk.u64(x); run-time amounts count modulo the width"
         raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}", hint)
     if amount is not None:
-        b = int(amount)
+        b = int(amount)  # a literal, which adapts to the left operand's type
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
 
 
@@ -171,7 +173,7 @@ def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
 
 
 def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dtype: DType) -> Value:
-    """Emit base ** exponent by repeated squaring, so that each operation adds only its rounding error.
+    """Emit base ** exponent by repeated squaring.
 
     `dtype` is the type of the result; the exponent may be negative for floats.
     """
@@ -183,7 +185,7 @@ def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dt
         remaining >>= 1
         if remaining:
             power = ctx.builder.emit("mul", power, power)
-    one = unify(ctx, node, base, 1, dtype)[1]
+    one = unify(ctx, node, base, 1, dtype)[1]  # in all lanes if the base is a vector
     if result is None:
         return one
     return ctx.builder.emit("div", one, result) if exponent < 0 else result
@@ -197,7 +199,7 @@ def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVa
         if name in ("eq", "ne"):
             return bool(_PYTHON_OPERATORS[name](a, b))
         return _fold(ctx, node, name, a, b)
-    _operands(ctx, node, name, a, b)
+    _check_operands(ctx, node, name, a, b)
     dtype = common_dtype(ctx, node, a, b)
     if dtype.kind == "bool" and name not in ("eq", "ne"):
         dtype = dtypes.i32
@@ -215,7 +217,7 @@ def unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: Kerne
     if is_mapped(value):
         return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
     if is_matrix(value):
-        return negative(ctx, node, name, value)
+        return unary_matrix(ctx, node, name, value)
     numeric(ctx, node, value)
     if is_literal(value):
         return _fold_unary(ctx, node, name, value)

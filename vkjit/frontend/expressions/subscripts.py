@@ -20,7 +20,7 @@ __all__ = ["static_index"]
 
 
 @unloaded_expression(ast.Subscript)
-def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
+def _unloaded_subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
     """Lower a subscript; an element of an array of structs or vectors isn't loaded."""
     base = ctx.evaluate_unloaded(node.value)
     if isinstance(base, Aggregate) and is_struct_array(base):
@@ -51,11 +51,12 @@ def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
 def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> KernelValue:
     """Lower a subscript of a tuple: `t[1]`, `t[1:]`, or `t[1, 0]` for nested tuples."""
     if isinstance(node.slice, ast.Slice):
-        bounds_ = [node.slice.lower, node.slice.upper, node.slice.step]
-        numbers = [None if n is None else static_value(ctx.evaluate(n)) for n in bounds_]
-        if any(n is not None and (v is None or isinstance(v, float)) for n, v in zip(bounds_, numbers, strict=True)):
-            raise ctx.error(node.slice, "the bounds of a tuple's slice must be integers known at compile time")
-        return base[slice(*(None if v is None else int(v) for v in numbers))]
+        bound_nodes = [node.slice.lower, node.slice.upper, node.slice.step]
+        bounds = [None if n is None else static_value(ctx.evaluate(n)) for n in bound_nodes]
+        for bound_node, bound in zip(bound_nodes, bounds, strict=True):
+            if bound_node is not None and (bound is None or isinstance(bound, float)):
+                raise ctx.error(node.slice, "the bounds of a tuple's slice must be integers known at compile time")
+        return base[slice(*(None if bound is None else int(bound) for bound in bounds))]
     item: KernelValue = base
     for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
         if not isinstance(item, tuple):
@@ -65,9 +66,10 @@ def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> K
 
 
 def static_index(ctx: Context, node: ast.expr, size: int) -> int:
-    """Return the value of an index among `size` items that must be known at compile time, from 0 to size - 1.
+    """Return the value of an index into `size` items, from 0 to size - 1.
 
-    Negative indices count from the end. Raises CompileError if the index isn't constant or is out of range.
+    Negative indices count from the end. Raises CompileError if the index isn't known at compile time, or is out of
+    range.
     """
     number = static_value(ctx.evaluate(node))
     if number is None or not isinstance(number, int):

@@ -29,6 +29,7 @@ from vkjit.lang.vectors import VectorType, vec
 
 __all__ = ["Annotation", "defining_scope", "dtype_of", "read_annotation", "read_field"]
 
+# Types whose values consist of parts; see `composites`.
 _Composite = StructType | VectorType | PackedFloat
 Annotation = ArrayAnnotation | ConstAnnotation | DType | TypeVar | StructType | VectorType | PackedFloat | None
 
@@ -51,9 +52,10 @@ def dtype_of(value: object) -> DType | None:
 
 @dataclass(frozen=True, slots=True)
 class _AnnotationSite:
-    """Context of one annotation, for messages and name look-up.
+    """The context of one annotation, for messages and name look-up.
 
-    - `what`: a description of its owner, such as "x in saxpy".
+    - `what`: the annotated parameter or field as text, such as "x in saxpy".
+    - `loc`: the location for errors.
     - `scopes`: the mappings in which names are looked up, in this order.
     """
 
@@ -68,14 +70,14 @@ class _AnnotationSite:
 
 
 def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, Any] | None = None) -> Annotation:
-    """Parse the annotation of a parameter. Raises CompileError if it isn't valid.
+    """Return the annotation of a parameter. Raises CompileError if it isn't valid.
 
     `scope` holds the local variables at the function's decorator (see `defining_scope`).
     """
     code = function.__code__
     scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
     site = _AnnotationSite(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
-    annotation = _read(site, function.__annotations__.get(parameter))
+    annotation = _convert_annotation(site, function.__annotations__.get(parameter))
     if isinstance(annotation, ArrayAnnotation) and annotation.mode == "array":
         raise site.error("vk.Array is for fields of structs; parameters are vk.In, vk.Out or vk.InOut")
     return annotation
@@ -84,11 +86,10 @@ def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, 
 def defining_scope(function: FunctionType) -> dict[str, Any]:
     """Return the local variables of the function that is currently defining `function`, to resolve string annotations.
 
-    Empty if `function` isn't nested in another function or has no string annotations.
+    The result is empty if `function` isn't nested in another function, or has no string annotations.
     """
-    if "<locals>" not in function.__qualname__ or not any(
-        isinstance(a, str) for a in function.__annotations__.values()
-    ):
+    is_nested = "<locals>" in function.__qualname__
+    if not is_nested or not any(isinstance(a, str) for a in function.__annotations__.values()):
         return {}
     # The code object of a nested function is a constant of the function that defines it.
     frame = sys._getframe(1)
@@ -100,7 +101,7 @@ def defining_scope(function: FunctionType) -> dict[str, Any]:
 
 
 def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:
-    """Parse the annotation of a class's field. Raises CompileError if it isn't valid.
+    """Return the annotation of a field of a class. Raises CompileError if it isn't valid.
 
     `scope` holds the local variables at the class's decorator.
     """
@@ -109,12 +110,12 @@ def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:
     site = _AnnotationSite(
         f"{name} in {cls.__name__}", Loc(getattr(module, "__file__", None) or cls.__module__, 1), scopes
     )
-    return _read(site, inspect.get_annotations(cls)[name])
+    return _convert_annotation(site, inspect.get_annotations(cls)[name])
 
 
-def _read(site: _AnnotationSite, annotation: object) -> Annotation:
+def _convert_annotation(site: _AnnotationSite, annotation: object) -> Annotation:
     """Convert an annotation (an object or a string) to an `Annotation`, with element types as dtypes."""
-    value = _parsed(site, annotation) if isinstance(annotation, str) else annotation
+    value = _evaluate_text(site, annotation) if isinstance(annotation, str) else annotation
     if value is None or value is Any:
         return None
     if isinstance(value, ArrayAnnotation):
@@ -130,57 +131,57 @@ def _read(site: _AnnotationSite, annotation: object) -> Annotation:
     return dtype
 
 
-def _parsed(site: _AnnotationSite, text: str) -> object:
+def _evaluate_text(site: _AnnotationSite, text: str) -> object:
     """Return the object that a string annotation denotes."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
         raise site.error(f"{text!r} doesn't parse") from None
-    return _resolved(site, tree.body)
+    return _evaluate_node(site, tree.body)
 
 
-def _resolved(site: _AnnotationSite, node: ast.expr) -> object:
+def _evaluate_node(site: _AnnotationSite, node: ast.expr) -> object:
     """Return the object that the syntax tree of a string annotation denotes."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        return _name(site, node.id)
+        return _look_up_name(site, node.id)
     if isinstance(node, ast.Attribute):
-        base = _resolved(site, node.value)
+        base = _evaluate_node(site, node.value)
         if not hasattr(base, node.attr):
             raise site.error(f"{ast.unparse(node)} doesn't exist")
         return getattr(base, node.attr)
     if isinstance(node, ast.Tuple):
-        return tuple(_resolved(site, item) for item in node.elts)
+        return tuple(_evaluate_node(site, item) for item in node.elts)
     if isinstance(node, ast.Subscript):
-        return _subscripted(site, node)
+        return _evaluate_subscript(site, node)
     if isinstance(node, ast.Call):
-        return _called(site, node)
+        return _evaluate_call(site, node)
     raise site.error(f"{ast.unparse(node)} isn't understood")
 
 
-def _name(site: _AnnotationSite, name: str) -> object:
+def _look_up_name(site: _AnnotationSite, name: str) -> object:
     """Look up a name in the scopes of the annotation."""
     for scope in site.scopes:
         if name in scope:
             return scope[name]
-    raise site.error(f"{name} isn't found (names in annotations are looked up in the module's scope)")
+    raise site.error(f"{name} isn't found where the annotation is written")
 
 
-def _subscripted(site: _AnnotationSite, node: ast.Subscript) -> object:
-    base: Any = _resolved(site, node.value)
-    key = _resolved(site, node.slice)
+def _evaluate_subscript(site: _AnnotationSite, node: ast.Subscript) -> object:
+    base: Any = _evaluate_node(site, node.value)
+    key = _evaluate_node(site, node.slice)
     try:
         return base[key]
     except TypeError as error:
         raise site.error(str(error)) from None
 
 
-def _called(site: _AnnotationSite, node: ast.Call) -> object:
+def _evaluate_call(site: _AnnotationSite, node: ast.Call) -> object:
     """Evaluate a call in an annotation; only `vk.vec(dtype, size)` is allowed."""
-    if _resolved(site, node.func) is not vec or node.keywords:
+    if _evaluate_node(site, node.func) is not vec or node.keywords:
         raise site.error(f"{ast.unparse(node)} isn't understood")
-    arguments: list[Any] = [_resolved(site, argument) for argument in node.args]
+    arguments: list[Any] = [_evaluate_node(site, argument) for argument in node.args]
     return vec(*arguments)
 
 

@@ -2,8 +2,8 @@
 
 `expand_composites` replaces each parameter whose type, or whose elements' type, is composite. An array of structs
 becomes one array per field (`p.x`, `p.position`, strided views of the same memory). A single struct or vector becomes
-one scalar per field or lane. `KernelSpec.composites` records how the original parameters are reassembled, which
-`frontend.kernel` does at the start of the kernel.
+one scalar per field or lane. `KernelSpec.composites` records the parts of each original parameter; `frontend.kernel`
+reassembles them at the start of the kernel.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ FieldType = DType | TypeVar | StructType | VectorType | PackedFloat | ElementArr
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One part of a composite type in memory: a scalar, a vector or an array, contiguous in each element.
+    """A part of a composite type that isn't divided further: a scalar, a vector or an array field.
 
-    `path` lists the field names that lead to it, and `dtype` is the type of its scalars (None: inferred from the
-    argument). `shape` is () for a scalar, the number of lanes for a vector, or the shape of an array field.
+    - `path`: the names of the nested fields that lead to the part.
+    - `dtype`: the type of its scalars; None if it is inferred from the argument.
+    - `shape`: () for a scalar, (lanes,) for a vector, or the shape of an array field.
     """
 
     path: tuple[str, ...]
@@ -61,7 +62,7 @@ def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldTyp
             f"{kind.name}.{name}: a field is a dtype, a vector, a struct, an array or a type variable",
             hint='write e.g. vk.f32, vk.vec(vk.f32, 3) or vk.Array[vk.f32, "3 3"]',
         )
-    sizes = parse_dims(annotation.dims or "").evaluate({})
+    sizes = parse_dims(annotation.dims or "").evaluate({})  # None if the dimensions have names: no name is bound
     if annotation.mode != "array" or not sizes or not isinstance(annotation.dtype, DType) or 0 in sizes:
         raise CompileError(
             f"{kind.name}.{name}: an array in a struct has an element type and sizes that are numbers",
@@ -71,7 +72,7 @@ def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldTyp
 
 
 def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
-    """Return the parts of a type (see `Leaf`) in memory order; `path` lists the field names that lead to the type."""
+    """Return the leaves of a type in memory order; `path` is the path of the type itself within an enclosing struct."""
     if isinstance(element, StructType):
         return tuple(leaf for name, kind in fields_of(element).items() for leaf in leaves_of(kind, (*path, name)))
     if isinstance(element, VectorType):
@@ -94,8 +95,8 @@ def expand_composites(spec: KernelSpec) -> KernelSpec:
             params.append(parameter)
             continue
         parts = list(_parts(parameter))
-        axes = len(leaves_of(parameter.element)[0].shape)
-        composites.append(Composite(parameter, len(params), len(parts), axes))
+        part_axes = len(leaves_of(parameter.element)[0].shape)
+        composites.append(Composite(parameter, len(params), len(parts), part_axes))
         params += parts
     return dataclasses.replace(spec, params=tuple(params), composites=tuple(composites))
 
@@ -106,10 +107,9 @@ def _parts(parameter: ParamSpec) -> Iterator[ParamSpec]:
         name = ".".join((parameter.name, *leaf.path))
         if parameter.kind == "array":
             dims = parameter.dims
-            text = None if dims is None else " ".join((dims.text, *map(str, leaf.shape)))
-            yield ParamSpec(
-                name, "array", parameter.mode, leaf.dtype, None if text is None else parse_dims(text), parameter.default
-            )
+            if dims is not None:
+                dims = parse_dims(" ".join((dims.text, *map(str, leaf.shape))))
+            yield ParamSpec(name, "array", parameter.mode, leaf.dtype, dims, parameter.default)
             continue
         for index in itertools.product(*map(range, leaf.shape)):
             suffix = "".join(f"[{i}]" for i in index)

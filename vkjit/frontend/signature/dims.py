@@ -1,7 +1,8 @@
 """Dimensions in the annotations of arrays, such as "M K" or "*batch 2*N": match them with shapes, evaluate them.
 
-Matching an argument's shape binds names to sizes in an environment (a `*name` to a tuple), or describes the mismatch.
-Evaluation computes a shape from an environment, such as that of an allocated output. `dims_parser` parses the strings.
+Matching them with an argument's shape binds names to sizes in an environment (a `*name` to a tuple), or describes the
+mismatch. Evaluation computes a shape from an environment: an allocated output gets the shape that the sizes of the
+inputs determine. `dims_parser` parses the strings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 __all__ = ["Dim", "Dims", "Env", "constant", "name"]
 
 Env = dict[str, "int | tuple[int, ...]"]
-"""The sizes bound to names: one for a name, a tuple for a `*name`."""
+"""The sizes bound to names: one size for a name, a tuple of sizes for a `*name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +58,39 @@ class Dims:
         return self.text
 
     def match(self, shape: tuple[int, ...], env: Env) -> str | None:
-        """Match with a shape and bind names in `env`. Returns a description of the mismatch, or None.
+        """Match the dimensions with a shape, and bind names in `env`. Returns a description of the mismatch, or None.
 
-        Single names are bound first. Then an expression with one unbound name is solved for that name if it is linear
-        in it. An expression with several unbound names is skipped; a later call can check it when other arguments have
-        bound them.
+        Dimensions that are single names are bound first. Then an expression with one unbound name is solved for that
+        name, if the expression is linear in it. An expression with several unbound names is skipped; a later call can
+        check it, after other arguments have bound the names.
         """
-        star = next((i for i, d in enumerate(self.dims) if d.variadic), None)  # at most one dimension is variadic
-        fixed = len(self.dims) - (star is not None)
-        if len(shape) < fixed or (star is None and len(shape) != fixed):
-            plural = "s" if fixed != 1 else ""
-            return f"{'at least ' if star is not None else ''}{fixed} dimension{plural} expected, found {len(shape)}"
-        pairs = list(zip(self.dims, shape, strict=False)) if star is None else self._around(star, shape)
-        if star is not None:
-            problem = _bind_batch(self.dims[star], shape[star : len(shape) - (len(self.dims) - star - 1)], env)
+        # At most one dimension is variadic.
+        variadic_at = next((i for i, d in enumerate(self.dims) if d.variadic), None)
+        fixed_count = len(self.dims) - (variadic_at is not None)  # the dimensions other than the variadic one
+        if len(shape) < fixed_count or (variadic_at is None and len(shape) != fixed_count):
+            at_least = "at least " if variadic_at is not None else ""
+            plural = "s" if fixed_count != 1 else ""
+            return f"{at_least}{fixed_count} dimension{plural} expected, found {len(shape)}"
+        if variadic_at is None:
+            pairs = list(zip(self.dims, shape, strict=True))
+        else:
+            pairs = self._pairs_around(variadic_at, shape)
+            count_after = len(self.dims) - variadic_at - 1
+            sizes = shape[variadic_at : len(shape) - count_after]
+            problem = _bind_variadic(self.dims[variadic_at], sizes, env)
             if problem is not None:
                 return problem
         for dim, size in pairs:
             if dim.simple:
                 env.setdefault(dim.text, size)
-        problems = (_settle(dim, size, env) for dim, size in pairs)
+        problems = (_check_or_solve(dim, size, env) for dim, size in pairs)
         return next((p for p in problems if p is not None), None)
 
-    def _around(self, star: int, shape: tuple[int, ...]) -> list[tuple[Dim, int]]:
-        """Pair the dimensions before and after the variadic one, number `star`, with their sizes."""
-        tail = len(self.dims) - star - 1
-        before = zip(self.dims[:star], shape[:star], strict=True)
-        return [*before, *zip(self.dims[star + 1 :], shape[len(shape) - tail :], strict=True)]
+    def _pairs_around(self, variadic_at: int, shape: tuple[int, ...]) -> list[tuple[Dim, int]]:
+        """Pair the dimensions before and after the variadic one, which has index `variadic_at`, with their sizes."""
+        count_after = len(self.dims) - variadic_at - 1
+        before = zip(self.dims[:variadic_at], shape[:variadic_at], strict=True)
+        return [*before, *zip(self.dims[variadic_at + 1 :], shape[len(shape) - count_after :], strict=True)]
 
     def evaluate(self, env: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...] | None:
         """Return the shape for the names in `env`, or None if a name isn't bound."""
@@ -102,8 +109,11 @@ class Dims:
         return tuple(shape)
 
 
-def _bind_batch(dim: Dim, sizes: tuple[int, ...], env: Env) -> str | None:
-    """Bind the name of a variadic dimension. Returns a description of the mismatch if it is bound to other sizes."""
+def _bind_variadic(dim: Dim, sizes: tuple[int, ...], env: Env) -> str | None:
+    """Bind the name of a variadic dimension to the sizes that the dimension stands for.
+
+    Returns a description of the mismatch if the name is bound to other sizes, else None.
+    """
     name = dim.text.lstrip("*")
     if name in ("_", "..."):
         return None
@@ -114,20 +124,21 @@ def _bind_batch(dim: Dim, sizes: tuple[int, ...], env: Env) -> str | None:
 def _sizes(dim: Dim, env: Mapping[str, int | tuple[int, ...]]) -> dict[str, int] | None:
     """Return the sizes of a dimension's names, or None if one is unbound or bound to several dimensions."""
     sizes = {name: env.get(name) for name in dim.names}
-    return (
-        {n: s for n, s in sizes.items() if isinstance(s, int)}
-        if all(isinstance(s, int) for s in sizes.values())
-        else None
-    )
+    if not all(isinstance(s, int) for s in sizes.values()):
+        return None
+    return {n: s for n, s in sizes.items() if isinstance(s, int)}  # all are; the test is for the type checker
 
 
-def _settle(dim: Dim, size: int, env: Env) -> str | None:
-    """Compare a dimension with its size, or solve it for its only unbound name. Returns a description of a mismatch."""
+def _check_or_solve(dim: Dim, size: int, env: Env) -> str | None:
+    """Compare a dimension with the size in a shape, or solve it for its only unbound name.
+
+    Returns a description of the mismatch, or None.
+    """
     if dim.value is None:
         return None
-    batch = next((n for n in dim.names if isinstance(env.get(n), tuple)), None)
-    if batch is not None:
-        return f"{batch} names several dimensions, {env[batch]}"
+    variadic_name = next((n for n in dim.names if isinstance(env.get(n), tuple)), None)
+    if variadic_name is not None:
+        return f"{variadic_name} names several dimensions, {env[variadic_name]}"
     unknown = [n for n in dim.names if n not in env]
     if unknown:
         return _solve(dim, unknown[0], size, env) if len(unknown) == 1 else None
@@ -142,21 +153,21 @@ def _settle(dim: Dim, size: int, env: Env) -> str | None:
 
 
 def _solve(dim: Dim, name: str, size: int, env: Env) -> str | None:
-    """Solve a dimension for `name` and bind it if the dimension is linear in it; skip other dimensions.
+    """Find the value of `name` for which a dimension has the given size, and bind it.
 
-    Returns a description of the mismatch if no nonnegative integer solves it. Linearity is judged by the values at 0, 1
-    and 2.
+    Does nothing if the dimension isn't linear in `name`, judged by its values at 0, 1 and 2. Returns a description of
+    the mismatch if no nonnegative integer is a solution, else None.
     """
     value = dim.value
     bound = {n: s for n, s in env.items() if isinstance(s, int)}
     if value is None:
         return None
     try:
-        at = [value({**bound, name: n}) for n in (0, 1, 2)]
-        slope = at[1] - at[0]
-        if slope == 0 or at[2] - at[1] != slope:
+        values = [value({**bound, name: n}) for n in (0, 1, 2)]
+        slope = values[1] - values[0]
+        if slope == 0 or values[2] - values[1] != slope:
             return None
-        quotient = (size - at[0]) // slope
+        quotient = (size - values[0]) // slope
         if quotient < 0 or value({**bound, name: quotient}) != size:
             return f"no {name} makes {dim.text} equal to {size}"
     except ZeroDivisionError:

@@ -19,6 +19,7 @@ from .dims import Dim, Dims, constant, name
 
 __all__ = ["parse_dims"]
 
+# A dimension without operators: name, *name, integer, `...` or `*_`.
 _SIMPLE = re.compile(r"^(?:\*?[A-Za-z_]\w*|\d+|\.\.\.|\*_)$")
 
 
@@ -29,7 +30,7 @@ def parse_dims(text: str) -> Dims:
     if all(_SIMPLE.match(w) for w in tokens):
         dims = tuple(_simple_dim(w) for w in tokens)
     else:
-        dims = _expressions(text)
+        dims = _parse_expressions(text)
     if sum(d.variadic for d in dims) > 1:
         raise ArgumentError(f'"{text}": at most one dimension may be a *name')
     return Dims(text, dims)
@@ -55,7 +56,7 @@ def _parser() -> Any:
     return lark.Lark(grammar, parser="earley", propagate_positions=True)
 
 
-def _expressions(text: str) -> tuple[Dim, ...]:
+def _parse_expressions(text: str) -> tuple[Dim, ...]:
     """Parse a dimension string with expressions. Raises ArgumentError that shows the position of a syntax error."""
     import lark
 
@@ -63,8 +64,9 @@ def _expressions(text: str) -> tuple[Dim, ...]:
     try:
         tree = _parser().parse(stripped)
     except lark.exceptions.UnexpectedInput as error:
-        column = getattr(error, "column", len(stripped) + 1)
-        column = column if isinstance(column, int) and column > 0 else len(stripped) + 1
+        column = getattr(error, "column", None)
+        if not (isinstance(column, int) and column > 0):  # lark gives no column for an error at the end of the text
+            column = len(stripped) + 1
         raise ArgumentError(
             f"dimensions can't be read:\n    {stripped}\n    {' ' * (column - 1)}^\n"
             'expected names, integers, +, -, *, // and brackets, separated by blanks, as in "*batch 2*N N+1 _"'
@@ -101,4 +103,5 @@ def _expression(node: Any) -> Dim:
     left, right = (_expression(child) for child in node.children)
     function, x, y = _OPERATORS[node.data], left.value, right.value
     names = tuple(dict.fromkeys((*left.names, *right.names)))
+    # x and y are never None, which only `_` and variadic dimensions have as value; the test is for the type checker.
     return Dim("", names, lambda env: function(x(env), y(env)) if x is not None and y is not None else 0)

@@ -1,6 +1,6 @@
-"""Look-up of a function's free names in closure, type parameters, globals and builtins; frozen dataclasses of users.
+"""Look-up of a function's free names, and the test for frozen dataclasses of users.
 
-Used by `frontend.resolve`, and by the fingerprint of kernels to find what a kernel captures.
+Used by `frontend.resolve`, and by the fingerprint of kernels, to find the constants that a kernel captures.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def is_frozen_type(kind: type) -> bool:
 
 
 def find_global(function: FunctionType, name: str) -> Any:
-    """Look up a name that isn't local in closure, type parameters, globals and builtins. Returns MISSING if it is
-    undefined.
+    """Return the value of a name that isn't local to the function, or MISSING if it is undefined.
+
+    It is looked up in the closure, the type parameters, the globals and the builtins, in this order.
     """
     code = function.__code__
     if name in code.co_freevars:

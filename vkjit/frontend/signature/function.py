@@ -18,7 +18,7 @@ __all__ = ["DeviceFunction"]
 class DeviceFunction:
     """A function that kernels call; it can't be called from Python.
 
-    `fn` is the Python function; `scope` holds the local variables at the decorator, for string annotations.
+    `fn` is the Python function. `scope` holds the local variables at the decorator, to resolve string annotations.
     """
 
     def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Notes in compile errors of generic kernels: the type variables, constants and inferred types it is compiled for.
+"""Notes in compile errors of generic kernels, which name the instance that is being compiled.
 
-An instance is a generic kernel compiled for one `Signature`.
+An instance is a generic kernel compiled for one `Signature`: for certain type variables, constants and inferred types.
 """
 
 from __future__ import annotations
@@ -42,6 +42,6 @@ def instance_text(spec: KernelSpec, signature: Signature) -> str:
         elif isinstance(parameter.dtype, TypeVar):
             texts.setdefault(parameter.dtype.__name__, repr(argument.dtype))
         elif parameter.dtype is None:
-            kind = f"an array of {argument.dtype!r}" if isinstance(argument, ArrayArg) else repr(argument.dtype)
-            texts[parameter.name] = f"{kind}"
+            dtype = repr(argument.dtype)
+            texts[parameter.name] = f"an array of {dtype}" if isinstance(argument, ArrayArg) else dtype
     return ", ".join(f"{name} = {text}" for name, text in texts.items())

@@ -1,4 +1,4 @@
-"""`Signature`: what a kernel is compiled for, namely the types of its arguments and properties of the launch.
+"""`Signature`: the argument types and launch properties that a kernel is compiled for.
 
 Signatures are hashable; equal signatures share one compiled kernel. The launcher builds them from the arguments.
 """
@@ -33,12 +33,13 @@ def constant_key(value: Any) -> Any:
         return (kind, *map(constant_key, value))
     if isinstance(value, float | np.floating):
         return (kind, float(value).hex())
+    # An instance of a frozen dataclass: its fields may hold floats, too.
     return (kind, *(constant_key(getattr(value, field.name)) for field in dataclasses.fields(value)))
 
 
 @functools.lru_cache(maxsize=4096)
 def is_own_key(kind: Any) -> bool:
-    """True if values of this type that compare equal always mean the same to a kernel, so that each is its own key."""
+    """True if equal values of this type always mean the same to a kernel, so that `constant_key` can use the value."""
     return not issubclass(kind, tuple | float | np.floating) and not is_frozen_type(kind)
 
 

@@ -1,6 +1,6 @@
 """`KernelSpec`: the description of a kernel by its Python signature.
 
-`@vk.kernel` makes it without reading the source.
+`@vk.kernel` creates it from the annotations, without reading the function's source.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class ParamSpec:
     """One parameter of a kernel.
 
     - `kind`: "array", "scalar", "const", or "any" for an unannotated parameter, which may be an array or a scalar.
-    - `mode`: "in", "out" or "inout" for an array; None if it isn't annotated.
+    - `mode`: "in", "out" or "inout" for an annotated array, else None.
     - `dtype`: the dtype of the scalar or of the array's elements; None if it is inferred from the argument.
-    - `dims`: the dimensions in the annotation of an array.
-    - `default`: REQUIRED if there is none.
-    - `element`: the struct, vector or packed type of the argument or of its elements, if it has one; see `composites`.
+    - `dims`: the dimensions in the annotation of an array, if it has any.
+    - `default`: the default value; REQUIRED if there is none.
+    - `element`: the struct, vector or packed type of a composite parameter or its elements (see `composites`), else
+      None.
     """
 
     name: str
@@ -55,8 +56,8 @@ class ParamSpec:
 class Composite:
     """A struct or vector parameter that `expand_composites` has replaced by its parts.
 
-    The parts are `count` parameters of the expanded specification, from index `first` on. For an array, `part_axes` is the
-    number of axes that its first part has besides those of the array, such as 1 for the lanes of a vector.
+    The parts are `count` parameters of the expanded specification, from index `first` on. For an array, `part_axes` is
+    the number of axes that the first part has in addition to those of the array, such as 1 for the lanes of a vector.
     """
 
     parameter: ParamSpec
@@ -69,8 +70,8 @@ class Composite:
 class KernelSpec:
     """A kernel's name, Python function and parameters.
 
-    `over` is the array parameter for each of whose elements the kernel runs; None for a kernel with explicit
-    workgroups. `composites` lists the parameters that `expand_composites` has split into parts.
+    `over` is the name of the array parameter whose elements the invocations are mapped to; None for a kernel with
+    explicit workgroups. `composites` lists the parameters that `expand_composites` has split into parts.
     """
 
     name: str
@@ -85,9 +86,9 @@ class KernelSpec:
 
 
 def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
-    """Return the specification of the kernel that `fn` defines; `over` is the option of `@vk.kernel`.
+    """Return the specification of the kernel that `fn` defines; `over` is the `over=` option of `@vk.kernel`.
 
-    `scope` holds the local variables at the decorator, for string annotations. Raises CompileError for invalid
+    `scope` holds the local variables at the decorator, to resolve string annotations. Raises CompileError for invalid
     annotations and parameters.
     """
     if not isinstance(fn, FunctionType):
@@ -102,7 +103,7 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
 
 
 def tune_choice(value: Any) -> Any:
-    """Return the first choice of a `vk.tune(...)`; any other value unchanged."""
+    """Return the first choice of a `vk.tune(...)` object; return any other value unchanged."""
     return value.choices[0] if isinstance(value, Tune) else value
 
 

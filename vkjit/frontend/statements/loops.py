@@ -37,9 +37,9 @@ def _exit(ctx: Context, kind: OpName) -> bool:
     """Lower `break` or `continue` of the innermost loop."""
     frame = ctx.loops[-1]
     if frame.unrolled:
-        if ctx.builder.region is not frame.facts.region:  # inside the `if` of a run-time condition
+        if ctx.builder.region is not frame.facts.region:  # inside an `if` operation: the condition is a run-time value
             raise DynamicExit
-        frame.exit_kind = kind
+        frame.exit_statement = kind
     else:
         emit_exit(ctx, frame, "break" if frame.single_iteration else kind, by_break=kind == "break")
     return True
@@ -48,7 +48,7 @@ def _exit(ctx: Context, kind: OpName) -> bool:
 # -- while
 @statement(ast.While)
 def _while(ctx: Context, node: ast.While) -> bool:
-    """Lower a `while` to a `loop` operation; the test is at the start of its region."""
+    """Lower a `while` to a `loop` operation, whose region starts with the test."""
     loop_loc = ctx.loc(node)
 
     def body(frame: LoopFrame, _arguments: list[Value]) -> None:
@@ -75,7 +75,7 @@ def _while(ctx: Context, node: ast.While) -> bool:
 
 
 def _leave_unless(ctx: Context, frame: LoopFrame, test: Value) -> None:
-    """Emit the exit of a `while` loop for the case that its test is false."""
+    """Emit an `if` that leaves a `while` loop if the value `test` of its condition is false."""
     stay, leave = Region(), Region()
     with ctx.builder.at(stay):
         ctx.builder.op("yield")
@@ -85,7 +85,10 @@ def _leave_unless(ctx: Context, frame: LoopFrame, test: Value) -> None:
 
 
 def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> bool:
-    """Lower the `else` block of a loop, which runs unless a `break` was taken."""
+    """Lower the `else` block of a loop, which runs unless a `break` was taken. `op` is the loop operation.
+
+    Returns True if control never reaches the end of the whole statement.
+    """
     if not node.orelse:
         return False
     if not frame.has_break_flag:
@@ -119,6 +122,7 @@ def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
         ctx.builder.loc = loop_loc
         return emit_for(ctx, low, high, step, initial, frame.types(), region)
 
-    trips = static_trip_count(bounds)
-    frame, op = run_loop(ctx, node, [low.type], body, finish, runs_at_least_once=bool(trips))
+    trip_count = static_trip_count(bounds)
+    runs_at_least_once = trip_count is not None and trip_count > 0
+    frame, op = run_loop(ctx, node, [low.type], body, finish, runs_at_least_once=runs_at_least_once)
     return _else(ctx, node, frame, op)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 
-from vkjit import lang
+from vkjit import dtypes, lang
 from vkjit.dtypes import DType
 from vkjit.ir.core import Op, Region, Value
 from vkjit.ir.types import Scalar, Type
@@ -18,7 +18,7 @@ from ..context import Call, Context
 from ..intrinsics import intrinsic, lowers
 from ..kernel_values import GridStride, KernelValue, Range, Unrolled, describe_value, is_array, is_literal, is_scalar
 from ..values.arrays import array_type
-from ..values.conversions import as_index, common_dtype, convert, default_dtype, dtype_of_value, static_value
+from ..values.conversions import as_index, common_dtype, convert, dtype_of_value, static_value
 
 __all__ = ["emit_for", "iterable_of", "range_bounds", "static_trip_count"]
 
@@ -48,18 +48,17 @@ def _make_range(ctx: Context, call: Call) -> Range:
 
 @intrinsic(lang.unroll)
 def _unroll(ctx: Context, call: Call) -> KernelValue:
-    """Lower `vk.unroll` of a tuple, of a range, or with the arguments of a range."""
+    """Lower `vk.unroll(x)` for a tuple or range x, and `vk.unroll(...)` with the arguments of `range`."""
     if len(call.args) == 1 and isinstance(call.args[0], tuple):
         return Unrolled(call.args[0])
     bounds = call.args[0] if len(call.args) == 1 and isinstance(call.args[0], Range) else _make_range(ctx, call)
-    numbers = [static_value(v) for v in (bounds.start, bounds.stop, bounds.step)]
-    if any(n is None for n in numbers):
+    items = _static_range(bounds)
+    if items is None:
         raise ctx.error(
             call.node,
             "the bounds of vk.unroll must be known at compile time",
             "use range(), or make the bound a vk.Const[int] parameter",
         )
-    items = range(*(int(n) for n in numbers if n is not None))
     if len(items) > UNROLL_LIMIT:
         raise ctx.error(
             call.node, f"{len(items)} copies of the body are too many (up to {UNROLL_LIMIT})", "use range()"
@@ -98,7 +97,7 @@ def _reversed(ctx: Context, call: Call) -> KernelValue:
 
 
 def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unrolled:
-    """Convert the iterable of a `for` loop to a Range (lowered to a loop) or an Unrolled (lowered item by item)."""
+    """Convert the iterable of a `for` to a Range (lowered to a loop) or an Unrolled (the body is emitted per item)."""
     if isinstance(value, Range | Unrolled):
         return value
     if isinstance(value, tuple):
@@ -111,44 +110,56 @@ def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unr
     if is_array(value):
         name = ast.unparse(node) if isinstance(node, ast.Name) else "x"
         rank = array_type(value).rank
-        loops = [f"for {'ijklmn'[d]} in range({name}.shape[{d}])" for d in range(min(rank, 6))]
+        # A hint for more than six dimensions ends after the sixth loop.
+        loops = [f"for {i} in range({name}.shape[{d}])" for d, i in zip(range(rank), "ijklmn", strict=False)]
         hint = f"loop over its indices: {': '.join(loops) if rank > 1 else f'for i in range(len({name}))'}"
     raise ctx.error(node, f"a loop can't run over {describe_value(value)}", hint)
 
 
 def range_bounds(ctx: Context, node: ast.AST, bounds: Range) -> tuple[Value, Value, Value]:
-    """Return start, stop and step in their common type."""
+    """Return start, stop and step of a range, converted to their common type."""
     values = [bounds.start, bounds.stop, bounds.step]
-    dtype: DType | None = None
-    strong = [v for v in values if isinstance(v, Value)]
-    for value in strong:
-        dtype = dtype_of_value(value) if dtype is None else common_dtype(ctx, node, _placeholder(ctx, dtype), value)
-    if dtype is None:
-        dtype = default_dtype(int(bounds.stop))  # type: ignore[call-overload]
+    dtype = _range_dtype(ctx, node, [v for v in values if isinstance(v, Value)])
     if dtype.kind == "uint" and (static_value(bounds.step) or 0) < 0:
         raise ctx.error(node, f"a range of {dtype!r} can't count down", "convert a bound: vk.i32(n)")
     low, high, step = (convert(ctx, node, v, dtype) for v in values)
     return low, high, step
 
 
-def _placeholder(ctx: Context, dtype: DType) -> Value:
-    """Return a placeholder value of a dtype, of which only the type matters."""
-    return ctx.builder.emit("poison", type=Scalar(dtype))
+def _range_dtype(ctx: Context, node: ast.AST, values: list[Value]) -> DType:
+    """Return the common type of those bounds of a range that are run-time values; i32 if there are none.
+
+    The other bounds are literals, which are converted to this type.
+    """
+    if not values:
+        return dtypes.i32
+    dtype = dtype_of_value(values[0])
+    for value in values[1:]:
+        # `common_dtype` takes two values: a poison value stands for those before, since only its type matters.
+        previous = ctx.builder.emit("poison", type=Scalar(dtype))
+        dtype = common_dtype(ctx, node, previous, value)
+    return dtype
 
 
 def static_trip_count(bounds: Range) -> int | None:
     """Return the trip count if it is a compile-time constant, else None."""
+    items = _static_range(bounds)
+    return len(items) if items is not None else None
+
+
+def _static_range(bounds: Range) -> range | None:
+    """Return the Python range with the same bounds, or None if they aren't all compile-time constants."""
     numbers = [static_value(v) for v in (bounds.start, bounds.stop, bounds.step)]
     if any(n is None for n in numbers):
         return None
-    return len(range(*(int(n) for n in numbers if n is not None)))
+    return range(*(int(n) for n in numbers if n is not None))  # none is None; the test is for the type checker
 
 
 def emit_for(
-    ctx: Context, low: Value, high: Value, step: Value, initial: list[Value], carried: list[Type], region: Region
+    ctx: Context, low: Value, high: Value, step: Value, initial: list[Value], carried_types: list[Type], region: Region
 ) -> Op:
     """Emit a `for` operation over the range from `low` to `high` (exclusive) with body `region`.
 
-    `initial` are the initial values of the loop-carried variables, `carried` their types.
+    `initial` are the initial values of the loop-carried variables, `carried_types` their types.
     """
-    return ctx.builder.op("for", low, high, step, *initial, types=carried, regions=[region])
+    return ctx.builder.op("for", low, high, step, *initial, types=carried_types, regions=[region])

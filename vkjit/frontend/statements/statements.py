@@ -1,7 +1,8 @@
 """Lowering of statements other than loops: assignments, `if`, `return`, `assert`, expressions.
 
 Each lowering is registered for its syntax node by `@statement` and returns True if control never reaches the
-statement's end. The kinds of assignment targets other than names and tuples are in `assignment`.
+statement's end. Assignment targets other than names and tuples (array elements, struct fields, vector lanes) are in
+`assignment`, loops in `loops`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ..expressions.expressions import binary_name, condition
 from ..kernel_values import KernelValue, describe_value, parts_of
 from ..signature.annotations import dtype_of
 from ..values.conversions import as_exactly
-from ..values.joins import join_branches
+from ..values.joins import Names, join_branches
 from .assignment import target_of
 
 __all__ = ["assign"]
 
 VALUE_LIMIT = 30
-"""The maximum number of run-time values in an assert's message: all must fit into the report that the device writes."""
+"""The maximum number of values in an assert's message, which must all fit into the report that the device writes."""
 
 
 @statement(ast.Pass)
@@ -52,7 +53,11 @@ def _assign(ctx: Context, node: ast.Assign) -> bool:
 
 @statement(ast.AnnAssign)
 def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
-    """Lower `total: vk.f32 = 0`: the value gets the annotated dtype, so that a literal is strong."""
+    """Lower an annotated assignment such as `total: vk.f32 = 0`.
+
+    The literal becomes an f32 that keeps its type. Without an annotation, it would adapt to the values that it is
+    combined with (see `values.conversions`).
+    """
     dtype = dtype_of(ctx.evaluate(node.annotation))
     if dtype is None:
         raise ctx.error(node.annotation, "a variable's annotation is a dtype", "write e.g. `total: vk.f32 = 0`")
@@ -63,23 +68,27 @@ def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
     return False
 
 
-def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr | None = None) -> None:
+def assign(ctx: Context, target: ast.expr, value: KernelValue, value_node: ast.expr | None = None) -> None:
     """Assign a value to a target: bind a name, store into memory, or unpack a tuple.
 
-    `place` is the node of the value, for errors; None if there is none.
+    `value_node` is the syntax node of the value, for errors. It is None if no single node denotes the value, such as an
+    item of an unpacked tuple.
     """
     ctx.builder.loc = ctx.loc(target)
     if isinstance(target, ast.Name):
         ctx.bind(target.id, value)
     elif isinstance(target, ast.Tuple | ast.List):
-        _unpack(ctx, target, value, place)
+        _unpack(ctx, target, value, value_node)
     else:
-        target_of(ctx, target).store(value, place)
+        target_of(ctx, target).store(value, value_node)
 
 
-def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
-    """Assign the items of a tuple or the lanes of a vector to several targets."""
-    items = _items(ctx, value)
+def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, value_node: ast.expr | None) -> None:
+    """Assign the items of a tuple or the lanes of a vector to several targets.
+
+    `value_node` is the syntax node of the value or None, as in `assign`.
+    """
+    items = _items_to_unpack(ctx, value)
     if items is None:
         raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
     if any(isinstance(t, ast.Starred) for t in target.elts):
@@ -87,30 +96,39 @@ def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, plac
         return
     if len(items) != len(target.elts):
         raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names", _UNPACK_HINT)
-    places = place.elts if isinstance(place, ast.Tuple) and len(place.elts) == len(items) else [None] * len(items)
-    for item_target, item, item_node in zip(target.elts, items, places, strict=True):
+    item_nodes = (
+        value_node.elts
+        if isinstance(value_node, ast.Tuple) and len(value_node.elts) == len(items)
+        else [None] * len(items)
+    )
+    for item_target, item, item_node in zip(target.elts, items, item_nodes, strict=True):
         assign(ctx, item_target, item, item_node)
 
 
 def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[KernelValue, ...]) -> None:
-    """Assign items to targets of which one is starred: it takes those that the others leave, as a tuple."""
-    before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
-    after = len(target.elts) - before - 1
-    if len(items) < before + after:
-        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one", _UNPACK_HINT)
-    stop = len(items) - after
-    values = [*items[:before], items[before:stop], *items[stop:]]
+    """Assign items to targets, one of which is starred.
+
+    The starred target gets a tuple of the items that the other targets don't take.
+    """
+    count_before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
+    count_after = len(target.elts) - count_before - 1
+    if len(items) < count_before + count_after:
+        raise ctx.error(
+            target, f"{len(items)} values for {count_before + count_after} names and a starred one", _UNPACK_HINT
+        )
+    stop = len(items) - count_after
+    values = [*items[:count_before], items[count_before:stop], *items[stop:]]
     for item_target, item in zip(target.elts, values, strict=True):
         assign(ctx, item_target.value if isinstance(item_target, ast.Starred) else item_target, item)
 
 
-def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
+def _items_to_unpack(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
     """Return the items of a tuple or the lanes of a vector; None for other values."""
     if isinstance(value, tuple):
         return value
     if isinstance(value, Value) and isinstance(value.type, Vector):
-        kind = Scalar(value.type.dtype)
-        return tuple(ctx.builder.emit("vec_extract", value, lane=i, type=kind) for i in range(value.type.size))
+        lane_type = Scalar(value.type.dtype)
+        return tuple(ctx.builder.emit("vec_extract", value, lane=i, type=lane_type) for i in range(value.type.size))
     return None
 
 
@@ -122,33 +140,35 @@ def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
     """Lower `target op= value`; the target's indices are evaluated once."""
     name = binary_name(ctx, node)
     target = target_of(ctx, node.target)
-    before = target.load()
-    after = operators.binary(ctx, node, name, before, ctx.evaluate(node.value))
+    old_value = target.load()
+    new_value = operators.binary(ctx, node, name, old_value, ctx.evaluate(node.value))
     ctx.builder.loc = ctx.loc(node)
-    target.store(after, node)
+    target.store(new_value, node)
     return False
 
 
 @statement(ast.If)
 def _if(ctx: Context, node: ast.If) -> bool:
-    """Lower an `if`: each branch into a region of its own, with its own copy of the names; then join them."""
+    """Lower an `if`: lower each branch into its own region, with its own copy of the names, and join the branches."""
     test = condition(ctx, node.test)
     if isinstance(test, bool):  # known at compile time: only one branch is lowered
         return ctx.block(node.body if test else node.orelse)
-    regions, names, exited = [Region(), Region()], [], []
-    before, loc = ctx.env, ctx.loc(node)
+    regions = [Region(), Region()]
+    names: list[Names] = []
+    exited: list[bool] = []
+    names_before, if_loc = ctx.env, ctx.loc(node)
     for region, body in zip(regions, (node.body, node.orelse), strict=True):
-        ctx.env = dict(before)
+        ctx.env = dict(names_before)
         with ctx.builder.at(region):
             exited.append(ctx.block(body))
         names.append(ctx.env)
-    ctx.env, ctx.builder.loc = before, loc
+    ctx.env, ctx.builder.loc = names_before, if_loc
     return join_branches(ctx, node, test, regions, names, exited)
 
 
 @statement(ast.Return)
 def _return(ctx: Context, node: ast.Return) -> bool:
-    """Lower a `return`. In a device function, its operands are filled in when all returns are known."""
+    """Lower a `return`. In a device function, the operands are filled in when all its `return`s have been lowered."""
     value = ctx.evaluate(node.value) if node.value is not None else None
     ctx.builder.loc = ctx.loc(node)
     if ctx.is_kernel:
@@ -173,7 +193,10 @@ def _holds_array(value: KernelValue) -> bool:
 
 @statement(ast.Assert)
 def _assert(ctx: Context, node: ast.Assert) -> bool:
-    """Lower an assertion: a run-time failure is reported and execution continues, a compile-time one is an error."""
+    """Lower an assertion. If it fails at run time, the failure is reported, and the kernel continues.
+
+    A condition that is false at compile time is a CompileError.
+    """
     test = condition(ctx, node.test)
     if test is True:
         return False

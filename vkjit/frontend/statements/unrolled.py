@@ -1,9 +1,9 @@
 """Lowering of unrolled loops (`vk.unroll`, or a `for` over a tuple): the body is emitted once per item.
 
 A `break` or `continue` that is unconditional or has a compile-time condition emits no operation: the rest of the
-iteration just isn't lowered. If a `break` or `continue` depends on a run-time condition (a dynamic exit), its iteration
-is emitted as a `loop` operation that runs once, and both statements leave this loop. The remaining iterations follow in
-an `if` that tests a flag: they run unless the loop was left by `break`.
+iteration just isn't lowered. A `break` or `continue` under a run-time condition is a dynamic exit. Its iteration is
+emitted as a `loop` operation that runs once, which either statement leaves. The remaining iterations follow in an `if`
+that tests a flag: they run unless the operation was left by `break`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ def lower_unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) 
     """Lower the loop `node` with its body once per item. Returns True if control never reaches the loop's end."""
     for number, item in enumerate(items):
         try:
-            exited, kind = _iteration(ctx, node, item)
+            exited, exit_statement = _lower_iteration(ctx, node, item)
         except DynamicExit:
-            return _dynamic(ctx, node, items[number:])
-        if exited and not kind:  # by `return`
+            return _lower_dynamic_exit(ctx, node, items[number:])
+        if exited and not exit_statement:  # by `return`
             return True
-        if kind == "break":
+        if exit_statement == "break":
             return False
     return ctx.block(node.orelse)
 
 
-def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, str]:
+def _lower_iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, str]:
     """Lower one iteration and append it to the current region.
 
-    Returns True if control never reaches the body's end, and "break" or "continue" if that is because of such a
-    statement (else ""). Raises DynamicExit, with nothing emitted, if the iteration has a dynamic exit.
+    The first result is True if control never reaches the body's end; the second is "break" or "continue" if such a
+    statement is the reason, else "". Raises DynamicExit, with nothing emitted, if the iteration has a dynamic exit.
     """
-    region, before, place, mark = Region(), dict(ctx.env), ctx.builder.loc, ctx.checkpoint()
+    names_before, loc_before = dict(ctx.env), ctx.builder.loc
+    checkpoint = ctx.checkpoint()
+    region = Region()
     frame = LoopFrame(node, [], LoopFacts(region=region), unrolled=True)
     ctx.loops.append(frame)
     try:
@@ -49,38 +51,39 @@ def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, st
             assign(ctx, node.target, item)
             exited = ctx.block(node.body)
     except DynamicExit:
-        ctx.env, ctx.builder.loc = before, place
-        ctx.rollback(mark)
+        # `region` is discarded; the caller lowers the iteration again, as a loop operation.
+        ctx.env, ctx.builder.loc = names_before, loc_before
+        ctx.rollback(checkpoint)
         raise
     finally:
         ctx.loops.pop()
     _append_region(ctx, region)
-    return exited, frame.exit_kind
+    return exited, frame.exit_statement
 
 
 def _append_region(ctx: Context, region: Region) -> None:
-    """Move a region's operations to the end of the current region; the records of `return` statements are updated."""
+    """Move a region's operations to the end of the current region, and update `Context.returns` accordingly."""
     ctx.builder.region.ops += region.ops
     for return_ in ctx.returns:
         if return_.region is region:
             return_.region = ctx.builder.region
 
 
-def _dynamic(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
+def _lower_dynamic_exit(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
     """Lower the first item, which has a dynamic exit, as a loop that runs once, and the remaining items after it.
 
     Returns True if control never reaches the end of the whole loop.
     """
-    place = ctx.loc(node)
+    loop_loc = ctx.loc(node)
 
     def body(frame: LoopFrame, _arguments: list[Value]) -> None:
         assign(ctx, node.target, items[0])
         if not ctx.block(node.body):
-            ctx.builder.loc = place
-            emit_exit(ctx, frame, "break", by_break=False)
+            ctx.builder.loc = loop_loc
+            emit_exit(ctx, frame, "break", by_break=False)  # the only iteration ends: leave the loop operation
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
-        ctx.builder.loc = place
+        ctx.builder.loc = loop_loc
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
     frame, op = run_loop(ctx, node, [], body, finish, runs_at_least_once=True, single_iteration=True)

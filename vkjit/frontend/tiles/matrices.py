@@ -9,8 +9,6 @@ slice's shape. Its use, "a", "b" or "acc", says which operand of a product it ca
 
 from __future__ import annotations
 
-import math
-
 from vkjit.dtypes import DType
 from vkjit.ir.core import Value
 from vkjit.ir.matrices import LAYOUTS, USES
@@ -25,9 +23,10 @@ from ..values.lazy import SliceTarget, check_sources, note_write
 from ..values.scopes import ScopeValue, emit, method, uses_lanes
 from .tiles import emit_mma, load_tile
 
-__all__ = ["cast_matrix", "map_matrices", "negative", "store_matrix"]
+__all__ = ["cast_matrix", "map_matrices", "store_matrix", "unary_matrix"]
 
-_SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+_OPERATORS = ("add", "sub", "mul")
+"""The binary operators of matrices, all elementwise."""
 
 
 # -- construction and loads
@@ -48,6 +47,7 @@ def _matrix(
             call.node, "the shape of a matrix is two sizes known at compile time", "sg.matrix((16, 16), vk.f32)"
         )
     element_type = _element(ctx, call.node, dtype)
+    # None was rejected above; `or 0` is for the type checker.
     kind = Matrix(element_type, int(sizes[0] or 0), int(sizes[1] or 0), one_of(ctx, call, "use", use, USES))
     return emit(ctx, "mat_fill", as_exactly(ctx, call.node, value, element_type, "the value"), type=kind)
 
@@ -83,12 +83,11 @@ def _load(
     order = one_of(ctx, call, "layout", layout, LAYOUTS)
     array = _array(slice_)
     element = array.dtype if dtype is None else _element(ctx, call.node, dtype)
-    rows, columns = _extents(ctx, call.node, source, array, element)
-    if order == "column":
-        rows, columns = columns, rows
+    slice_rows, slice_columns = _extents(ctx, call.node, source, array, element)
+    rows, columns = (slice_columns, slice_rows) if order == "column" else (slice_rows, slice_columns)
     check_sources(ctx, call.node, source)
     kind = Matrix(element, rows, columns, use_name)
-    _check_pitch(ctx, call.node, array, (rows if order == "column" else columns) * element.itemsize)
+    _check_pitch(ctx, call.node, array, slice_columns * element.itemsize)
     at, pitch = _first_and_pitch(ctx, slice_)
     return emit(ctx, "mat_load", slice_.array, *at, pitch, layout=order, type=kind)
 
@@ -124,9 +123,9 @@ def _slice(ctx: Context, call: Call, value: KernelValue, example: str) -> SliceT
 
 
 def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType) -> tuple[int, int]:
-    """Return the number of rows and columns of a slice, in elements of type `element`.
+    """Return the number of rows and columns of a slice that is read or written as elements of type `element`.
 
-    The array's elements may have another type or be vectors: a row has as many elements as fit into its bytes.
+    The array's elements may have another type, or be vectors: a row has as many elements as fit into its bytes.
     """
     if None in lazy.sizes or len(lazy.sizes) != 2:
         raise ctx.error(
@@ -134,7 +133,7 @@ def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType
             "the sizes of the slice must be known at compile time",
             "write both dimensions as start:start+SIZE, with a vk.Const[int] SIZE",
         )
-    rows, columns = (int(size or 0) for size in lazy.sizes)
+    rows, columns = (int(size or 0) for size in lazy.sizes)  # no size is None; `or 0` is for the type checker
     if array.dtype.kind == "bool":
         raise ctx.error(node, "an array of bools holds no matrix", "keep 0 and 1 as vk.i8")
     lanes = array.element.size if isinstance(array.element, Vector) else 1
@@ -147,28 +146,30 @@ def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType
 
 
 def _check_pitch(ctx: Context, node: Place, array: Array, row_bytes: int) -> None:
-    """Raise CompileError unless the rows of a shared array are a multiple of min(16, `row_bytes`) bytes apart.
+    """Raise CompileError unless the row pitch of a shared array, in bytes, is a multiple of min(16, `row_bytes`).
 
-    `row_bytes` is the size of a row of the matrix in memory. Devices read matrices at multiples of this distance.
+    Devices require this alignment for the rows of a matrix. `row_bytes` is the size of a matrix row in memory.
     """
     if array.shape is None:
         return
     lanes = array.element.size if isinstance(array.element, Vector) else 1
-    size, unit = array.shape[-1] * lanes * array.dtype.itemsize, min(16, row_bytes)
-    if size % unit:
+    pitch = array.shape[-1] * lanes * array.dtype.itemsize
+    alignment = min(16, row_bytes)
+    if pitch % alignment:
+        rounded_up = -(-pitch // alignment) * alignment
         raise ctx.error(
             node,
-            f"the rows of the array are {size} bytes apart: devices read matrices at multiples of {unit} bytes",
-            f"make its rows {-(-size // unit) * unit} bytes long, or {-(-size // unit) * unit + unit}",
+            f"the rows of the array are {pitch} bytes apart: devices read matrices at multiples of {alignment} bytes",
+            f"make its rows {rounded_up} bytes long, or {rounded_up + alignment}",
         )
 
 
 def _first_and_pitch(ctx: Context, slice_: SliceTarget) -> tuple[list[Value], Value]:
-    """Return the indices of a slice's first element, and the stride between its rows in elements of the array."""
-    array, rank = _array(slice_), len(slice_.starts)
+    """Return the indices of a slice's first element, and its row pitch: the stride between rows in array elements."""
+    array, first = _array(slice_), list(slice_.starts)
     if array.shape is not None:
-        return list(slice_.starts), ctx.builder.index(math.prod(array.shape[rank - 1 :]))
-    return list(slice_.starts), ctx.builder.emit("stride", slice_.array, axis=rank - 2)
+        return first, ctx.builder.index(array.shape[-1])
+    return first, ctx.builder.emit("stride", slice_.array, axis=array.rank - 2)
 
 
 # -- stores
@@ -242,7 +243,7 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
     """
     kind = next(value.type for value in (a, b) if is_matrix(value))
     assert isinstance(kind, Matrix)
-    if name not in _SIGNS:
+    if name not in _OPERATORS:
         raise ctx.error(node, "matrices have +, - and *", "store the matrix, and work on its elements")
     operands = []
     for value in (a, b):
@@ -257,7 +258,7 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
     return emit(ctx, "mat_map", *operands, op=name, type=kind)
 
 
-def negative(ctx: Context, node: Place, name: str, value: Value) -> Value:
+def unary_matrix(ctx: Context, node: Place, name: str, value: Value) -> Value:
     """Lower unary `-a` (`name` is "neg") or `+a` ("pos") of a matrix. Raises CompileError for any other operator."""
     if name == "pos":
         return value

@@ -18,7 +18,7 @@ from ..intrinsics import one_of
 from ..kernel_values import KernelValue, describe_value, is_tile
 from ..values.conversions import convert, static_value, truth
 from ..values.scopes import REDUCTIONS, ScopeValue, method
-from .tiles import build_tile, tile_kind, tile_operand
+from .tiles import build_tile, reshaped, tile_kind, tile_operand
 
 __all__ = ["arg_reduce_tile", "axis_of", "reduce_tile", "scan_tile"]
 
@@ -33,14 +33,16 @@ def axis_of(ctx: Context, call: Call, axis: KernelValue, rank: int) -> int:
 
 
 def _prepared(ctx: Context, call: Call, op: OpName, tile: Value) -> Value:
-    """Convert the tile to a type that supports the operator `op`: truth values for `any` and `all`, i32 for bools."""
+    """Convert the tile to a type that supports the operator `op`.
+
+    For `any` and `all`, the elements become truth values. Bools become i32 for sums, products, min and max.
+    """
     kind = tile_kind(tile)
     if op in ("and", "or") and kind.dtype.kind != "bool" and call_is_vote(call):
         return build_tile(ctx, [tile], kind.shape, kind.scope, lambda _at, items: _element_truth(ctx, call, items[0]))
     if op in ("add", "mul", "min", "max") and kind.dtype.kind == "bool":
-        to_i32 = dtypes.i32
         return build_tile(
-            ctx, [tile], kind.shape, kind.scope, lambda _at, items: convert(ctx, call.node, items[0], to_i32)
+            ctx, [tile], kind.shape, kind.scope, lambda _at, items: convert(ctx, call.node, items[0], dtypes.i32)
         )
     if op in ("and", "or", "xor") and kind.dtype.is_float:
         raise ctx.error(call.node, f"{op} is for integers and bools, found a tile of {kind.dtype!r}")
@@ -48,7 +50,10 @@ def _prepared(ctx: Context, call: Call, op: OpName, tile: Value) -> Value:
 
 
 def call_is_vote(call: Call) -> bool:
-    """True if the call is `any` or `all`, which reduce truth values."""
+    """True if the call is `any` or `all`, which reduce truth values.
+
+    The operator doesn't tell: "or" and "and" are also the bitwise operators of scans of integers.
+    """
     name = getattr(call.node.func, "attr", "")
     return name in ("any", "all")
 
@@ -67,13 +72,13 @@ def reduce_tile(
     reduced = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
     rank = len(tile_kind(reduced).shape)
     if axis is not None:
-        return _apply_keepdims(
-            ctx, call, _reduce_axis(ctx, op, reduced, axis_of(ctx, call, axis, rank)), axis, rank, keepdims
-        )
+        reduced = _reduce_axis(ctx, op, reduced, axis_of(ctx, call, axis, rank))
+        return _apply_keepdims(ctx, call, reduced, axis, rank, keepdims)
     for axis_number in reversed(range(rank)):
         reduced = _reduce_axis(ctx, op, reduced, axis_number)
     if keepdims is True:
-        return _reshaped(ctx, reduced, (1,) * rank)
+        return reshaped(ctx, reduced, (1,) * rank)
+    # All axes are reduced: the tile has one element.
     return ctx.builder.emit("tile_get", reduced, ctx.builder.index(0), type=Scalar(tile_kind(reduced).dtype))
 
 
@@ -96,30 +101,27 @@ def _apply_keepdims(
     kind = tile_kind(tile)
     if keepdims:
         if rank == 1:
-            return tile
+            return tile  # of shape (1,)
         axis_number = axis_of(ctx, call, axis, rank)
-        return _reshaped(ctx, tile, (*kind.shape[:axis_number], 1, *kind.shape[axis_number:]))
+        return reshaped(ctx, tile, (*kind.shape[:axis_number], 1, *kind.shape[axis_number:]))
     if rank == 1:
         return ctx.builder.emit("tile_get", tile, ctx.builder.index(0), type=Scalar(kind.dtype))
     return tile
 
 
-def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
-    """Return the tile with another shape of the same size."""
-    kind = tile_kind(tile)
-    if kind.shape == shape:
-        return tile
-    return ctx.builder.emit("tile_reshape", tile, type=Tile(kind.dtype, shape, kind.scope))
-
-
 def arg_reduce_tile(
     ctx: Context, call: Call, scope: ScopeValue, op: OpName, tile: Value, axis: KernelValue, keepdims: KernelValue
 ) -> KernelValue:
-    """Return the index of the first min (`op` is "min") or max along an axis; the C-order index if `axis` is None."""
+    """Emit the index of the first min (`op` is "min") or max ("max") along an axis.
+
+    If `axis` is None, this is the C-order index of the first min or max of all elements.
+    """
     operand = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
     kind = tile_kind(operand)
     if axis is None:
-        operand, axis = _reshaped(ctx, operand, (kind.size,)), 0
+        # Flatten the tile, so that the index along its only axis is the C-order index.
+        operand = reshaped(ctx, operand, (kind.size,))
+        axis = 0
         kind = tile_kind(operand)
     axis_number = axis_of(ctx, call, axis, len(kind.shape))
     target = Tile(INDEX.dtype, reduced_shape(kind.shape, axis_number), kind.scope)
@@ -140,6 +142,6 @@ def scan_tile(ctx: Context, call: Call, scope: ScopeValue, op: OpName, tile: Val
 @method("cumsum")
 def _cumsum(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axis: KernelValue) -> KernelValue:
     if not (isinstance(value, Value) and is_tile(value)):
-        hint = "hold it first: wg.load(x[0:SIZE]); one value per invocation is scanned by wg.scan"
+        hint = "load it as a tile first: wg.load(x[0:SIZE]); one value per invocation is scanned by wg.scan"
         raise ctx.error(call.node, f"cumsum takes a tile, found {describe_value(value)}", hint)
     return scan_tile(ctx, call, scope, "add", value, axis)

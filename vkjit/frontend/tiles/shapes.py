@@ -16,12 +16,23 @@ from vkjit.ir.types import Array, Scalar, Tile
 from ..context import Call, Context, Place
 from ..intrinsics import one_of
 from ..kernel_values import KernelValue, Lazy, describe_value, is_array, is_scalar, is_tile
-from ..values.arrays import array_type, extent
+from ..values.arrays import array_type, inside_bounds
 from ..values.attributes import attributes
-from ..values.conversions import as_exactly, as_index, as_stored, static_value
+from ..values.conversions import as_index, as_stored, static_value
 from ..values.lazy import SliceTarget, note_write
 from ..values.scopes import ScopeValue, method
-from .tiles import ATOMICS, build_tile, for_each_element, shape_of, shape_text, tile_kind, tile_operand, write_element
+from .tiles import (
+    ATOMICS,
+    build_tile,
+    for_each_element,
+    pad_value,
+    reshaped,
+    shape_of,
+    shape_text,
+    tile_kind,
+    tile_operand,
+    write_element,
+)
 
 __all__ = ["subscript_tile"]
 
@@ -50,7 +61,7 @@ def _lazy_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> Ker
         return _lazy_transposed(base, tuple(reversed(range(len(base.shape)))))
     if node.attr == "shape":
         return base.shape
-    raise ctx.error(node, f"a slice has no attribute {node.attr}", "it has T and shape; wg.load holds it as a tile")
+    raise ctx.error(node, f"a slice has no attribute {node.attr}", "it has T and shape; wg.load makes a tile of it")
 
 
 # -- shapes
@@ -67,8 +78,8 @@ def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
     """Return the lazy value whose axis n is axis axes[n] of `lazy`."""
     inverse = [axes.index(a) for a in range(len(axes))]  # axis n of `lazy` is axis inverse[n] of the result
 
-    def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
-        return lazy.element(inner, tuple(position[p] for p in inverse))
+    def element(inner: Context, index: tuple[Value, ...]) -> KernelValue:
+        return lazy.element(inner, tuple(index[n] for n in inverse))
 
     target = lazy.target
     if isinstance(target, SliceTarget):
@@ -79,7 +90,7 @@ def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
 
 @method("transpose")
 def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axes: KernelValue) -> KernelValue:
-    """Lower `wg.transpose(t, axes)` of a tile or a lazy slice; without `axes`, they are reversed."""
+    """Lower `wg.transpose(t, axes)` of a tile or a lazy slice; without `axes`, the order of the axes is reversed."""
     if not (isinstance(value, Lazy) or is_tile(value)):
         raise ctx.error(call.node, f"transpose takes a tile or a slice, found {describe_value(value)}", "t.T")
     rank = len(value.shape) if isinstance(value, Lazy) else len(tile_kind(value).shape)
@@ -87,7 +98,7 @@ def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
     numbers = [static_value(a) for a in order] if isinstance(order, tuple) else []
     if sorted(n for n in numbers if n is not None and not isinstance(n, bool)) != list(range(rank)):
         raise ctx.error(call.node, f"axes names each of the {rank} axes once", "wg.transpose(t, (1, 0))")
-    permutation = tuple(int(n or 0) for n in numbers)
+    permutation = tuple(int(n or 0) for n in numbers)  # no number is None; `or 0` is for the type checker
     if isinstance(value, Lazy):
         return _lazy_transposed(value, permutation)
     return _transposed(ctx, tile_operand(ctx, call.node, scope.kind, value), permutation)
@@ -95,27 +106,20 @@ def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
 
 @method("reshape")
 def _reshape(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, shape: KernelValue) -> KernelValue:
-    """Lower `wg.reshape(t, shape)`; one size may be -1, to be found from the others."""
+    """Lower `wg.reshape(t, shape)`; one size may be -1, and is then inferred from the others."""
     if not (isinstance(value, Lazy) or is_tile(value)):
         raise ctx.error(call.node, f"reshape takes a tile or a slice, found {describe_value(value)}")
     tile = tile_operand(ctx, call.node, scope.kind, value)
     size = tile_kind(tile).size
     requested = shape if isinstance(shape, tuple) else (shape,)
     known_product = math.prod(int(s) for s in requested if isinstance(s, int) and s > 0)
-    if sum(s == -1 for s in requested if isinstance(s, int)) == 1 and known_product and size % known_product == 0:
+    unknown_count = sum(s == -1 for s in requested if isinstance(s, int))
+    if unknown_count == 1 and size % known_product == 0:
         requested = tuple(size // known_product if s == -1 else s for s in requested)
     new_shape = shape_of(ctx, call.node, requested, "wg.reshape(t, (BM * BN,))")
     if math.prod(new_shape) != size:
         raise ctx.error(call.node, f"a tile of {size} elements can't have the shape {shape_text(new_shape)}")
-    return _reshaped(ctx, tile, new_shape)
-
-
-def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
-    """Return the tile with another shape of the same size."""
-    kind = tile_kind(tile)
-    if kind.shape == shape:
-        return tile
-    return ctx.builder.emit("tile_reshape", tile, type=Tile(kind.dtype, shape, kind.scope))
+    return reshaped(ctx, tile, new_shape)
 
 
 # -- subscripts
@@ -139,10 +143,10 @@ def subscript_tile(ctx: Context, node: ast.Subscript, tile: Value) -> KernelValu
                 item, "a tile takes `:` for each of its axes, None for a new one, or an index for each", hint
             )
         shape.append(size)
-    shape += list(sizes)
+    shape += list(sizes)  # the axes that the subscript doesn't mention
     if len(shape) > MAX_RANK:
         raise ctx.error(node, f"a tile has up to {MAX_RANK} axes, found {len(shape)}")
-    return _reshaped(ctx, tile, tuple(shape))
+    return reshaped(ctx, tile, tuple(shape))
 
 
 def _is_none(item: ast.expr) -> bool:
@@ -178,7 +182,7 @@ def _index_operands(
     items = list(index) if isinstance(index, tuple) else [index]
     kind = array_type(array)
     if len(items) != kind.rank:
-        raise ctx.error(call.node, f"expected {kind.rank} tiles of positions, found {len(items)}", "give a tuple")
+        raise ctx.error(call.node, f"expected {kind.rank} tiles of indices, found {len(items)}", "give a tuple")
     if not isinstance(kind.element, Scalar):
         raise ctx.error(call.node, "the array's elements must be numbers", "loop over the elements")
     tiles = []
@@ -186,63 +190,51 @@ def _index_operands(
         if isinstance(item, Lazy) or is_tile(item):
             tiles.append(tile_operand(ctx, call.node, scope.kind, item))
             if not tile_kind(tiles[-1]).dtype.is_integer:
-                raise ctx.error(call.node, f"positions are integers, found {tile_kind(tiles[-1]).dtype!r}")
+                raise ctx.error(call.node, f"indices are integers, found {tile_kind(tiles[-1]).dtype!r}")
         elif static_value(item) is None and not is_scalar(item):
-            raise ctx.error(call.node, f"a position is a tile or a number, found {describe_value(item)}")
+            raise ctx.error(call.node, f"an index is a tile or a number, found {describe_value(item)}")
     if not tiles:
-        raise ctx.error(call.node, "none of the positions is a tile", "index the array: x[i]")
+        raise ctx.error(call.node, "none of the indices is a tile", "index the array: x[i]")
     return array, items, tiles
 
 
 def _element_indices(ctx: Context, node: Place, items: list[KernelValue], elements: list[Value]) -> list[Value]:
     """Return the array index along each axis for one element of a gather or scatter.
 
-    `items` are the indices as given, and `elements` the elements of the tiles among them, in order.
+    `items` has, for each axis, the index that the call gives: a tile, a lazy slice or a scalar. `elements` has one
+    element of each tile and slice in `items`, in order.
     """
     remaining = iter(elements)
     per_axis = [next(remaining) if isinstance(item, Lazy) or is_tile(item) else item for item in items]
     return [as_index(ctx, node, value) for value in per_axis]
 
 
-def _inside_array(ctx: Context, array: Value, at: list[Value]) -> Value:
-    """Emit the condition that all indices lie inside the array."""
-    b = ctx.builder
-    inside: Value | None = None
-    for axis, index in enumerate(at):
-        size = extent(ctx, array, axis)
-        limit = size if isinstance(size, Value) else b.index(int(size))  # type: ignore[call-overload]
-        test = b.emit("and", b.emit("ge", index, b.index(0)), b.emit("lt", index, limit))
-        inside = test if inside is None else b.emit("and", inside, test)
-    assert inside is not None
-    return inside
-
-
 @method("gather")
 def _gather(
     ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue, pad: KernelValue
 ) -> KernelValue:
-    """Lower `wg.gather(x, index, pad=0)` to a tile of the elements at the indices, with `pad` outside the array."""
-    memory, items, tiles = _index_operands(ctx, call, scope, array, index)
-    shape = _common(ctx, call, tiles)
-    kind = array_type(memory)
-    if kind.dtype.kind == "bool" and pad == 0 and not isinstance(pad, Value):
-        pad = False
-    filler = as_exactly(ctx, call.node, pad, kind.dtype, "the pad")
+    """Lower `wg.gather(x, index, pad=0)` to a tile of the elements of x at the indices.
 
-    def element(_position: tuple[Value, ...], elements: list[Value]) -> Value:
+    An index outside the array gives `pad`.
+    """
+    memory, items, tiles = _index_operands(ctx, call, scope, array, index)
+    shape = _common_shape(ctx, call, tiles)
+    filler = pad_value(ctx, call.node, pad, array_type(memory).dtype)
+
+    def element(_index: tuple[Value, ...], elements: list[Value]) -> Value:
         at = _element_indices(ctx, call.node, items, elements)
         inside, outside = Region(), Region()
         with ctx.builder.at(inside):
             ctx.builder.op("yield", ctx.builder.emit("load", memory, *at))
         with ctx.builder.at(outside):
             ctx.builder.op("yield", filler)
-        test = _inside_array(ctx, memory, at)
+        test = inside_bounds(ctx, memory, at)
         return ctx.builder.op("if", test, types=[filler.type], regions=[inside, outside]).result
 
     return build_tile(ctx, tiles, shape, scope.kind, element)
 
 
-def _common(ctx: Context, call: Call, tiles: list[Value]) -> tuple[int, ...]:
+def _common_shape(ctx: Context, call: Call, tiles: list[Value]) -> tuple[int, ...]:
     """Return the shape to which the tiles broadcast. Raises CompileError if there is none."""
     shape = broadcast_shape([tile_kind(t).shape for t in tiles])
     if shape is None:
@@ -261,9 +253,9 @@ def _scatter(
     value: KernelValue,
     atomic: KernelValue,
 ) -> KernelValue:
-    """Lower `wg.scatter(x, index, value)`: store `value` to the elements of x at the indices that lie inside it.
+    """Lower `wg.scatter(x, index, value)`: store `value` to the elements of x at the indices.
 
-    With `atomic`, the value is combined with the element by that operation instead.
+    Indices outside x are skipped. If `atomic` names an operation, it atomically combines the value with the element.
     """
     memory, items, tiles = _index_operands(ctx, call, scope, array, index)
     kind = array_type(memory)
@@ -272,13 +264,13 @@ def _scatter(
     atomic_op = atomic_of(ctx, call, atomic, kind, (*ATOMICS, "exchange"))
     has_elements = isinstance(value, Lazy) or is_tile(value)
     values = [tile_operand(ctx, call.node, scope.kind, value)] if has_elements else []
-    shape = _common(ctx, call, [*tiles, *values])
+    shape = _common_shape(ctx, call, [*tiles, *values])
     if tile_kind(tiles[0]).shape != shape:  # `tile_each` runs over the shape of its first operand
-        tiles[0] = build_tile(ctx, [tiles[0]], shape, scope.kind, lambda _element_indices, elements: elements[0])
+        tiles[0] = build_tile(ctx, [tiles[0]], shape, scope.kind, lambda _index, elements: elements[0])
 
-    def write(_position: tuple[Value, ...], elements: list[Value]) -> None:
+    def write(_index: tuple[Value, ...], elements: list[Value]) -> None:
         at = _element_indices(ctx, call.node, items, elements[: len(tiles)])
-        with ctx.builder.when(_inside_array(ctx, memory, at)):
+        with ctx.builder.when(inside_bounds(ctx, memory, at)):
             stored = as_stored(ctx, call.node, elements[-1] if has_elements else value, kind.element)
             write_element(ctx, memory, at, stored, atomic_op)
 

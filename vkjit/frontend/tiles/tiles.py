@@ -34,10 +34,20 @@ from ..values.conversions import (
 from ..values.lazy import SliceTarget, check_sources, note_write
 from ..values.scopes import ScopeValue, method
 
-__all__ = ["build_tile", "map_tiles", "shape_of", "shape_text", "store_tile", "tile_kind", "tile_operand"]
+__all__ = [
+    "build_tile",
+    "map_tiles",
+    "pad_value",
+    "reshaped",
+    "shape_of",
+    "shape_text",
+    "store_tile",
+    "tile_kind",
+    "tile_operand",
+]
 
 MAX_TILE_ELEMENTS = 1 << 20
-"""The maximum number of elements of a tile, far more than the registers of a workgroup hold."""
+"""The maximum number of elements of a tile, a sanity limit: the registers of a workgroup hold far fewer."""
 
 
 def tile_kind(value: Value) -> Tile:
@@ -59,7 +69,7 @@ def shape_of(ctx: Context, node: Place, shape: KernelValue, example: str) -> tup
     sizes = [static_value(s) for s in shape] if isinstance(shape, tuple) else [static_value(shape)]
     if not sizes or any(s is None or isinstance(s, bool | float) or s < 1 for s in sizes):
         raise ctx.error(node, "the shape of a tile is sizes known at compile time, from 1 on", example)
-    dimensions = tuple(int(s or 0) for s in sizes)
+    dimensions = tuple(int(s or 0) for s in sizes)  # no size is None; `or 0` is for the type checker
     if len(dimensions) > MAX_RANK:
         raise ctx.error(node, f"a tile has up to {MAX_RANK} axes, found {len(dimensions)}", example)
     if math.prod(dimensions) > MAX_TILE_ELEMENTS:
@@ -76,10 +86,10 @@ def build_tile(
     scope: str,
     element: Callable[[tuple[Value, ...], list[Value]], Value],
 ) -> Value:
-    """Emit a tile of the given shape for a scope ("workgroup" or "subgroup"), computed element by element.
+    """Emit a `tile_map`: a tile of the given shape, held by a scope ("workgroup" or "subgroup").
 
-    `element(index, elements)` emits each element from its index and from those of the operands, tiles that broadcast to
-    the shape. The operation is `tile_map`.
+    `element(index, elements)` emits the tile's element at `index`; `elements` has the element of each operand at this
+    index. The operands are tiles that broadcast to the shape.
     """
     kinds = [tile_kind(v) for v in operands]
     region = Region([*[types.INDEX] * len(shape), *[Scalar(k.dtype) for k in kinds]])
@@ -88,6 +98,14 @@ def build_tile(
         ctx.builder.op("yield", result)
     kind = Tile(dtype_of_value(result), shape, scope)
     return ctx.builder.op("tile_map", *operands, types=[kind], regions=[region], type=kind).result
+
+
+def reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
+    """Return the tile with another shape of the same size."""
+    kind = tile_kind(tile)
+    if kind.shape == shape:
+        return tile
+    return ctx.builder.emit("tile_reshape", tile, type=Tile(kind.dtype, shape, kind.scope))
 
 
 # -- construction and loads
@@ -105,7 +123,7 @@ def _full(
     if element_type is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.f32")
     sizes = shape_of(ctx, call.node, shape, f"vk.{scope.kind}().zeros((BM, BN), vk.f32)")
-    if value == 0 and not isinstance(value, Value):
+    if value == 0 and not isinstance(value, Value):  # 0, 0.0 and False fill tiles of any type
         value = False if element_type.kind == "bool" else 0
     fill = as_exactly(ctx, call.node, value, element_type, "the value")
     return build_tile(ctx, [], sizes, scope.kind, lambda _at, _elements: fill)
@@ -151,7 +169,8 @@ def _sizes(ctx: Context, node: Place, lazy: Lazy) -> tuple[int, ...]:
 def _tile_of_slice(ctx: Context, node: Place, scope: str, lazy: Lazy, pad: KernelValue = 0) -> Value:
     """Emit a tile of the elements of a slice or lazy expression, with `pad` outside the array.
 
-    A plain slice of scalars is a `tile_load`, anything else a `tile_map` that computes each element.
+    A plain slice of a global or shared array of scalars becomes a `tile_load`, anything else a `tile_map` that computes
+    each element.
     """
     shape = _sizes(ctx, node, lazy)
     check_sources(ctx, node, lazy)
@@ -159,28 +178,27 @@ def _tile_of_slice(ctx: Context, node: Place, scope: str, lazy: Lazy, pad: Kerne
     if isinstance(slice_, SliceTarget) and isinstance(slice_.array.type, Array):
         kind = slice_.array.type
         if isinstance(kind.element, Scalar) and kind.space != "local":
-            filler = _filler(ctx, node, pad, kind.dtype)
-            operands = [slice_.array, *slice_.starts, *lazy.shape, filler]
+            operands = [slice_.array, *slice_.starts, *lazy.shape, pad_value(ctx, node, pad, kind.dtype)]
             return ctx.builder.emit("tile_load", *operands, axes=slice_.axes, type=Tile(kind.dtype, shape, scope))
     return build_tile(ctx, [], shape, scope, lambda at, _elements: _padded(ctx, node, lazy, at, pad))
 
 
-def _filler(ctx: Context, node: Place, pad: KernelValue, dtype: DType) -> Value:
-    """Return the pad as a value of `dtype`; 0 also means False."""
+def pad_value(ctx: Context, node: Place, pad: KernelValue, dtype: DType) -> Value:
+    """Return the pad as a value of `dtype`; for bools, 0 stands for False."""
     if dtype.kind == "bool" and pad == 0 and not isinstance(pad, Value):
         pad = False
     return as_exactly(ctx, node, pad, dtype, "the pad")
 
 
 def _padded(ctx: Context, node: Place, lazy: Lazy, at: tuple[Value, ...], pad: KernelValue) -> Value:
-    """Return an element of a lazy value, or `pad` outside its shape."""
+    """Emit the element of a lazy value at the index `at`, or `pad` if `at` is outside its shape."""
     b = ctx.builder
     inside, outside = Region(), Region()
     with b.at(inside):
         element = materialize(ctx, node, lazy.element(ctx, at))
         b.op("yield", element)
     with b.at(outside):
-        b.op("yield", _filler(ctx, node, pad, dtype_of_value(element)))
+        b.op("yield", pad_value(ctx, node, pad, dtype_of_value(element)))
     return b.op("if", _inside_shape(ctx, at, lazy.shape), types=[element.type], regions=[inside, outside]).result
 
 
@@ -240,15 +258,17 @@ def _mapped(
     structure: KernelValue,
     call: Callable[[list[Value]], KernelValue],
 ) -> KernelValue:
-    """Emit one tile for each scalar in the result of a mapped function, which may be a tuple or a struct.
+    """Emit the result of a mapped function: a tile, or a tuple or struct of tiles if the function returns such a value.
 
-    `structure` is the result for placeholder elements, of which only the structure counts. `call(elements)` emits the
-    result for one element of each tile.
+    `call(elements)` emits the function's result for one element of each tile. `structure` is its result for placeholder
+    elements; only its structure matters.
     """
     parts = parts_of(structure)
     if parts is None:
         return build_tile(ctx, tiles, shape, scope, lambda _at, elements: materialize(ctx, node, call(elements)))
 
+    # The function is emitted again for each part of its result; later passes remove the operations that a part doesn't
+    # use.
     def item(number: int) -> Callable[[list[Value]], KernelValue]:
         return lambda elements: (parts_of(call(elements)) or ())[number]
 
@@ -266,7 +286,8 @@ def store_tile(ctx: Context, call: Call, scope: ScopeValue, target: Lazy, tile: 
 
     `atomic` is the operation that combines each element with memory, or "" for a plain store.
     """
-    slice_, kind = target.target, tile_kind(tile_operand(ctx, call.node, scope.kind, tile))
+    kind = tile_kind(tile_operand(ctx, call.node, scope.kind, tile))  # raises an error for a tile of another scope
+    slice_ = target.target
     assert isinstance(slice_, SliceTarget)
     array = slice_.array.type
     assert isinstance(array, Array)
@@ -293,7 +314,7 @@ def _stored(ctx: Context, call: Call, tile: Value, element: Scalar) -> Value:
 
 
 def _store_each(ctx: Context, call: Call, target: Lazy, tile: Value, atomic: str) -> None:
-    """Store the elements that lie inside the array one by one, for atomics and arrays of vectors."""
+    """Store a tile element by element, for atomics and arrays of vectors. Elements outside the array are skipped."""
     slice_ = target.target
     assert isinstance(slice_, SliceTarget)
     array = slice_.array.type
@@ -312,8 +333,7 @@ def for_each_element(
 ) -> None:
     """Emit a `tile_each`, which runs `body(index, elements)` for each element of the first operand.
 
-    `index` is the element's index, and `elements` are the elements of all operands there; the others broadcast to the
-    first.
+    `elements` has the element of each operand at `index`. The other operands broadcast to the shape of the first.
     """
     kinds = [tile_kind(v) for v in operands]
     rank = len(kinds[0].shape)
@@ -365,7 +385,7 @@ def emit_mma(
     acc: KernelValue,
     prefetch: str = "",
 ) -> KernelValue:
-    """Emit acc + a @ b for tiles, or for slices a and b, computed in the type of `acc`."""
+    """Emit acc + a @ b, computed in the type of `acc`. `acc` is a tile; a and b are tiles or slices."""
     if not (isinstance(acc, Value) and is_tile(acc)):
         raise ctx.error(
             call.node, f"acc is a tile, found {describe_value(acc)}", "start from wg.zeros((BM, BN), vk.f32)"
@@ -377,7 +397,7 @@ def emit_mma(
     a_tile, b_tile = tile_operand(ctx, call.node, scope.kind, a), tile_operand(ctx, call.node, scope.kind, b)
     total = tile_operand(ctx, call.node, scope.kind, acc)
     shapes = [tile_kind(v).shape for v in (a_tile, b_tile, total)]
-    if any(len(s) != 2 for s in shapes) or (shapes[0][0], shapes[1][1], shapes[0][1]) != (*shapes[2], shapes[1][0]):
+    if not _shapes_multiply(*shapes):
         texts = f"a is {shape_text(shapes[0])}, b {shape_text(shapes[1])}, acc a tile of {shape_text(shapes[2])}"
         raise ctx.error(call.node, f"{texts}: they don't go together", "m x k, k x n and m x n elements")
     kind = tile_kind(total)
@@ -385,6 +405,13 @@ def emit_mma(
         _check_product(ctx, call, name, tile_kind(value).dtype, kind.dtype)
     attrs: Attrs = {"type": kind, "prefetch": prefetch} if prefetch else {"type": kind}
     return ctx.builder.emit("tile_mma", a_tile, b_tile, total, **attrs)
+
+
+def _shapes_multiply(a: tuple[int, ...], b: tuple[int, ...], acc: tuple[int, ...]) -> bool:
+    """True if the shapes are m x k, k x n and m x n."""
+    if len(a) != 2 or len(b) != 2 or len(acc) != 2:
+        return False
+    return a[1] == b[0] and acc == (a[0], b[1])
 
 
 def _check_product(ctx: Context, call: Call, name: str, operand: DType, accumulator: DType) -> None:

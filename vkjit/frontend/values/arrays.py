@@ -1,8 +1,8 @@
 """Arrays in kernels: indexing, the methods `get` and `put`, shape and strides.
 
 Loads and stores take one value of type `index` per dimension. A constant negative index counts from the end; a constant
-index outside a static shape is an error. Of run-time indices, the frontend checks those of `get` and `put` only; the
-pass `passes.transforms.bounds_checks` adds checks to all accesses if they are asked for.
+index outside a static shape is an error. The frontend emits bounds checks of run-time indices for `get` and `put` only;
+the optional pass `passes.transforms.bounds_checks` adds them to all accesses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .attributes import attributes
 from .conversions import as_index, as_stored, static_value
 from .lazy import note_write
 
-__all__ = ["array_type", "bounds", "extent", "index_inside", "indices", "load", "pad_of", "size_of", "store"]
+__all__ = ["array_type", "extent", "index_inside", "indices", "inside_bounds", "load", "pad_of", "size_of", "store"]
 
 
 def array_type(array: Value) -> Array:
@@ -82,14 +82,16 @@ def _array_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> Ke
         return Method(base, "get", _get)
     if node.attr == "put":
         return Method(base, "put", _put)
-    hint = {"T": "index it the other way round: x[j, i]", "copy": "copy in a loop", "fill": "store in a loop"}.get(
-        node.attr, ""
-    )
-    raise ctx.error(
-        node,
-        f"an array has no attribute {node.attr} in a kernel",
-        hint or "it has shape, strides, dtype, ndim, size, get, put",
-    )
+    hint = _ATTRIBUTE_HINTS.get(node.attr, "it has shape, strides, dtype, ndim, size, get, put")
+    raise ctx.error(node, f"an array has no attribute {node.attr} in a kernel", hint)
+
+
+_ATTRIBUTE_HINTS = {
+    "T": "index it the other way round: x[j, i]",
+    "copy": "copy in a loop",
+    "fill": "store in a loop",
+}
+"""What to write instead of attributes that NumPy's arrays have, but arrays in kernels don't."""
 
 
 # -- indexing
@@ -102,24 +104,25 @@ def indices(
     checked: bool = True,
     rank: int | None = None,
 ) -> list[Value]:
-    """Convert the indices of a subscript, one per dimension (or for the first `rank` ones).
+    """Convert the indices of a subscript or a `get` to values of type `index`, one for each of the first `rank` axes.
 
-    With `checked`, negative constants count from the end, and constants are checked against static extents.
+    By default, `rank` is the rank of the array. With `checked`, negative constants count from the end, and constants
+    are checked against static extents.
     """
     rank = array_type(array).rank if rank is None else rank
     if len(values) != rank:
         noun = "index" if rank == 1 else "indices"
         hint = "rows are not values: index each dimension, as in x[i, j]" if len(values) < rank else ""
         raise ctx.error(node, f"expected {rank} {noun}, found {len(values)}", hint)
-    nodes = _index_places(node, len(values))
+    nodes = _index_nodes(node, len(values))
     if not checked:
         return [as_index(ctx, index_node, v) for index_node, v in zip(nodes, values, strict=True)]
     pairs = zip(nodes, values, strict=True)
-    return [_one_index(ctx, index_node, array, axis, v) for axis, (index_node, v) in enumerate(pairs)]
+    return [_convert_index(ctx, index_node, array, axis, v) for axis, (index_node, v) in enumerate(pairs)]
 
 
-def _index_places(node: ast.AST, count: int) -> list[ast.AST]:
-    """Return the nodes of the indices if each has its own, else the whole node for each."""
+def _index_nodes(node: ast.AST, count: int) -> list[ast.AST]:
+    """Return the syntax nodes of the indices if each of the `count` indices has its own, else `node` for each."""
     if isinstance(node, ast.Subscript):
         nodes = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
     elif isinstance(node, ast.Call):
@@ -129,11 +132,12 @@ def _index_places(node: ast.AST, count: int) -> list[ast.AST]:
     return list(nodes) if len(nodes) == count else [node] * count
 
 
-def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: KernelValue) -> Value:
+def _convert_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: KernelValue) -> Value:
     """Convert the index along one axis; constants are checked as in `indices`."""
     number = static_value(value)
     if number is None or isinstance(number, bool | float):
-        return as_index(ctx, node, value)
+        return as_index(ctx, node, value)  # raises the error for bools and floats
+    # The extent is needed for a bounds check, or to add it to a negative index.
     size = extent(ctx, array, axis) if number < 0 or array_type(array).shape is not None else None
     if isinstance(size, int):
         return index_inside(ctx, node, value, size, axis)
@@ -173,22 +177,22 @@ def load(ctx: Context, array: Value, at: list[Value]) -> Value:
 
 
 def store(
-    ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue, place: ast.AST | None = None
+    ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue, value_node: ast.AST | None = None
 ) -> None:
     """Emit a store of a value, converted by the rules for stores (see `conversions`).
 
-    `node` is the node of the store, and `place` that of the value, for errors of the conversion. Raises CompileError
-    for an input array.
+    `node` is the syntax node of the store, and `value_node` that of the value, for errors. Raises CompileError if the
+    array is an input.
     """
     kind = array_type(array)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
-    ctx.builder.op("store", array, *at, as_stored(ctx, place or node, value, kind.element))
+    ctx.builder.op("store", array, *at, as_stored(ctx, value_node or node, value, kind.element))
     note_write(ctx, array)
 
 
 # -- get and put
-def bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
+def inside_bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
     """Emit the condition that all indices are within bounds."""
     inside: Value | None = None
     zero = ctx.builder.index(0)
@@ -201,13 +205,13 @@ def bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
 
 
 def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
-    """Lower `x.get(i, j, pad=0)`: the element, or the pad outside the array."""
+    """Lower `x.get(i, j, pad=0)`: the element, or the pad if the indices are outside the array."""
     _check_keywords(ctx, call, {"pad"})
     kind = array_type(array)
     at = indices(ctx, call.node, array, call.args, checked=False)
     pad = pad_of(ctx, call, kind.element)
     inside, outside = Region(), Region()
-    condition = bounds(ctx, array, at)
+    condition = inside_bounds(ctx, array, at)
     with ctx.builder.at(inside):
         ctx.builder.op("yield", load(ctx, array, at))
     with ctx.builder.at(outside):
@@ -216,7 +220,10 @@ def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
 
 
 def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
-    """Return the `pad` argument of a `get`, by default 0, as an element; for bool arrays 0 and 1 are False and True."""
+    """Return the `pad` argument of a `get` (default: 0), converted to the array's element type `element`.
+
+    For bool arrays, 0 and 1 stand for False and True.
+    """
     pad = call.keywords.get("pad", 0)
     if element.dtype.kind == "bool" and isinstance(pad, int) and pad in (0, 1):
         pad = bool(pad)
@@ -224,13 +231,13 @@ def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
 
 
 def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
-    """Lower `x.put(i, j, value)`: a store that does nothing outside the array."""
+    """Lower `x.put(i, j, value)`: a store that does nothing if the indices are outside the array."""
     _check_keywords(ctx, call, {"value"})
     values = [*call.args, *call.keywords.values()]
     if not values:
         raise ctx.error(call.node, "put takes the indices and then the value, as in x.put(i, j, v)")
     at = indices(ctx, call.node, array, values[:-1], checked=False)
-    with ctx.builder.when(bounds(ctx, array, at)):
+    with ctx.builder.when(inside_bounds(ctx, array, at)):
         store(ctx, call.node, array, at, values[-1])
     return None
 

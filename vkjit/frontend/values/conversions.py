@@ -93,7 +93,7 @@ def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int |
     low, high = _range(dtype)
     if not low <= literal <= high:
         hint = f"{dtype!r}({literal!r}) wraps"
-        if not -(2**31) <= literal < 2**31:
+        if not -(2**31) <= literal < 2**31:  # it doesn't fit i32, the default type of integers
             hint = f"give it a type that holds it: {'vk.i64' if literal < 2**63 else 'vk.u64'}({literal!r})"
         raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} ({low} to {high})", hint)
     return int(literal)
@@ -114,7 +114,7 @@ def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float
     """Return the literal as a float. Raises CompileError if a finite literal would become infinite in `dtype`."""
     try:
         value = float(literal)
-    except OverflowError:
+    except OverflowError:  # an integer beyond the range of f64
         value = math.inf
     largest = _MAX_FINITE.get(dtype.name, math.inf)
     if abs(value) > largest and not (isinstance(literal, float) and math.isinf(literal)):
@@ -186,7 +186,7 @@ def convert(ctx: Context, node: Place, value: KernelValue, dtype: DType) -> Valu
 def common_dtype(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> DType:
     """Return the common element type of two operands; a weak one adapts to a strong one.
 
-    The origins of a weak operand record the strong type that it was combined with.
+    The origins of a weak operand record the strong type that it was combined with (see `context.Origin`).
     """
     weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
     dtype_a, dtype_b = _own_dtype(a), _own_dtype(b)
@@ -211,8 +211,10 @@ def _own_dtype(value: KernelValue) -> DType:
 
 
 def weak_join(weak: DType, strong: DType) -> DType:
-    """Return the common type of a weak and a strong operand: the strong type, unless the weak operand is of a higher
-    kind (a float beside an integer gives f32, any number beside a bool keeps its own type).
+    """Return the common type of a weak and a strong operand.
+
+    This is the strong type, with two exceptions: a weak float and a strong integer give f32, and a weak number keeps
+    its own type if the strong operand is a bool.
     """
     if weak.is_float and not strong.is_float:
         return dtypes.f32
@@ -297,8 +299,9 @@ def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an inde
 
 
 def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what: str) -> Value:
-    """Return a scalar of exactly `dtype`: a literal or weak value is converted, a strong value must have the type
-    already. `what` names the value in the error message.
+    """Return the value as a scalar of type `dtype`. A literal or weak value is converted.
+
+    Raises CompileError if a strong value has another type; `what` names the value in the message.
     """
     if is_literal(value):
         return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
@@ -317,7 +320,10 @@ def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what
 
 
 def _argument(node: Place) -> Place:
-    """Return the argument of a one-argument call, for hints; an empty `Loc` for other calls, other nodes unchanged."""
+    """Return the node of the value to convert, for a hint: the only argument of a call, or a node that isn't a call.
+
+    For a call with another number of arguments, this is an empty `Loc`, which `conversion_text` shows as `x`.
+    """
     if not isinstance(node, ast.Call):
         return node
     values = [*node.args, *(k.value for k in node.keywords)]
@@ -325,8 +331,9 @@ def _argument(node: Place) -> Place:
 
 
 def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | Vector) -> Value:
-    """Convert a value to an array's element type under the rules for stores (see the module docstring); a scalar stored
-    to a vector element fills all its lanes.
+    """Convert a value to the element type of an array that it is stored to, by the rules in the module docstring.
+
+    A scalar that is stored to a vector element fills all its lanes.
     """
     dtype = element.dtype
     if is_literal(value):
@@ -345,7 +352,7 @@ def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | V
 
 
 def _storable(ctx: Context, value: Value, dtype: DType) -> bool:
-    """True if a store may convert the value to `dtype` implicitly."""
+    """True if a store may convert the value to `dtype` implicitly. The origins of a weak value record the type."""
     source = dtype_of_value(value)
     if value in ctx.weak and weak_join(source, dtype) is dtype:
         _record_strong_type(ctx, value, dtype)

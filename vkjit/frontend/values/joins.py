@@ -1,10 +1,17 @@
 """Joins of values at control-flow merges: `if` statements, conditional expressions, and loop-carried variables.
 
-Two values agree if they are the same compile-time value, have the same type, or one is a literal that fits the other's
-type; tuples agree item by item. A joined value is described by its structure: the value with a `Slot` in place of each
-run-time value. The branches pass the contents of the slots out as operands of `yield`. A name whose values disagree
-becomes a `Conflict`, and a name that only one branch binds becomes `Unbound`; the error is raised when the name is
-read, not at the join.
+Two values agree if they are the same compile-time value, have the same type, or one is a weak value (such as a literal)
+that may take the other's type; tuples and structs agree item by item.
+
+Values are joined in three steps. `merge` finds the structure of the result: the value with a `Slot` in place of each
+part that is only known at run time. For each slot, it adds an entry to a `Plan`: the slot's type, and the two values
+that the branches have for it. All names that are live after the statement share one plan, so its slots are numbered
+across them. `emit_if` emits an `if` operation with one result per slot, in which each branch yields its values.
+`rebuild` puts the results in place of the slots. `common_structure` finds the structure of any number of values, for
+the exits of loops and the `return`s of device functions.
+
+A name whose values disagree becomes a `Conflict`, and a name that only one branch binds becomes `Unbound`; the error is
+raised when the name is read, not at the join.
 """
 
 from __future__ import annotations
@@ -56,16 +63,18 @@ Names = dict[str, "Binding | Unbound | Conflict"]
 LAZY_ESCAPE_MESSAGE = "a lazy slice can't leave the branch or loop that it is made in"
 
 Joined = ast.If | ast.For | ast.While
-"""Statements after which two control-flow paths merge (loops: with or without their `else`)."""
+"""Statements after which two control-flow paths merge: the branches of an `if`, or the exits of a loop with and without
+a `break`.
+"""
 
 
 class JoinFailure(Exception):  # noqa: N818  (control flow, not an error)
-    """Two values that can't be joined; caught at the join."""
+    """Raised if two values can't be joined; callers turn it into an error or a `Conflict`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Placeholder for a run-time value in a structure; `number` is its position among the values to fill in."""
+    """Placeholder for a run-time value in a structure; `number` is the value's index in the list given to `rebuild`."""
 
     number: int
     type: Type
@@ -73,7 +82,13 @@ class Slot:
 
 @dataclass(slots=True)
 class Plan:
-    """The values that two branches yield: for each slot its type and the value from the first and the second branch."""
+    """What an `if` operation yields at a join, for each slot of the joined values.
+
+    - `types`: the slots' types, which are the types of the operation's results.
+    - `first`, `second`: the values that the first and the second branch yield. They may still be literals, or weak
+      values of another type; `to_type` converts them. If only one branch reaches the join, its values are in `first`,
+      and `second` is unused.
+    """
 
     types: list[Type] = field(default_factory=list)
     first: list[KernelValue] = field(default_factory=list)
@@ -82,14 +97,14 @@ class Plan:
 
 def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
     """Return the common type of two run-time values or literals at a join. Raises JoinFailure."""
-    weak_a, weak_b = _weak(ctx, a), _weak(ctx, b)
-    type_a, type_b = _type(a), _type(b)
+    weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
+    type_a, type_b = _type_of(a), _type_of(b)
     if type_a == type_b:
         return type_a
     if not (isinstance(type_a, Scalar) and isinstance(type_b, Scalar)):
         raise JoinFailure
     if weak_a and weak_b and "bool" not in (type_a.dtype.kind, type_b.dtype.kind):
-        return Scalar(dtypes.f32)
+        return Scalar(dtypes.f32)  # their types differ, so one is an integer and one a float
     if weak_a and adapts(a, type_a, type_b):
         return type_b
     if weak_b and adapts(b, type_b, type_a):
@@ -97,12 +112,12 @@ def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
     raise JoinFailure
 
 
-def _weak(ctx: Context, value: KernelValue) -> bool:
+def _is_weak(ctx: Context, value: KernelValue) -> bool:
     """True for literals and weak run-time values."""
     return is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
 
 
-def _type(value: KernelValue) -> Type:
+def _type_of(value: KernelValue) -> Type:
     """Return the IR type of a run-time value or literal. Raises JoinFailure for anything else, arrays included."""
     if isinstance(value, Value) and not isinstance(value.type, Array):
         return value.type
@@ -121,8 +136,9 @@ def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
 
 
 def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelValue:
-    """Join two values to one structure and append the values of its slots to the plan. Raises JoinFailure if they
-    disagree.
+    """Return the common structure of two values, and append its slots to the plan.
+
+    Raises JoinFailure if the values disagree.
     """
     if same_constant(a, b):
         return a
@@ -145,8 +161,9 @@ def has_runtime(value: KernelValue) -> bool:
 
 
 def common_structure(ctx: Context, values: list[KernelValue], types: list[Type]) -> KernelValue:
-    """Return one structure for several values and append its slot types to `types`. Raises JoinFailure if they
-    disagree.
+    """Return the common structure of several values, and append the types of its slots to `types`.
+
+    Raises JoinFailure if the values disagree.
     """
     first = values[0]
     if not any(map(has_runtime, values)) and all(same_constant(first, v) for v in values):
@@ -156,7 +173,8 @@ def common_structure(ctx: Context, values: list[KernelValue], types: list[Type])
             raise JoinFailure
         columns = zip(*(parts_of(v) or () for v in values), strict=True)
         return with_parts(first, [common_structure(ctx, list(items), types) for items in columns])
-    representative: KernelValue = first  # a value of the type agreed so far
+    # `agreed_type` takes values, since weak ones adapt: this is a value of the type agreed so far.
+    representative: KernelValue = first
     agreed = agreed_type(ctx, first, first)
     for value in values[1:]:
         agreed = agreed_type(ctx, representative, value)
@@ -210,9 +228,10 @@ def choose(
     first: Callable[[], KernelValue],
     second: Callable[[], KernelValue],
 ) -> KernelValue:
-    """Select the value that `first` lowers if the condition is true, else the one that `second` lowers.
+    """Lower the choice between two expressions: the value of `first` if the condition is true, else that of `second`.
 
-    Emits `select` if the operations of both may be executed speculatively, else an `if` that evaluates one of them.
+    Each of the two functions lowers an expression into the current region. Emits `select` if all their operations may
+    be executed speculatively, else an `if` that evaluates only one of the expressions.
     """
     regions, values = [Region(), Region()], []
     for region, evaluate in zip(regions, (first, second), strict=True):
@@ -227,19 +246,20 @@ def choose(
             f"the two values don't agree: {describe_value(values[0])} and {describe_value(values[1])}",
             "convert one of them, as in vk.f32(x)",
         ) from None
+    # `select` takes scalars and vectors only.
     if not all(map(is_speculatable, regions)) or any(isinstance(type_, Matrix | Tile) for type_ in plan.types):
         return rebuild(structure, emit_if(ctx, node, condition, regions, plan))
     ctx.builder.region.ops += [*regions[0].ops, *regions[1].ops]
     results = []
     for a, b, type_ in zip(plan.first, plan.second, plan.types, strict=True):
         operands = to_type(ctx, node, a, type_), to_type(ctx, node, b, type_)
-        results.append(ctx.builder.emit("select", _spread(ctx, condition, type_), *operands))
+        results.append(ctx.builder.emit("select", _lanewise_condition(ctx, condition, type_), *operands))
         ctx.mark_weak(results[-1], ctx.origins(a, b))
     return rebuild(structure, results)
 
 
-def _spread(ctx: Context, condition: Value, type_: Type) -> Value:
-    """Return the condition of a `select` of values of type `type_`: one bool per lane for vectors."""
+def _lanewise_condition(ctx: Context, condition: Value, type_: Type) -> Value:
+    """Return the condition for a `select` of values of type `type_`; for vectors it is repeated in each lane."""
     return splat(ctx, condition, type_.size) if isinstance(type_, Vector) else condition
 
 
@@ -251,10 +271,10 @@ def join_branches(
     names: list[Names],
     exited: list[bool],
 ) -> bool:
-    """Emit the `if` operation for two lowered branches and bind the names live after it. Returns True if both exit.
+    """Emit the `if` operation for two lowered branches, and bind the names that are live after it.
 
-    For each branch, `regions` has its operations without the final `yield`, `names` its names at the end, and `exited`
-    is True if control never reaches the end.
+    For each branch, `regions` has its operations without the final `yield`, `names` the names at its end, and `exited`
+    is True if control never reaches its end. Returns True if this holds for both branches.
     """
     live = ctx.scope.after.get(node, frozenset())
     if all(exited):
@@ -264,7 +284,8 @@ def join_branches(
     if any(exited):
         _join_with_exit(ctx, node, condition, regions, names[exited.index(False)], exited, live)
         return False
-    plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
+    plan = Plan()
+    structures: Names = {}
     for name in sorted(live & (names[0].keys() | names[1].keys())):
         structures[name] = _join_names(ctx, node, names[0].get(name), names[1].get(name), plan)
     results = emit_if(ctx, node, condition, regions, plan)
@@ -273,7 +294,7 @@ def join_branches(
 
 
 def _rebind(ctx: Context, structures: Names, results: list[Value]) -> None:
-    """Bind names to their structures, filled in with the results of the `if`; Unbound and Conflict stay as they are."""
+    """Bind each name to its structure, with the results of the `if` in the slots; Unbound and Conflict are kept."""
     for name, entry in structures.items():
         ctx.env[name] = Binding(rebuild(entry.value, results), entry.loc) if isinstance(entry, Binding) else entry
 
@@ -285,15 +306,22 @@ def _join_names(
     b: Binding | Unbound | Conflict | None,
     plan: Plan,
 ) -> Binding | Unbound | Conflict:
-    """Join the entries that a name has in the two branches; a Binding's value is a structure with slots in the plan."""
+    """Join the entries `a` and `b` that a name has at the ends of the two branches; None if it has no entry.
+
+    The result is a Conflict, an Unbound, or a Binding whose value is a structure; the structure's slots are appended to
+    the plan.
+    """
     if a is b and a is not None:
         return a
     if isinstance(a, Conflict) or isinstance(b, Conflict):
         return a if isinstance(a, Conflict) else b  # type: ignore[return-value]
     if not (isinstance(a, Binding) and isinstance(b, Binding)):
-        unbound = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
-        which = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
-        return unbound or Unbound(f"it has no value {which}", _condition_loc(ctx, node))
+        # Keep an entry that already says where the name is left unbound.
+        for entry in (a, b):
+            if isinstance(entry, Unbound) and entry.loc:
+                return entry
+        when = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
+        return Unbound(f"it has no value {when}", _condition_loc(ctx, node))
     slot_count = len(plan.types)
     try:
         return Binding(merge(ctx, a.value, b.value, plan), a.loc)
@@ -315,18 +343,20 @@ def _join_with_exit(
     exited: list[bool],
     live: frozenset[str],
 ) -> None:
-    """Emit an `if` of which one branch exits.
+    """Emit an `if` in which one branch returns or leaves the loop, and bind the names in `live` after it.
 
-    The other branch yields the values of the names bound in it; `names` are the names at its end.
+    The branch that reaches the join yields the values of the names that are bound in it; `names` are the names at its
+    end.
     """
-    plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
+    plan = Plan()
+    structures: Names = {}
     for name in sorted(live & names.keys()):
         entry = names[name]
         if isinstance(entry, Binding) and entry is not ctx.env.get(name):  # bound in the branch
             entry = (
                 Unbound(LAZY_ESCAPE_MESSAGE, entry.loc)
                 if holds_lazy(entry.value)
-                else Binding(_slots(entry.value, plan), entry.loc)
+                else Binding(_to_slots(entry.value, plan), entry.loc)
             )
         structures[name] = entry
     region = regions[exited.index(False)]
@@ -338,11 +368,11 @@ def _join_with_exit(
     _rebind(ctx, structures, op.results)
 
 
-def _slots(value: KernelValue, plan: Plan) -> KernelValue:
-    """Return the structure of a value, and append the run-time values in it to the plan."""
+def _to_slots(value: KernelValue, plan: Plan) -> KernelValue:
+    """Return the structure of a value from the only branch that reaches the join, and append its slots to the plan."""
     parts = parts_of(value)
     if parts is not None:
-        return with_parts(value, [_slots(item, plan) for item in parts])
+        return with_parts(value, [_to_slots(item, plan) for item in parts])
     if isinstance(value, Value) and not isinstance(value.type, Array):
         plan.types.append(value.type)
         plan.first.append(value)

@@ -9,7 +9,7 @@ the message names the store. A lazy value can't leave the branch or loop in whic
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vkjit.errors import Note
@@ -30,6 +30,7 @@ __all__ = [
     "map_lazy",
     "note_write",
     "slice_of",
+    "unflattened",
 ]
 
 
@@ -72,7 +73,7 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
             shape.append(length)
         else:
             axes.append(None)
-            starts.append(_single(ctx, item, array, axis))
+            starts.append(_lower_index(ctx, item, array, axis))
     target = SliceTarget(array, tuple(starts), tuple(axes))
     source = Source(array, len(ctx.session.writes), ctx.loc(node), tuple(starts), tuple(ctx.loops))
 
@@ -95,13 +96,13 @@ def _size(ctx: Context, node: ast.Slice, length: Value) -> int | None:
     if upper is None:
         return None
     if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add) and lower is not None:
-        if ast.dump(lower) == ast.dump(upper.left):
+        if ast.dump(lower) == ast.dump(upper.left):  # start:start+SIZE
             return _positive(static_value(ctx.evaluate(upper.right)))
-    first = static_value(ctx.evaluate(lower)) if lower is not None else 0
-    last = static_value(ctx.evaluate(upper))
-    if first is None or last is None or (first < 0) != (last < 0):
-        return None
-    return _positive(last - first)
+    start = static_value(ctx.evaluate(lower)) if lower is not None else 0
+    stop = static_value(ctx.evaluate(upper))
+    if start is None or stop is None or (start < 0) != (stop < 0):
+        return None  # if only one counts from the end, the size depends on the extent
+    return _positive(stop - start)
 
 
 def _positive(size: float | None) -> int | None:
@@ -118,8 +119,8 @@ def _extent(ctx: Context, array: Value, axis: int) -> Value:
     )
 
 
-def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
-    """Lower one index or bound of a slice; a negative constant counts from the end of the axis."""
+def _lower_index(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
+    """Lower the index along an axis, or one bound of a slice; a negative constant counts from the end of the axis."""
     value = ctx.evaluate(node)
     number = static_value(value)
     if number is not None and number < 0:
@@ -128,20 +129,23 @@ def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
 
 
 def _bounds(ctx: Context, node: ast.Slice, array: Value, axis: int) -> tuple[Value, Value]:
-    """Return the start and length of a slice; the end is clipped to the array, as in Python."""
+    """Return the start and length of a slice along one axis; the end is clipped to the array, as in Python."""
     b = ctx.builder
     size = _extent(ctx, array, axis)
     if node.step is not None and static_value(ctx.evaluate(node.step)) != 1:
         raise ctx.error(node.step, "a slice goes in steps of 1", "loop over the elements")
     if node.lower is None and node.upper is None:
         return b.index(0), size
-    start = _single(ctx, node.lower, array, axis) if node.lower is not None else b.index(0)
-    stop = b.emit("min", _single(ctx, node.upper, array, axis), size) if node.upper is not None else size
+    start = _lower_index(ctx, node.lower, array, axis) if node.lower is not None else b.index(0)
+    stop = b.emit("min", _lower_index(ctx, node.upper, array, axis), size) if node.upper is not None else size
     return start, b.emit("max", b.emit("sub", stop, start), b.index(0))
 
 
 def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], values: list[KernelValue]) -> Lazy:
-    """Map `function(context, *elements)` lazily over values of which at least one is lazy."""
+    """Return the lazy value of applying `function(context, *elements)` elementwise; at least one of `values` is lazy.
+
+    The function gets the elements of lazy values, and the other values as they are.
+    """
     lazies = [v for v in values if isinstance(v, Lazy)]
     shape = lazies[0].shape
     for other in lazies[1:]:
@@ -175,15 +179,16 @@ def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Val
 
 # -- evaluation
 def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
-    """Raise CompileError if a store emitted since a slice of the value was taken may have changed its elements.
+    """Raise CompileError if a store may have changed elements of a lazy value since its slices were taken.
 
     A loop that encloses this evaluation but not the slice evaluates the slice again in each iteration, after the stores
-    of the previous one. The evaluation is recorded in such a loop, which checks it when the whole body is lowered.
+    of the previous iteration. The evaluation is recorded in such a loop, and checked when the whole body is lowered.
     """
     for source in lazy.sources:
         check_source(ctx, node, source, source.writes)
         for frame in ctx.loops:
-            if not any(frame is taken for taken in source.loops):
+            encloses_slice = any(frame is enclosing for enclosing in source.loops)
+            if not encloses_slice:
                 frame.evaluated.append((node, source))
 
 
@@ -207,8 +212,9 @@ def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
 def check_target(ctx: Context, node: Place, lazy: Lazy, target: SliceTarget) -> None:
     """Raise CompileError if a store of the lazy value may overwrite elements that other invocations have yet to read.
 
-    A source of the value is safe if its array can't share memory with the target's, or if it is the target's array and
-    both slices begin at the same element, so that each invocation reads only the elements that it stores itself.
+    Such a conflict is impossible for a source slice of the value in two cases: its array can't share memory with the
+    target's array; or it is a slice of the same array and begins at the same element as the target, so that each
+    invocation reads only the elements that it stores itself.
     """
     for source in lazy.sources:
         if source.array is target.array and _same_starts(source.starts, target.starts):
@@ -234,7 +240,10 @@ def _same_starts(a: tuple[Value, ...], b: tuple[Value, ...]) -> bool:
 
 
 def _may_alias(a: Value, b: Value) -> bool:
-    """True if two arrays may share memory; arrays that were allocated in the kernel share it only with themselves."""
+    """True if two arrays may share memory.
+
+    An array that is allocated in the kernel, or marked `restrict`, shares memory only with itself.
+    """
     if a is b:
         return True
     assert isinstance(a.type, Array)
@@ -243,12 +252,12 @@ def _may_alias(a: Value, b: Value) -> bool:
 
 
 def note_write(ctx: Context, array: Value) -> None:
-    """Record a store, for the check of slices evaluated later."""
+    """Record a store to an array, so that slices that are evaluated later can be checked against it."""
     ctx.session.writes.append((array, ctx.builder.loc))
 
 
 def element_of(ctx: Context, node: Place, lazy: Lazy, index: tuple[Value, ...]) -> Value:
-    """Return one element as a run-time value."""
+    """Return the element of a lazy value at an index, as a run-time value."""
     return materialize(ctx, node, lazy.element(ctx, index))
 
 
@@ -273,12 +282,12 @@ def for_each_index(
     region = Region([types.INDEX, *(v.type for v in carried)])
     with b.at(region):
         linear, *state = region.args
-        b.op("continue", *body(_unflattened(ctx, linear, shape), linear, state))
+        b.op("continue", *body(unflattened(ctx, linear, shape), linear, state))
     return b.op("for", start, total, step, *carried, types=[v.type for v in carried], regions=[region]).results
 
 
-def _unflattened(ctx: Context, linear: Value, shape: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Convert a linear index to one index per axis of `shape`."""
+def unflattened(ctx: Context, linear: Value, shape: Sequence[Value]) -> tuple[Value, ...]:
+    """Convert a linear (C-order) index to one index per axis of `shape`."""
     indices: list[Value] = []
     for size in reversed(shape[1:]):
         indices.append(ctx.builder.emit("floormod", linear, size))

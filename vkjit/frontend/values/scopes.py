@@ -81,16 +81,16 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
 
 
 def uses_lanes(ctx: Context) -> None:
-    """Mark the kernel as dependent on the lanes of subgroups.
+    """Mark the kernel as using subgroup ids or lane ids.
 
-    It is then emitted with a one-dimensional workgroup, and the local ids are computed from subgroup id and lane, so
-    that they agree.
+    The kernel is then emitted with a one-dimensional workgroup, and the local ids are computed from subgroup id and
+    lane id, so that the two numberings of the invocations agree.
     """
     ctx.session.module.kernel.attrs["subgroups"] = True
 
 
 def emit(ctx: Context, name: OpName, *operands: Value, **attrs: Unpack[Attrs]) -> Value:
-    """Emit a subgroup operation with a result."""
+    """Emit an operation that depends on the lanes of subgroups, and return its result."""
     uses_lanes(ctx)
     return ctx.builder.emit(name, *operands, **attrs)
 
@@ -102,7 +102,7 @@ def invocations(ctx: Context) -> int:
 
 
 def rank_of(ctx: Context, kind: str) -> Value:
-    """Emit the linear id of the invocation within its scope."""
+    """Emit the linear id of the invocation within its workgroup or subgroup, as `kind` says."""
     lane = emit(ctx, "lane_id")
     if kind == "subgroup":
         return lane

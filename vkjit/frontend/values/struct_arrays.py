@@ -28,11 +28,11 @@ from ..signature.composites import fields_of, leaves_of
 from ..signature.elements import ElementArray
 from .arrays import (
     array_type,
-    bounds,
     extent,
     has_slice,
     index_inside,
     indices,
+    inside_bounds,
     load,
     pad_of,
     size_of,
@@ -41,7 +41,7 @@ from .arrays import (
 )
 from .attributes import attributes
 from .conversions import as_stored, dtype_of_value
-from .joins import Plan, merge, rebuild, to_type
+from .joins import Plan, emit_if, merge, rebuild
 from .packed import decode, encode
 from .vectors import lane, lanes_named
 
@@ -103,7 +103,10 @@ def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelV
 def _nested(
     shape: tuple[int, ...], make: Callable[[tuple[int, ...]], KernelValue], at: tuple[int, ...] = ()
 ) -> KernelValue:
-    """Return nested tuples of the given shape, with `make(index)` as items; `at` is the index of the outer tuples."""
+    """Return nested tuples of the given shape, with `make(index)` as items.
+
+    `at` is for recursive calls: the index of the returned tuple within the outermost one.
+    """
     if not shape:
         return make(at)
     return tuple(_nested(shape[1:], make, (*at, number)) for number in range(shape[0]))
@@ -154,12 +157,12 @@ class ScalarLocation:
 def locate_part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> ScalarLocation | Element | None:
     """Return the location that `element.name` or `element[index]` denotes, or None if it is no single location.
 
-    A field that is a struct, vector or array is an Element again, a scalar field, lane or array item a ScalarLocation.
-    Methods and several lanes (`v.xy`) have no single location.
+    The result is a ScalarLocation for a scalar field, a lane or an item of an array field, and an Element for a field
+    that is itself a struct, vector or array. Methods and several lanes (`v.xy`) have no single location.
     """
     kind = kind_of(element.array)
     if isinstance(node, ast.Subscript):
-        return _indexed_number(ctx, node, element, kind.element)
+        return _indexed_scalar(ctx, node, element)
     if isinstance(kind.element, StructType) and node.attr in kind.element.fields:
         inner = element.array.items[kind.element.fields.index(node.attr)]
         return _field_location(inner, element.at)
@@ -170,13 +173,17 @@ def locate_part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Elem
     return None
 
 
-def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> ScalarLocation | None:
-    """Return the location of one lane of a vector, or of one item of a struct's array field.
+def _indexed_scalar(ctx: Context, node: ast.Subscript, element: Element) -> ScalarLocation | None:
+    """Return the location of the lane or item that a subscript of an unloaded vector or array field denotes.
 
-    The index may be a run-time value. None if `kind`, the type of the element, is neither.
+    The index may be a run-time value. Returns None if the element is neither a vector nor an array.
     """
-    shape = (kind.size,) if isinstance(kind, VectorType) else kind.shape if isinstance(kind, ElementArray) else None
-    if shape is None:
+    element_type = kind_of(element.array).element
+    if isinstance(element_type, VectorType):
+        shape: tuple[int, ...] = (element_type.size,)
+    elif isinstance(element_type, ElementArray):
+        shape = element_type.shape
+    else:
         return None
     if has_slice(node):
         raise ctx.error(node, "a part of an element has no slices", "loop over its indices")
@@ -190,7 +197,7 @@ def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: o
 
 
 def _field_location(item: KernelValue, at: tuple[Value, ...]) -> ScalarLocation | Element:
-    """Return the location of a field of the element at index `at`; `item` holds the field for all elements."""
+    """Return the location of a field of the element at index `at`; `item` is the array of this field's values."""
     if isinstance(item, Aggregate):
         return Element(item, at)
     assert isinstance(item, Value)
@@ -198,64 +205,69 @@ def _field_location(item: KernelValue, at: tuple[Value, ...]) -> ScalarLocation 
 
 
 def load_scalar(ctx: Context, location: ScalarLocation | Element) -> KernelValue:
-    """Load the location if it is a single scalar; an Element stays unloaded."""
+    """Load the scalar at a ScalarLocation; an Element is returned unloaded."""
     return location if isinstance(location, Element) else load(ctx, location.array, list(location.at))
 
 
 # -- values
 def load_element(ctx: Context, value: KernelValue) -> KernelValue:
-    """Load an unloaded Element with all its parts; any other value is returned unchanged."""
+    """Load all parts of an Element, and return its value; any other value is returned unchanged."""
     if not isinstance(value, Element):
         return value
-    kind = kind_of(value.array).element
-    if isinstance(kind, StructType):
+    element_type = kind_of(value.array).element
+    if isinstance(element_type, StructType):
         return Aggregate(
-            kind, tuple(load_element(ctx, load_scalar(ctx, _field_location(i, value.at))) for i in value.array.items)
+            element_type,
+            tuple(load_element(ctx, load_scalar(ctx, _field_location(i, value.at))) for i in value.array.items),
         )
     array = first_array(value.array)
-    if isinstance(kind, VectorType):
-        lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(kind.size)]
-        return ctx.builder.emit("vec_make", *lanes, type=Vector(kind.element, kind.size))
-    if isinstance(kind, PackedFloat):
-        return decode(ctx, kind, load(ctx, array, list(value.at)))
-    assert isinstance(kind, ElementArray)
-    return _nested(kind.shape, lambda at: load(ctx, array, [*value.at, *map(ctx.builder.index, at)]))
+    if isinstance(element_type, VectorType):
+        lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(element_type.size)]
+        return ctx.builder.emit("vec_make", *lanes, type=Vector(element_type.element, element_type.size))
+    if isinstance(element_type, PackedFloat):
+        return decode(ctx, element_type, load(ctx, array, list(value.at)))
+    assert isinstance(element_type, ElementArray)
+    return _nested(element_type.shape, lambda at: load(ctx, array, [*value.at, *map(ctx.builder.index, at)]))
 
 
 def store_element(
-    ctx: Context, node: ast.AST, element: Element, value: KernelValue, origin: ast.AST | None = None
+    ctx: Context, node: ast.AST, element: Element, value: KernelValue, value_node: ast.AST | None = None
 ) -> None:
-    """Store a whole element; the value must have the element's type. `origin` is the node of the value, for errors."""
-    kind = kind_of(element.array).element
-    if isinstance(kind, StructType):
-        if not (isinstance(value, Aggregate) and value.kind is kind):
+    """Store a whole element; the value must have the element's type. `value_node` is the value's node, for errors."""
+    element_type = kind_of(element.array).element
+    if isinstance(element_type, StructType):
+        if not (isinstance(value, Aggregate) and value.kind is element_type):
             raise ctx.error(
-                node, f"an element is {kind.name}, found {describe_value(value)}", f"write {kind.name}(...)"
+                node,
+                f"an element is {element_type.name}, found {describe_value(value)}",
+                f"write {element_type.name}(...)",
             )
         for inner, item in zip(element.array.items, value.items, strict=True):
             if isinstance(inner, Aggregate):
-                store_element(ctx, node, Element(inner, element.at), item, origin)
+                store_element(ctx, node, Element(inner, element.at), item, value_node)
             else:
                 assert isinstance(inner, Value)
-                store(ctx, node, inner, list(element.at), item, origin)
+                store(ctx, node, inner, list(element.at), item, value_node)
         return
     array = first_array(element.array)
-    if isinstance(kind, VectorType):
-        vector = as_stored(ctx, origin or node, value, Vector(kind.element, kind.size))
-        for position in range(kind.size):
+    if isinstance(element_type, VectorType):
+        vector = as_stored(ctx, value_node or node, value, Vector(element_type.element, element_type.size))
+        for position in range(element_type.size):
             store(ctx, node, array, [*element.at, ctx.builder.index(position)], lane(ctx, vector, position))
         return
-    if isinstance(kind, PackedFloat):
-        store(ctx, node, array, list(element.at), encode(ctx, origin or node, kind, value))
+    if isinstance(element_type, PackedFloat):
+        store(ctx, node, array, list(element.at), encode(ctx, value_node or node, element_type, value))
         return
-    assert isinstance(kind, ElementArray)
-    for inner_index in itertools.product(*map(range, kind.shape)):
+    assert isinstance(element_type, ElementArray)
+    for inner_index in itertools.product(*map(range, element_type.shape)):
         item = value
-        for position, size in zip(inner_index, kind.shape, strict=True):
+        for position, size in zip(inner_index, element_type.shape, strict=True):
             if not isinstance(item, tuple) or len(item) != size:
-                raise ctx.error(node, f"the field is an {kind}, found {describe_value(value)}", "store each element")
+                raise ctx.error(
+                    node, f"the field is an {element_type}, found {describe_value(value)}", "store each element"
+                )
             item = item[position]
-        store(ctx, node, array, [*element.at, *map(ctx.builder.index, inner_index)], item, origin)
+        store(ctx, node, array, [*element.at, *map(ctx.builder.index, inner_index)], item, value_node)
 
 
 # -- attributes
@@ -284,13 +296,13 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
 def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
     """Lower `p.get(i, pad=v)`: the element at i, or the pad if i is outside the array.
 
-    The pad is an element, or a number that all scalars of the element take.
+    The pad is a value of the element type, or a number, to which all scalars in the element are set.
     """
     assert isinstance(base, Aggregate)
     array = first_array(base)
     at = indices(ctx, call.node, array, call.args, checked=False, rank=kind_of(base).rank)
     inside, outside = Region(), Region()
-    condition = bounds(ctx, array, at)
+    condition = inside_bounds(ctx, array, at)
     with ctx.builder.at(inside):
         element = load_element(ctx, Element(base, tuple(at)))
     with ctx.builder.at(outside):
@@ -298,11 +310,7 @@ def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
         padded = _pad_like(ctx, call, element) if is_literal(pad) else pad
     plan = Plan()
     structure = merge(ctx, element, padded, plan)
-    for region, values in ((inside, plan.first), (outside, plan.second)):
-        with ctx.builder.at(region):
-            ctx.builder.op("yield", *[to_type(ctx, call.node, v, t) for v, t in zip(values, plan.types, strict=True)])
-    op = ctx.builder.op("if", condition, types=plan.types, regions=[inside, outside])
-    return rebuild(structure, op.results)
+    return rebuild(structure, emit_if(ctx, call.node, condition, [inside, outside], plan))
 
 
 def _pad_like(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
@@ -317,13 +325,13 @@ def _pad_like(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
 
 
 def _put(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
-    """Lower `p.put(i, v)`: a store that does nothing outside the array."""
+    """Lower `p.put(i, v)`: a store that does nothing if i is outside the array."""
     assert isinstance(base, Aggregate)
     values = [*call.args, *call.keywords.values()]
     if not values:
         raise ctx.error(call.node, "put takes the indices and then the value, as in p.put(i, v)")
     array = first_array(base)
     at = indices(ctx, call.node, array, values[:-1], checked=False, rank=kind_of(base).rank)
-    with ctx.builder.when(bounds(ctx, array, at)):
+    with ctx.builder.when(inside_bounds(ctx, array, at)):
         store_element(ctx, call.node, Element(base, tuple(at)), values[-1])
     return None

@@ -56,7 +56,7 @@ def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
 def _fitted(
     ctx: Context, node: ast.AST, kind: StructType, name: str, annotation: FieldType, value: KernelValue
 ) -> KernelValue:
-    """Check a value against the type `annotation` of the field `name`, and convert it as needed."""
+    """Convert a value to the type `annotation` of the field `name`. Raises CompileError if it doesn't fit."""
     what = f"{kind.name}.{name}"
     if isinstance(annotation, DType):
         return as_exactly(ctx, node, value, annotation, what)
@@ -69,6 +69,8 @@ def _fitted(
     if isinstance(annotation, PackedFloat):
         return as_exactly(ctx, node, value, dtypes.f32, what)
     operand = materialize(ctx, node, value)
+    # The annotation is a vector type, or the field's type is inferred (None or a TypeVar). Vector types are compared by
+    # their text: `describe_value` formats a vector as its type, as in "vk.vec(vk.f32, 3)".
     if isinstance(annotation, VectorType) and repr(annotation) != describe_value(operand):
         raise ctx.error(node, f"{what} is {annotation!r}, found {describe_value(operand)}")
     return operand
@@ -77,7 +79,10 @@ def _fitted(
 def _fitted_array(
     ctx: Context, node: ast.AST, what: str, kind: ElementArray, shape: tuple[int, ...], value: KernelValue
 ) -> KernelValue:
-    """Convert nested tuples of shape `shape` to the element type of the array field `what`."""
+    """Check that a value is nested tuples of the given shape, and convert their items to the type of an array field.
+
+    `kind` is the field's type, and `what` names the field in messages.
+    """
     if not shape:
         return as_exactly(ctx, node, value, kind.dtype, what) if isinstance(kind.dtype, DType) else value
     if not isinstance(value, tuple) or len(value) != shape[0]:

@@ -14,7 +14,7 @@ from .conversions import dtype_of_value
 
 __all__ = ["lane", "lanes_named"]
 
-_LANES = ("xyzw", "rgba")
+_LANES = ("xyzw", "rgba")  # the two alternative sets of lane names
 
 
 def lane(ctx: Context, vector: Value, number: int) -> Value:

@@ -13,8 +13,9 @@ __all__ = [
 
 
 class _Inplace(Module):
-    """Base class that accepts `inplace` as PyTorch's layers do, but always creates a new tensor: gradients need the old
-    values.
+    """Base class of layers that accept PyTorch's option `inplace` and ignore it.
+
+    They always create a new tensor, because gradients need the old values.
     """
 
     def __init__(self, inplace: bool = False) -> None:
@@ -26,7 +27,7 @@ class _Inplace(Module):
         return "inplace=True" if self.inplace else ""
 
 
-def _suffix(inplace: bool) -> str:
+def _inplace_text(inplace: bool) -> str:
     """Return the part of a layer's repr that shows `inplace`."""
     return ", inplace=True" if inplace else ""
 
@@ -63,8 +64,9 @@ class Tanh(Module):
 
 
 class GELU(Module):
-    """x * Phi(x), with the normal cumulative distribution function Phi; approximate="tanh" uses the tanh
-    approximation.
+    """x * Phi(x), with the normal cumulative distribution function Phi.
+
+    approximate="tanh" uses the approximation of Phi by tanh.
     """
 
     def __init__(self, approximate: str = "none") -> None:
@@ -101,7 +103,7 @@ class LeakyReLU(Module):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return f"negative_slope={self.negative_slope}" + _suffix(self.inplace)
+        return f"negative_slope={self.negative_slope}" + _inplace_text(self.inplace)
 
 
 class ELU(Module):
@@ -117,7 +119,7 @@ class ELU(Module):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return f"alpha={self.alpha}" + _suffix(self.inplace)
+        return f"alpha={self.alpha}" + _inplace_text(self.inplace)
 
 
 class Softplus(Module):

@@ -11,7 +11,7 @@ from vkjit.tensor.tensor import Tensor
 
 from .. import functional as F, init as initialisers
 from ..parameter import Parameter
-from .activation import _implied_axis, _Inplace, _suffix
+from .activation import _implied_axis, _Inplace, _inplace_text
 from .module import Module
 
 __all__ = [
@@ -107,7 +107,7 @@ class Hardtanh(Module):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return f"min_val={self.min_val}, max_val={self.max_val}" + _suffix(self.inplace)
+        return f"min_val={self.min_val}, max_val={self.max_val}" + _inplace_text(self.inplace)
 
 
 class ReLU6(Hardtanh):
@@ -122,7 +122,7 @@ class ReLU6(Hardtanh):
 
 
 class SELU(_Inplace):
-    """ELU with alpha = 1.6733, times 1.0507: preserves mean 0 and variance 1."""
+    """Scaled ELU: 1.0507 * elu(x, alpha=1.6733), which preserves mean 0 and variance 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> same shape."""
@@ -142,11 +142,11 @@ class CELU(Module):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return f"alpha={self.alpha}" + _suffix(self.inplace)
+        return f"alpha={self.alpha}" + _inplace_text(self.inplace)
 
 
 class _Shrink(Module):
-    """Base class of layers with one parameter, the threshold `lambd`."""
+    """Base class of shrinkage layers, with the threshold `lambd`."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Hardshrink(_Shrink):
 
 
 class Softshrink(_Shrink):
-    """x moved towards 0 by lambd; 0 if |x| is at most lambd."""
+    """x - lambd if x is above lambd, x + lambd if x is below -lambd, else 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> same shape."""
@@ -186,7 +186,7 @@ class Threshold(Module):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return f"threshold={self.threshold}, value={self.value}" + _suffix(self.inplace)
+        return f"threshold={self.threshold}, value={self.value}" + _inplace_text(self.inplace)
 
 
 class GLU(Module):
@@ -251,7 +251,7 @@ class RReLU(Module):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return f"lower={self.lower}, upper={self.upper}" + _suffix(self.inplace)
+        return f"lower={self.lower}, upper={self.upper}" + _inplace_text(self.inplace)
 
 
 class Softmin(Module):

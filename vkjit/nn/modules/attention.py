@@ -20,13 +20,15 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Module):
-    """Multi-head attention: softmax(q k^T / sqrt(head size)) v per head, with linear projections of query, key, value
-    and output.
+    """Multi-head attention: softmax(q k^T / sqrt(head size)) v per head.
 
-    in_proj_weight: (3 embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim). If
-    kdim or vdim differ from embed_dim, q_proj_weight, k_proj_weight (embed_dim, kdim) and v_proj_weight (embed_dim,
-    vdim) replace in_proj_weight. add_bias_kv appends a learned key and value (bias_k, bias_v); add_zero_attn appends a
-    key and value of zeros.
+    q, k and v are linear projections of query, key and value; the output is projected as well. in_proj_weight: (3
+    embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim). If kdim or vdim differs
+    from embed_dim, three weights replace in_proj_weight: q_proj_weight (embed_dim, embed_dim), k_proj_weight
+    (embed_dim, kdim) and v_proj_weight (embed_dim, vdim).
+
+    add_bias_kv appends a learned key and value (bias_k, bias_v) to the sequence of keys and values; add_zero_attn
+    appends a key and value of zeros.
     """
 
     in_proj_weight: Parameter | None
@@ -58,7 +60,7 @@ class MultiheadAttention(Module):
         def new(*shape: int) -> Parameter:
             return Parameter(creation.empty(shape, dtype=dtype, device=device))
 
-        packed = self.kdim == embed_dim and self.vdim == embed_dim
+        packed = self.kdim == embed_dim and self.vdim == embed_dim  # the three projections in one weight
         widths = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
         for name, width in widths.items():
             self.register_parameter(name, None if packed else new(embed_dim, width))
@@ -70,7 +72,7 @@ class MultiheadAttention(Module):
         self.reset_parameters()
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments; bias flags follow from the parameters that exist."""
+        """Return the constructor's arguments. bias and add_bias_kv are True if the parameters exist."""
         return {
             "embed_dim": self.embed_dim, "num_heads": self.num_heads, "dropout": self.dropout,
             "bias": self.in_proj_bias is not None, "add_bias_kv": self.bias_k is not None,
@@ -103,11 +105,11 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Query (L, N, E), key (S, N, E), value (S, N, E) -> (L, N, E) and the attention weights.
+        """Query (L, N, E), key (S, N, kdim) and value (S, N, vdim) -> (L, N, E) and the attention weights.
 
         L and S are the numbers of queries and keys, N the batch size, E embed_dim. With batch_first N comes first;
-        without N the inputs are a single example. The weights are averaged over heads, (N, L, S), unless
-        average_attn_weights=False, (N, heads, L, S); they are None unless need_weights.
+        without N the inputs are a single example. The weights are the average over the heads, (N, L, S), or those of
+        each head, (N, heads, L, S), with average_attn_weights=False. They are None with need_weights=False.
 
         Masks are bool (True: position is masked out) or float (added to the scores). attn_mask: (L, S) or (N * heads,
         L, S); key_padding_mask: (N, S). is_causal: each query attends to keys up to its own position; ignored if
@@ -167,7 +169,7 @@ class MultiheadAttention(Module):
         biases: Any = (None,) * 3 if self.in_proj_bias is None else views.chunk(self.in_proj_bias, 3)
         if self.in_proj_weight is None:
             weights: Any = [self._parameters[f"{name}_proj_weight"] for name in "qkv"]
-        elif query is key and key is value:
+        elif query is key and key is value:  # self-attention: one matrix product for all three projections
             chunks: Any = views.chunk(F.linear(query, self.in_proj_weight, self.in_proj_bias), 3, -1)
             return self._split(chunks[0]), self._split(chunks[1]), self._split(chunks[2])
         else:
@@ -181,8 +183,9 @@ class MultiheadAttention(Module):
         return views.transpose(shaped, 1, 2)
 
     def _with_extras(self, k: Any, v: Any) -> tuple[Any, Any, int]:
-        """Append the learned and the zero key and value, if enabled; return keys, values and the number of appended
-        ones.
+        """Append the learned key and value, and those of zeros, if enabled.
+
+        Return the keys, the values, and the number of appended keys.
         """
         added = 0
         shape = (k.shape[0], self.num_heads, 1, self.head_dim)
@@ -198,7 +201,10 @@ class MultiheadAttention(Module):
         return k, v, added
 
     def _masks(self, mask: Any, padding: Any, added: int) -> list[Any]:
-        """Return the given masks in shapes that broadcast to (N, heads, L, S), with columns for the appended keys."""
+        """Return the given masks in shapes that broadcast to (N, heads, L, S), with columns for `added` appended keys.
+
+        mask: `attn_mask` or None; padding: `key_padding_mask` or None.
+        """
         masks = []
         if mask is not None:
             masks.append(
@@ -216,7 +222,7 @@ def _causal(rows: int, columns: int, like: Tensor) -> Any:
 
 
 def _with_added_keys(mask: Any, added: int) -> Any:
-    """Append `added` columns to a mask that don't mask anything."""
+    """Return a mask with `added` more columns, which don't mask out anything."""
     if not added:
         return mask
     extra = creation.zeros((*mask.shape[:-1], added), dtype=mask.dtype, device=mask.device)
@@ -224,10 +230,10 @@ def _with_added_keys(mask: Any, added: int) -> Any:
 
 
 def _combined_mask(masks: list[Any], like: Tensor) -> Any:
-    """Combine masks into one for scaled_dot_product_attention: bool (True: attended to), or floats that are added to
-    the scores.
+    """Combine masks into one mask for scaled_dot_product_attention, or None if there are none.
 
-    Input masks of type bool have the opposite meaning, True for masked-out positions.
+    In the given bool masks, True means "masked out", but in a bool result it means "attended to". If a given mask is of
+    a float type, so is the result, which is added to the scores. `like` is a tensor of the scores' type and device.
     """
     if not masks:
         return None

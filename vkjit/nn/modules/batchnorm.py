@@ -21,9 +21,13 @@ class _BatchNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias per channel, with statistics over all other axes.
 
     Training uses the batch's statistics and updates the running statistics: running = (1 - momentum) * running +
-    momentum * batch (momentum None: cumulative average over all batches). Inference uses the running statistics. weight
-    (initially ones), bias (initially zeros), running_mean and running_var: (num_features,); num_batches_tracked counts
-    batches. `ranks`: the allowed numbers of input axes.
+    momentum * batch. With momentum=None, they are the average over all batches. Inference uses the running statistics,
+    or the batch's with track_running_stats=False.
+
+    weight (initially ones), bias (initially zeros), running_mean and running_var: (num_features,). `ranks`: the allowed
+    numbers of input axes.
+
+    The number of batches is counted on the host, and added to the buffer num_batches_tracked when the buffer is read.
     """
 
     ranks: tuple[int, ...]
@@ -48,11 +52,11 @@ class _BatchNorm(Module):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         counter = declare_statistics(self, num_features, affine, bias, track_running_stats, dtype, device)
-        self._buffers["num_batches_tracked"] = counter  # not an attribute: the property of that name reads it
+        self._buffers["num_batches_tracked"] = counter  # not as an attribute: the class has a property of this name
         self._new_batches = 0
         """Batches counted on the host and not yet added to the buffer."""
-        self._known: tuple[Any, int, int] = (None, 0, 0)
-        """The last value read from the buffer: the buffer's version object and write count then, and the value."""
+        self._last_read: tuple[Any, int, int] = (None, 0, 0)
+        """The buffer's version object and number of writes when it was last read, and the value that was read."""
         self.reset_parameters()
 
     @property
@@ -83,11 +87,12 @@ class _BatchNorm(Module):
             init.zeros_(self.bias)
 
     def _count(self, counter: Tensor) -> None:
-        """Count a batch: on the host, to save a launch per step, or in the buffer while a graph is captured, so that
-        replays count too.
+        """Count a batch: on the host, which saves a launch per step, or, during a capture, in the buffer.
+
+        The captured launch counts a batch in each replay.
         """
         if not is_capturing(counter.device):
-            self.__dict__["_new_batches"] += 1
+            self.__dict__["_new_batches"] += 1  # faster than through Module.__setattr__
             return
         if self.momentum is None:
             raise ArgumentError(
@@ -104,13 +109,14 @@ class _BatchNorm(Module):
             self.__dict__["_new_batches"] = 0
 
     def _batches(self, counter: Tensor) -> int:
-        """Return the number of batches seen. Reads the buffer, which waits for the device, only if it was written since
-        the last read.
+        """Return the number of batches counted in the buffer and on the host.
+
+        Reads the buffer, which waits for the device, only if the buffer was written since the last read.
         """
-        cached_version, cached_writes, count = self._known
+        cached_version, cached_writes, count = self._last_read
         if cached_version is not counter._version or cached_writes != counter.version:
             count = int(counter.item())
-            self.__dict__["_known"] = (counter._version, counter.version, count)
+            self.__dict__["_last_read"] = (counter._version, counter.version, count)
         return count + self._new_batches
 
     def forward(self, x: Tensor) -> Tensor:
@@ -125,7 +131,7 @@ class _BatchNorm(Module):
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and counter is not None:
             self._count(counter)
-            if self.momentum is None:
+            if self.momentum is None:  # the weight of batch n in the average of n batches
                 momentum = 1.0 / self._batches(counter)
         uses_batch = self.training or self.running_mean is None
         uses_running = not self.training or self.track_running_stats

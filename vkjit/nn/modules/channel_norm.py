@@ -17,11 +17,10 @@ __all__ = ["declare_statistics"]
 def declare_statistics(
     module: Module, num_features: int, affine: bool, bias: bool, tracked: bool, dtype: Any, device: Any
 ) -> Tensor | None:
-    """Register weight, bias, running_mean and running_var in a module, each an uninitialized tensor (num_features,) or
-    None.
+    """Register weight, bias, running_mean and running_var in a module; return a batch counter, a 0-d i64 tensor.
 
-    Weight exists with `affine`, bias with `affine` and `bias`, and the running statistics if `tracked`. Return a 0-d
-    i64 batch counter, or None if statistics aren't tracked.
+    Each is an uninitialized tensor (num_features,), or None: weight without `affine`, bias without `affine` or `bias`,
+    and the running statistics and the counter if they aren't `tracked`.
     """
     for name in ("weight", "bias"):
         present = affine and (bias or name == "weight")

@@ -14,8 +14,9 @@ __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequen
 
 
 def _checked_index(index: int, length: int, owner: str) -> int:
-    """Return an index, which may be negative, counted from the start. Raises IndexError, naming `owner`, if it is out
-    of range.
+    """Return `index` as a nonnegative index into `length` modules; negative indices count from the end.
+
+    Raises IndexError if it is out of range. `owner` (the container's class) is for the message.
     """
     if not -length <= index < length:
         raise IndexError(f"{owner}: index {index} is out of range for {length} modules")
@@ -34,10 +35,11 @@ def _replace_all(owner: Module, modules: list[Any]) -> None:
 
 
 _Listed = TypeVar("_Listed", bound="_List")
+"""Type of `self`, so that methods that return it keep the subclass."""
 
 
 class _List(Module):
-    """Base class of ordered containers of modules."""
+    """Base class of ordered containers. Their modules are named "0", "1", ... unless names are given."""
 
     def append(self: _Listed, module: Module) -> _Listed:
         """Append a module."""
@@ -46,7 +48,7 @@ class _List(Module):
 
     def extend(self: _Listed, modules: Iterable[Module]) -> _Listed:
         """Append several modules."""
-        for module in list(modules):
+        for module in list(modules):  # a copy, because `modules` may be this container
             self.append(module)
         return self
 
@@ -59,19 +61,21 @@ class _List(Module):
     def __delitem__(self, index: int | slice) -> None:
         names = list(self._modules)
         has_number_names = names == [str(i) for i in range(len(names))]
-        selection = (
-            index
-            if isinstance(index, slice)
-            else slice(start := _checked_index(index, len(names), type(self).__name__), start + 1)
-        )
-        for name in names[selection]:
+        if isinstance(index, slice):
+            removed = names[index]
+        else:
+            removed = [names[_checked_index(index, len(names), type(self).__name__)]]
+        for name in removed:
             delattr(self, name)
-        if has_number_names:
+        if has_number_names:  # close the gap in the numbers
             _replace_all(self, list(self._modules.values()))
 
 
 class Sequential(_List):
-    """Modules called in sequence; constructed from modules, or from one mapping of names to modules."""
+    """Modules called in sequence, each on the output of the previous one.
+
+    Constructed from modules, or from one mapping of names to modules.
+    """
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
@@ -80,26 +84,29 @@ class Sequential(_List):
             self.add_module(str(name), module)
 
     def forward(self, x: Any) -> Any:
-        """Input of the first module -> output of the last one."""
+        """Call the first module with x, and each other module with the previous output; return the last output."""
         for module in self._modules.values():
             assert module is not None
             x = module(x)
         return x
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the modules, with their names unless the names are consecutive numbers."""
+        """Return the modules as positional arguments (key "*"): the modules themselves, or one dictionary of names to
+        modules if the names aren't consecutive numbers.
+        """
         if list(self._modules) == [str(i) for i in range(len(self))]:
             return {"*": tuple(self._modules.values())}
         return {"*": (dict(self._modules),)}
 
     def insert(self, index: int, module: Module) -> Sequential:
-        """Insert a module before an index; the modules are renumbered."""
+        """Insert a module before the module at `index`. All modules are renamed to their new indices."""
         modules = list(self)
         modules.insert(index, module)
         _replace_all(self, modules)
         return self
 
     def __add__(self, other: Sequential) -> Sequential:
+        # without the names, which may occur in both
         return Sequential(*self, *other)
 
     def __len__(self) -> int:
@@ -118,7 +125,7 @@ class Sequential(_List):
 
 
 class ModuleList(_List):
-    """List of modules, to be used in the `forward` of the module that owns it."""
+    """List of modules. It has no `forward`: the module that owns it calls the elements."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
@@ -129,7 +136,7 @@ class ModuleList(_List):
         return {"modules": list(self._modules.values())}
 
     def insert(self, index: int, module: Module) -> None:
-        """Insert a module before an index; the modules are renumbered."""
+        """Insert a module before the module at `index`. All modules are renamed to their new indices."""
         modules = list(self._modules.values())
         modules.insert(index, module)
         _replace_all(self, modules)
@@ -156,7 +163,7 @@ class ModuleList(_List):
 
 
 class ModuleDict(Module):
-    """Dictionary of modules, to be used in the `forward` of the module that owns it."""
+    """Dictionary of modules. It has no `forward`: the module that owns it calls the entries."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()

@@ -19,12 +19,13 @@ __all__ = [
 ]  # fmt: skip
 
 Sizes = int | tuple[int, ...]
-_MODES = ("zeros", "reflect", "replicate", "circular")
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 def sizes(value: Any, rank: int, name: str, *, minimum: int = 1) -> tuple[int, ...]:
-    """Return an option given as one int or one int per axis as a tuple of `rank` ints. Raises ArgumentError, naming the
-    option `name`, if one is below `minimum`.
+    """Return `value`, an int or one int per axis, as a tuple of `rank` ints. A single int is repeated for all axes.
+
+    Raises ArgumentError, naming the option `name`, if an int is below `minimum`.
     """
     values = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(values) != rank or any(not isinstance(v, int) or isinstance(v, bool) or v < minimum for v in values):
@@ -62,8 +63,8 @@ class _Conv(Module):
             raise ArgumentError(
                 f"in_channels {in_channels} and out_channels {out_channels} have to be multiples of groups {groups}"
             )
-        if padding_mode not in _MODES:
-            raise ArgumentError(f"padding_mode is one of {', '.join(_MODES)}, found {padding_mode!r}")
+        if padding_mode not in _PADDING_MODES:
+            raise ArgumentError(f"padding_mode is one of {', '.join(_PADDING_MODES)}, found {padding_mode!r}")
         self.padding_mode = padding_mode
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = sizes(kernel_size, self.rank, "kernel_size")
@@ -78,7 +79,7 @@ class _Conv(Module):
         self.reset_parameters()
 
     def _padding_of(self, padding: Sizes | str) -> tuple[int, ...] | str:
-        """Return the constructor's `padding` checked: "same", "valid", or one int per axis."""
+        """Check the constructor's `padding`, and return it as "same", "valid", or one int per axis."""
         if not isinstance(padding, str):
             return sizes(padding, self.rank, "padding", minimum=0)
         if padding not in ("same", "valid"):
@@ -99,8 +100,9 @@ class _Conv(Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, *size) -> (N, out_channels, *output size). N may be missing from both."""
         padding = self.padding
-        if self.padding_mode != "zeros":
-            x, padding = F.pad(x, self._pad_widths(), mode=self.padding_mode), (0,) * self.rank
+        if self.padding_mode != "zeros":  # convolutions themselves only pad with zeros
+            x = F.pad(x, self._pad_widths(), mode=self.padding_mode)
+            padding = (0,) * self.rank
         convolve = _CONVOLUTIONS[self.rank]
         output: Tensor = convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
         return output
@@ -130,8 +132,9 @@ class _Conv(Module):
 class Conv1d(_Conv):
     """Convolution (cross-correlation) along one axis.
 
-    Output length = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1; padding="same" preserves
-    the length. padding_mode determines the values of the padding: "zeros", "reflect", "replicate" or "circular".
+    Output length = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1, where L is the input
+    length; padding="same" preserves the length. padding_mode determines the values of the padding: "zeros", "reflect",
+    "replicate" or "circular".
     """
 
     rank = 1
@@ -204,12 +207,16 @@ class _ConvTranspose(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def _output_padding_for(self, x: Tensor, output_size: Any) -> tuple[int, ...]:
-        """Return the output padding that yields `output_size`. Raises ArgumentError if no allowed output
-        padding does.
+        """Return the output padding that yields `output_size`, or the layer's own if that is None.
+
+        Raises ArgumentError if no allowed output padding yields it.
         """
         if output_size is None:
             return self.output_padding
-        requested = sizes(tuple(output_size)[-self.rank :], self.rank, "output_size")
+        requested = sizes(
+            tuple(output_size)[-self.rank :], self.rank, "output_size"
+        )  # may begin with batch and channels
+        # the output sizes for an output padding of 0
         min_sizes = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(
@@ -254,8 +261,8 @@ class _ConvTranspose(Module):
 class ConvTranspose1d(_ConvTranspose):
     """Transposed convolution along one axis.
 
-    Output length = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1. A call with
-    `output_size=...` chooses the output_padding that yields this size.
+    Output length = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1, where L is the
+    input length. A call with `output_size=...` chooses the output_padding that yields this size.
     """
 
     rank = 1
@@ -275,3 +282,4 @@ class ConvTranspose3d(_ConvTranspose):
 
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED: dict[int, Any] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+"""Functions of convolutions and of transposed convolutions, by number of spatial axes (`rank`)."""

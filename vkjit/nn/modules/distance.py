@@ -70,7 +70,7 @@ class CosineSimilarity(Module):
         self.dim, self.eps = dim, eps
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Two broadcastable shapes -> the broadcast shape without the axis."""
+        """Two tensors whose shapes broadcast -> the broadcast shape without the axis `dim`."""
         return F.cosine_similarity(a, b, self.dim, self.eps)
 
 

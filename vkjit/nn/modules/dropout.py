@@ -12,8 +12,10 @@ __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Fe
 
 
 class _Dropout(Module):
-    """Base class of dropout layers. p: probability to drop an element or channel. Masks are reproducible with
-    `vk.manual_seed`.
+    """Base class of dropout layers.
+
+    p: probability to drop an element or channel. inplace: accepted as in PyTorch, and ignored. Masks are reproducible
+    with `vk.manual_seed`.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:

@@ -21,13 +21,13 @@ M = TypeVar("M", bound="_Table")
 
 
 class _Table(Module):
-    """Base class of embedding layers: a table of vectors with an optional padding row."""
+    """Base class of embedding layers: a table of vectors `weight`, and the index of its padding row, if any."""
 
     weight: Parameter
     padding_idx: int | None
 
     def _make(self, rows: int, columns: int, padding_idx: int | None, device: Any, dtype: Any) -> None:
-        """Create and initialize the table; the constructors' common part."""
+        """Create and initialize a table (rows, columns) after checking padding_idx. Called by the constructors."""
         if padding_idx is not None and not -rows <= padding_idx < rows:
             raise ArgumentError(f"padding_idx {padding_idx} is no row of a table with {rows} rows")
         self.num_embeddings, self.embedding_dim = rows, columns
@@ -69,6 +69,7 @@ class _Table(Module):
 
 
 _DEFAULTS = {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
+"""Defaults of the options that both layers have, which `extra_repr` leaves out."""
 
 
 class Embedding(_Table):
@@ -76,8 +77,8 @@ class Embedding(_Table):
 
     weight: (num_embeddings, embedding_dim), initialized from a standard normal distribution. Row padding_idx is
     initialized to zeros and gets no gradient. max_norm: rows that are looked up are rescaled in place to a norm (of
-    order norm_type) of at most this value. scale_grad_by_freq: gradients are divided by the number of occurrences of
-    their row in the batch. Gradients are dense; sparse=True raises ArgumentError.
+    order norm_type) of at most max_norm. scale_grad_by_freq: each row's gradient is divided by the number of
+    occurrences of the row in the batch. Gradients are dense; sparse=True raises ArgumentError.
     """
 
     def __init__(
@@ -95,16 +96,12 @@ class Embedding(_Table):
     ) -> None:
         super().__init__()
         _refuse_sparse(sparse)
-        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = (
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            False,
-        )
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, False
         self._make(num_embeddings, embedding_dim, padding_idx, device, dtype)
 
     def forward(self, indices: Tensor) -> Tensor:
-        """(...) of integers -> (..., embedding_dim)."""
+        """Integer indices of any shape (...) -> (..., embedding_dim)."""
         return F.embedding(
             indices, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
         )  # fmt: skip
@@ -115,7 +112,7 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """Sum, mean or maximum of the table rows selected by each bag of indices, without storing the individual rows.
+    """Sum, mean or maximum of the table rows selected by each bag of indices.
 
     weight: (num_embeddings, embedding_dim), initialized from a standard normal distribution. mode: "sum", "mean" or
     "max". Indices equal to padding_idx are ignored. include_last_offset: the offsets passed to a call have an extra
@@ -141,21 +138,17 @@ class EmbeddingBag(_Table):
         _refuse_sparse(sparse)
         if mode not in ("sum", "mean", "max"):
             raise ArgumentError(f'mode is "sum", "mean" or "max", found {mode!r}')
-        self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = (
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            False,
-        )
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, False
         self.mode, self.include_last_offset = mode, include_last_offset
         self._make(num_embeddings, embedding_dim, padding_idx, device, dtype)
 
     def forward(
         self, indices: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """Reduce bags of indices (B, N) to (B, embedding_dim), or concatenated bags (M,), which start at offsets (B,).
+        """Bags of indices (B, N), or concatenated bags (M,) that start at offsets (B,) -> (B, embedding_dim).
 
-        per_sample_weights: factors of the rows, in the shape of the indices; needs mode "sum".
+        per_sample_weights: factors of the rows, in the shape of the indices, for mode "sum" only.
         """
         return F.embedding_bag(
             indices, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False,
@@ -164,9 +157,11 @@ class EmbeddingBag(_Table):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return self._options_text({**_DEFAULTS, "mode": None, "include_last_offset": False})  # always shows the mode
+        # mode=None differs from every mode, so the mode is always shown
+        return self._options_text({**_DEFAULTS, "mode": None, "include_last_offset": False})
 
 
 def _refuse_sparse(sparse: bool) -> None:
+    """Raise ArgumentError if a constructor's option `sparse` is set."""
     if sparse:
         raise ArgumentError("there are no sparse gradients: leave out sparse=True, gradients are dense")

@@ -22,7 +22,8 @@ Hook = Callable[..., Any]
 class Handle:
     """Handle of a registered hook. `remove()`, or leaving a `with` block, removes the hook.
 
-    hooks: the registry to add the hook to, a dictionary in call order. first: insert the hook before the existing ones.
+    hooks: the registry to add the hook to, a dictionary in call order. prepend: insert the hook before the existing
+    ones.
     """
 
     def __init__(self, hooks: dict[Handle, Hook], hook: Hook, prepend: bool = False, with_kwargs: bool = False) -> None:
@@ -48,8 +49,9 @@ class Handle:
 
 
 class Hooks:
-    """The hooks of one module: `before` forward, `after` forward, and in `backward`. Each dictionary is in call
-    order.
+    """The hooks of one module in three registries: `before` and `after` forward, and in the `backward` pass.
+
+    The registries are dictionaries in call order.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class Hooks:
         return copied
 
     def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `forward` with all hooks."""
+        """Run the module's `forward` with all hooks."""
         for handle, hook in list(self.before.items()):
             replaced = hook(module, args, kwargs) if handle.with_kwargs else hook(module, args)
             if replaced is None:
@@ -93,8 +95,9 @@ class Hooks:
 class _BackwardHookCall:
     """State of the backward hooks for one call of a module.
 
-    Inputs and outputs are replaced by aliases, whose gradients belong to this call only. Tensor hooks on the aliases
-    collect the gradients; when those of all inputs have arrived, the module's backward hooks run.
+    The call's input and output tensors are replaced by aliases: views of the same memory whose gradients belong to this
+    call only. Tensor hooks on the aliases collect the gradients. When the gradients of all inputs that require one have
+    been computed, the module's backward hooks run.
     """
 
     def __init__(self, module: Module, hooks: list[Hook]) -> None:
@@ -103,27 +106,26 @@ class _BackwardHookCall:
         self._outputs: list[Tensor | None] = []
         self._inputs: list[Tensor | None] = []
         self._awaited = self._missing = 0
-        """Number of input gradients in a backward pass (`_awaited`), and how many of them are outstanding (`_missing`).
+        """Number of inputs that require a gradient (`_awaited`), and number of these gradients that haven't been
+        computed yet in the current backward pass (`_missing`).
         """
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments, with each tensor that requires a gradient replaced by an alias with its own
-        tape node.
-        """
+        """Return the arguments of the call, with each tensor that requires a gradient replaced by an alias."""
         replaced = list(args)
         tensors = [i for i, value in enumerate(args) if isinstance(value, Tensor)]
         self._inputs = [None] * len(tensors)
-        for slot, position in enumerate(tensors):
+        for slot, position in enumerate(tensors):  # slot: the index in `_inputs`; position: that in the arguments
             if not args[position].requires_grad:
                 continue
             replaced[position] = _alias(args[position])
-            replaced[position].register_hook(lambda gradient, slot=slot: self._arrived(slot, gradient))
+            replaced[position].register_hook(lambda gradient, slot=slot: self._store_input_gradient(slot, gradient))
             self._awaited += 1
         self._missing = self._awaited
         return tuple(replaced)
 
     def outputs(self, result: Any) -> Any:
-        """Return the result, with each tensor that requires a gradient replaced by an alias with its own tape node."""
+        """Return the result of the call, with each tensor that requires a gradient replaced by an alias."""
         single = isinstance(result, Tensor)
         values = [result] if single else list(result) if isinstance(result, (tuple, list)) else []
         self._outputs = [None] * len(values)
@@ -131,32 +133,35 @@ class _BackwardHookCall:
             if not isinstance(value, Tensor) or not value.requires_grad:
                 continue
             values[slot] = _alias(value)
-            values[slot].register_hook(lambda gradient, slot=slot: self._returned(slot, gradient))
+            values[slot].register_hook(lambda gradient, slot=slot: self._store_output_gradient(slot, gradient))
         if single:
             return values[0]
         return type(result)(values) if values else result
 
-    def _returned(self, slot: int, gradient: Tensor) -> None:
-        """Store the gradient of an output. If no input requires a gradient, call the hooks at once."""
+    def _store_output_gradient(self, slot: int, gradient: Tensor) -> None:
+        """Tensor hook of output number `slot`: store its gradient. If no input requires a gradient, call the hooks."""
         self._outputs[slot] = gradient
         if self._awaited == 0:
-            self._fire()
+            self._call_hooks()
 
-    def _arrived(self, slot: int, gradient: Tensor) -> Tensor | None:
-        """Store the gradient of an input. With the last one, call the hooks and return the (maybe replaced)
-        gradient.
+    def _store_input_gradient(self, slot: int, gradient: Tensor) -> Tensor | None:
+        """Tensor hook of input number `slot`: store its gradient.
+
+        If it is the last missing one, call the module's hooks and return the gradient, which they may have replaced.
         """
         self._inputs[slot] = gradient
         self._missing -= 1
         if self._missing:
             return None
         self._missing = self._awaited  # for another backward pass of the same call
-        self._fire()
+        self._call_hooks()
         return self._inputs[slot]
 
-    def _fire(self) -> None:
-        """Call the module's backward hooks. Their result replaces the input gradients if only one input
-        requires one.
+    def _call_hooks(self) -> None:
+        """Call the module's backward hooks. Their results replace the input gradients if one input requires a gradient.
+
+        Raises ArgumentError if a hook replaces gradients and several inputs require one: the gradients of the other
+        inputs have been passed on already.
         """
         for hook in self._hooks:
             replaced = hook(self._module, tuple(self._inputs), tuple(self._outputs))
@@ -178,7 +183,7 @@ class _BackwardHookCall:
 
 
 def _alias(x: Tensor) -> Tensor:
-    """Return a recorded view of the whole tensor: a tape node that nothing else uses."""
+    """Return a view of the whole tensor that is recorded on the tape, as a node that nothing else uses."""
     from vkjit.tensor.ops.views import _reshape
 
     return _reshape(x, shape=x.shape)

@@ -20,9 +20,9 @@ __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LocalResponseN
 class _InstanceNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics per example and channel.
 
-    affine: weight (initially ones) and bias (initially zeros) exist, of shape (num_features,). track_running_stats:
-    running_mean and running_var, (num_features,), are updated in training and used in inference; num_batches_tracked
-    stays 0, as in PyTorch. `rank`: the number of axes after the channels.
+    With affine, there are weight (initially ones) and bias (initially zeros), of shape (num_features,). With
+    track_running_stats, running_mean and running_var, (num_features,), are updated in training and used in inference;
+    num_batches_tracked stays 0, as in PyTorch. `rank`: the number of axes after the channels.
     """
 
     rank: int
@@ -73,9 +73,10 @@ class _InstanceNorm(Module):
             )
         single = x.ndim == self.rank + 1
         batched = views.unsqueeze(x, 0) if single else x
+        use_input_stats = self.training or not self.track_running_stats
         result = F.instance_norm(
-            batched, self.running_mean, self.running_var, self.weight, self.bias,
-            self.training or not self.track_running_stats, self.momentum, self.eps,
+            batched, self.running_mean, self.running_var, self.weight, self.bias, use_input_stats, self.momentum,
+            self.eps,
         )  # fmt: skip
         return views.squeeze(result, 0) if single else result
 

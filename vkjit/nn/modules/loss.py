@@ -1,6 +1,6 @@
-"""Loss layers. `reduction` is "mean", "sum" or "none" (one value per example or element).
+"""Loss layers. `loss_functions` has further losses.
 
-`loss_functions` has further losses.
+`reduction` is "mean", "sum" or "none" (one loss per element, or per example for losses over classes).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ __all__ = ["BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELos
 
 
 class _Loss(Module):
-    """Base class of losses: a reduction, and an optional weight that is registered as a buffer."""
+    """Base class of losses, with a reduction and an optional weight, which is registered as a buffer."""
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__()
         if reduction not in self._reductions:
             raise ArgumentError(f"reduction is one of {', '.join(self._reductions)}, found {reduction!r}")
         self.reduction = reduction
+        # without a weight, a tensor assigned to `weight` later isn't part of the state
         self.register_buffer("weight", weight, persistent=weight is not None)
 
     weight: Tensor | None
@@ -31,8 +32,8 @@ class _Loss(Module):
 class CrossEntropyLoss(_Loss):
     """Cross entropy: -log(softmax(logits)) at the target class.
 
-    weight: (C,), one per class. Examples with target ignore_index don't count. label_smoothing: the share of the
-    uniform distribution that is mixed into the target.
+    weight: (C,), one per class. Targets equal to ignore_index don't count. label_smoothing: the share of the uniform
+    distribution that is mixed into the target.
     """
 
     def __init__(
@@ -46,7 +47,10 @@ class CrossEntropyLoss(_Loss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Logits (N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
+        """Logits (N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none".
+
+        Instead of class indices, the target may hold class probabilities (N, C, ...).
+        """
         return F.cross_entropy(
             logits, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
@@ -56,7 +60,7 @@ class CrossEntropyLoss(_Loss):
 class NLLLoss(_Loss):
     """Negative log-likelihood of the target class; the input is the output of log_softmax.
 
-    weight: (C,), one per class. Examples with target ignore_index don't count.
+    weight: (C,), one per class. Targets equal to ignore_index don't count.
     """
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
@@ -93,7 +97,7 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Smooth absolute error: 0.5 d^2 / beta if d = |x - target| is below beta, else d - 0.5 beta."""
+    """Smooth absolute error: 0.5 * d^2 / beta if d < beta, else d - 0.5 * beta, with d = |x - target|."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(None, reduction)
@@ -105,10 +109,10 @@ class SmoothL1Loss(_Loss):
 
 
 class BCELoss(_Loss):
-    """Binary cross entropy of probabilities x: -(target * log(x) + (1 - target) * log(1 - x)), with logarithms of at
-    least -100.
+    """Binary cross entropy of probabilities x: -(target * log(x) + (1 - target) * log(1 - x)).
 
-    Probabilities outside of [0, 1], including NaN, raise an error when a result is next read from the device.
+    Logarithms below -100 count as -100. Probabilities outside of [0, 1], including NaN, raise an error when a result is
+    next read from the device.
     """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
@@ -120,7 +124,7 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """`BCELoss` of sigmoid(x), computed without overflow; pos_weight multiplies the term target * log(sigmoid(x))."""
+    """`BCELoss` of sigmoid(x), computed without overflow. pos_weight multiplies the term target * log(sigmoid(x))."""
 
     pos_weight: Tensor | None
 

@@ -1,4 +1,7 @@
-"""Further loss layers, for pairs of inputs, margins, distributions and sequences. `reduction` is as in `loss`."""
+"""Further loss layers, for pairs of inputs, margins, distributions and sequences.
+
+`reduction` is "mean", "sum" or "none", as in `loss`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = [
 
 
 class HuberLoss(_Loss):
-    """Huber loss: 0.5 d^2 if d = |x - target| is at most delta, else delta (d - 0.5 delta)."""
+    """Huber loss: 0.5 * d^2 if d <= delta, else delta * (d - 0.5 * delta), with d = |x - target|."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(None, reduction)
@@ -30,10 +33,10 @@ class HuberLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """Kullback-Leibler divergence, per element target * (log(target) - x), with log-probabilities x.
+    """Kullback-Leibler divergence: target * (log(target) - x) per element, with log-probabilities x.
 
-    log_target: the target holds log-probabilities too. reduction: besides the usual ones "batchmean", which divides the
-    sum by the batch size and yields the mathematical divergence per example.
+    log_target: the target holds log-probabilities too. reduction: may also be "batchmean", which divides the sum by the
+    batch size, for the mathematical divergence per example.
     """
 
     _reductions = ("mean", "sum", "none", "batchmean")
@@ -60,15 +63,16 @@ class GaussianNLLLoss(_Loss):
     def forward(self, x: Tensor, target: Tensor, var: Tensor) -> Tensor:
         """Means x, targets and variances of one shape -> scalar, or that shape for reduction "none".
 
-        The last axis of the variances may also have size 1 or be missing.
+        The last axis of `var` may also have size 1 or be missing.
         """
         return F.gaussian_nll_loss(x, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class PoissonNLLLoss(_Loss):
-    """Poisson negative log-likelihood: exp(x) - target x.
+    """Poisson negative log-likelihood of targets, given the logarithm x of the rate: exp(x) - target * x.
 
-    log_input=False: x is the rate itself, x - target log(x + eps). full: add Stirling's approximation of log(target!).
+    With log_input=False, x is the rate itself: x - target * log(x + eps). full: add Stirling's approximation of
+    log(target!).
     """
 
     def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
@@ -81,7 +85,7 @@ class PoissonNLLLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """Hinge loss of distances x: x where the target is 1, max(0, margin - x) where the target is -1."""
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
@@ -93,16 +97,14 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """1 - cosine similarity of a and b where the target is 1, max(0, cosine similarity - margin) where it is -1."""
+    """1 - s where the target is 1, max(0, s - margin) where the target is -1; s is the cosine similarity of a and b."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
         self.margin = margin
 
     def forward(self, a: Tensor, b: Tensor, target: Tensor) -> Tensor:
-        """a (N, D), b (N, D) and target (N,), or (D,), (D,) and () -> scalar, or the target's shape for reduction
-        "none".
-        """
+        """a and b (N, D), target (N,) -> scalar, or (N,) for reduction "none". N may be missing from all shapes."""
         return F.cosine_embedding_loss(a, b, target, self.margin, self.reduction)
 
 
@@ -119,22 +121,21 @@ class MarginRankingLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Sum over target classes t and all other classes i of max(0, 1 - (x[t] - x[i])), divided by the number of
-    classes.
-    """
+    """Sum of max(0, 1 - (x[t] - x[i])) / C over target classes t and non-target classes i. C: number of classes."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Scores (N, C) and class indices (N, C), in each row up to the first -1 -> scalar, or (N,) for reduction
-        "none".
+        """Scores (N, C) and class indices (N, C) -> scalar, or (N,) for reduction "none".
+
+        In each row of the target, only the indices before the first -1 count.
         """
         return F.multilabel_margin_loss(x, target, self.reduction)
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target x)), with targets 1 and -1."""
+    """log(1 + exp(-target * x)), with targets 1 and -1."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
@@ -145,7 +146,7 @@ class SoftMarginLoss(_Loss):
 
 
 class MultiLabelSoftMarginLoss(_Loss):
-    """Mean over the classes of the binary cross entropy of logits, with targets 0 and 1; weight: (C,)."""
+    """Binary cross entropy of logits with targets 0 and 1, averaged over the classes. weight: one per class (C,)."""
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
@@ -156,8 +157,7 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """Sum over classes i other than the target of max(0, margin - x[target] + x[i])^p, divided by the number of
-    classes.
+    """Sum of max(0, margin - x[target] + x[i])^p / C over classes i other than the target. C: number of classes.
 
     weight: (C,), multiplies an example's terms by weight[target].
     """
@@ -216,7 +216,8 @@ class CTCLoss(_Loss):
     """Connectionist temporal classification: minus the log-probability of the targets over all alignments (Graves et
     al., 2006).
 
-    blank: the class between labels; zero_infinity: targets too long for their input have zero loss and gradient.
+    blank: the class that separates labels. The loss of a target that is too long for its input is infinite; with
+    zero_infinity, its loss and gradient are zero.
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
@@ -224,10 +225,10 @@ class CTCLoss(_Loss):
         self.blank, self.zero_infinity = blank, zero_infinity
 
     def forward(self, log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
-        """Log-probabilities (T, N, C), targets (N, S) or concatenated, and lengths (N,) -> scalar, or (N,) for
-        reduction "none".
+        """Log-probabilities (T, N, C), targets (N, S) and lengths (N,) -> scalar, or (N,) for reduction "none".
 
-        T is the number of time steps, N the batch size, C the number of classes, and S the longest target.
+        T is the number of time steps, N the batch size, C the number of classes, and S the length of the longest
+        target. The targets may also be concatenated along one axis, without padding.
         """
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity

@@ -1,7 +1,8 @@
 """`Module`: base class of layers and models.
 
-Every parameter, buffer and child module is stored in the instance's dictionary, for fast attribute access, and in one
-of three registries that `__setattr__` and `__delattr__` keep consistent with it.
+Every parameter, buffer and child module is stored twice: in the instance's `__dict__`, for fast attribute access, and
+in one of the registries `_parameters`, `_buffers` and `_modules`. `__setattr__` and `__delattr__` keep both consistent.
+Plain attributes of modules, such as `training`, are in places written to `__dict__` directly, which is faster.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ M = TypeVar("M", bound="Module")
 class Module:
     """Base class of layers and models, with parameters, buffers and child modules. Subclasses implement `forward`.
 
-    A `Parameter`, a `Module`, or a buffer (`register_buffer`) assigned as an attribute is listed, moved, saved and
-    loaded with the module. Calling `super().__init__()` is customary but not required.
+    A `Parameter` or a `Module` that is assigned as an attribute becomes part of the module, and so does a tensor added
+    by `register_buffer`: it is listed, moved, saved and loaded with the module. Calling `super().__init__()` is
+    customary but not required, since `__new__` initializes the instance.
     """
 
     training: bool
@@ -40,6 +42,7 @@ class Module:
     _non_persistent: set[str]
     """Names of buffers that are not part of the state."""
     _hooks: hooks.Hooks | None
+    """None until the first hook is registered."""
 
     def __new__(cls: type[M], *_: Any, **__: Any) -> M:
         self = super().__new__(cls)
@@ -55,6 +58,7 @@ class Module:
         """Default `forward` of a module that doesn't define one."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(): write one that computes its result")
 
+    # an annotated attribute, because type checkers then accept overrides with any parameters
     forward: Callable[..., Any] = _no_forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,17 +78,17 @@ class Module:
             target = self._modules
         elif name in self._buffers and (value is None or isinstance(value, Tensor)):
             target = self._buffers
-        elif value is None:
+        elif value is None:  # stays in the registry that has the name
             target = next((r for r in registries if name in r), None)
         elif name in self._parameters and isinstance(value, Tensor):
             raise ArgumentError(
                 f"{type(self).__name__}.{name} is a parameter, found a plain tensor: wrap it in vk.nn.Parameter(...)"
             )
-        else:
-            kinds = ("parameter, a vk.nn.Parameter", "buffer, a tensor", "child, a vk.nn.Module")
-            kind = next((k for k, r in zip(kinds, registries, strict=True) if name in r), None)
-            if kind is not None:
-                raise ArgumentError(f"{type(self).__name__}.{name} is a {kind} or None, found {type(value).__name__}")
+        else:  # a plain value can't replace an entry of a registry
+            descriptions = ("parameter, a vk.nn.Parameter", "buffer, a tensor", "child, a vk.nn.Module")
+            entry = next((d for d, r in zip(descriptions, registries, strict=True) if name in r), None)
+            if entry is not None:
+                raise ArgumentError(f"{type(self).__name__}.{name} is a {entry} or None, found {type(value).__name__}")
         for registry in registries:
             if registry is not target:
                 registry.pop(name, None)
@@ -101,7 +105,7 @@ class Module:
         object.__delattr__(self, name)
 
     def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
-        """Raise ArgumentError if a name isn't valid for a new entry of `registry`, or belongs to another attribute."""
+        """Raise ArgumentError if a name isn't valid for an entry of `registry`, or belongs to another attribute."""
         if not isinstance(name, str) or not name or "." in name:
             raise ArgumentError(f"a name is a string without dots and not empty, found {name!r}")
         if name not in registry and hasattr(self, name):
@@ -116,14 +120,18 @@ class Module:
         object.__setattr__(self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is moved with the module but not learned. It is part of `state_dict()` only if
-        persistent.
+        """Add a tensor that is moved with the module but not learned.
+
+        It is part of `state_dict()` only if `persistent`.
         """
         self._check_name(name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(f"register_buffer({name!r}) takes a tensor, found {type(tensor).__name__}")
         self._buffers[name] = tensor
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+        if persistent:
+            self._non_persistent.discard(name)
+        else:
+            self._non_persistent.add(name)
         object.__setattr__(self, name, tensor)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -153,7 +161,11 @@ class Module:
     def named_modules(
         self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """Yield this module (named "") and all descendants with dotted names."""
+        """Yield this module (named `prefix`) and all descendants with dotted names.
+
+        A module that has several names is yielded once: `memo` collects the ids of the modules yielded so far. With
+        remove_duplicate=False it is yielded under each of its names.
+        """
         seen = set() if memo is None else memo
         if id(self) in seen:
             return
@@ -176,12 +188,12 @@ class Module:
         """
         seen: set[int] = set()
         owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
-        for place, module in owners:
+        for owner_name, module in owners:
             for name, member in getattr(module, registry).items():
                 if member is None or (remove_duplicate and id(member) in seen):
                     continue
                 seen.add(id(member))
-                yield (f"{place}.{name}" if place else name), member
+                yield (f"{owner_name}.{name}" if owner_name else name), member
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -199,7 +211,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield the buffers with dotted names."""
-        for module in self.modules() if recurse else (self,):
+        for module in self.modules() if recurse else (self,):  # the caller may read the buffers
             module._flush_cached_buffers()
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
@@ -212,12 +224,13 @@ class Module:
         messages.
         """
         module: Module = self
-        for position, part in enumerate(parts := target.split(".") if target else []):
+        parts = target.split(".") if target else []
+        for position, part in enumerate(parts):
             child = module._modules.get(part)
             if child is None:
-                place = ".".join(parts[:position]) or type(self).__name__
+                parent_name = ".".join(parts[:position]) or type(self).__name__
                 raise ArgumentError(
-                    f"{caller}: {place} has no child {part!r}, only {sorted(module._modules) or 'none'}"
+                    f"{caller}: {parent_name} has no child {part!r}, only {sorted(module._modules) or 'none'}"
                 )
             module = child
         return module
@@ -228,8 +241,8 @@ class Module:
 
     def get_parameter(self, target: str) -> Parameter:
         """Return the parameter with a dotted name."""
-        place, _, name = target.rpartition(".")
-        owner = self._descend(place, f"get_parameter({target!r})")
+        owner_name, _, name = target.rpartition(".")
+        owner = self._descend(owner_name, f"get_parameter({target!r})")
         parameter = owner._parameters.get(name)
         if parameter is None:
             raise ArgumentError(
@@ -239,8 +252,8 @@ class Module:
 
     def get_buffer(self, target: str) -> Tensor:
         """Return the buffer with a dotted name."""
-        place, _, name = target.rpartition(".")
-        owner = self._descend(place, f"get_buffer({target!r})")
+        owner_name, _, name = target.rpartition(".")
+        owner = self._descend(owner_name, f"get_buffer({target!r})")
         owner._flush_cached_buffers()
         buffer = owner._buffers.get(name)
         if buffer is None:
@@ -250,8 +263,9 @@ class Module:
     # -- modes, gradients, moves
 
     def train(self: M, mode: bool = True) -> M:
-        """Set this module and all descendants to training mode (dropout, batch statistics); `train(False)` is
-        `eval()`.
+        """Set `training` of this module and all descendants, which affects layers such as dropout and batch norm.
+
+        `train(False)` is the same as `eval()`.
         """
         for module in self.modules():
             module.__dict__["training"] = mode
@@ -262,13 +276,13 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Freeze (False) or unfreeze all parameters."""
+        """Freeze (requires_grad=False) or unfreeze all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients of all parameters, or set them to zero."""
+        """Clear the gradients of all parameters or, with set_to_none=False, fill them with zeros."""
         for parameter in self.parameters():
             if set_to_none:
                 parameter.meta.grad = None
@@ -353,11 +367,12 @@ class Module:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> state.Incompatible:
-        """Copy values into parameters and buffers, converted to their types; return the missing and the unexpected
-        names.
+        """Copy the values of a state into parameters and buffers, converted to their types.
 
-        Values are tensors, or NumPy or PyTorch arrays. With `assign`, parameters and buffers use the memory, type and
-        device of given tensors instead of copying.
+        Returns the names that are missing from the state, and those that are unexpected in it.
+
+        Values are tensors, or NumPy or PyTorch arrays. With `assign`, values that are tensors aren't copied: the
+        parameters and buffers use their memory, type and device.
 
         Mismatched shapes are an error, and with `strict` so are missing or unexpected names. The ArgumentError lists
         all of them, and nothing is changed.
@@ -368,18 +383,18 @@ class Module:
         """Write values that a layer caches into its buffers. Called before the state is read."""
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor arguments that recreate this module, by name, for `nn.to_config`; those passed as
-        `*args` are a tuple under "*".
+        """Return the constructor arguments that recreate this module, by name. Used by `nn.to_config`.
 
-        The default implementation reads the attributes of the same names and raises ArgumentError if one is missing.
-        Override it in modules that store an argument differently.
+        Arguments that the constructor takes as `*args` are a tuple under the key "*". The default implementation reads
+        the attributes of the same names and raises ArgumentError if one is missing. Override it in modules that store
+        an argument differently.
         """
         return description.constructor_arguments_of(self)
 
     # -- hooks
 
     def _own_hooks(self) -> hooks.Hooks:
-        """Return the module's hooks, created at first use."""
+        """Return the module's `Hooks`, created at first use."""
         if self._hooks is None:
             self.__dict__["_hooks"] = hooks.Hooks()
         assert self._hooks is not None
@@ -388,28 +403,29 @@ class Module:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> hooks.Handle:
-        """Call hook(module, args) before `forward`. A result other than None replaces the arguments.
+        """Register a hook to be called as hook(module, args) before `forward`.
 
-        prepend: call it before the existing hooks. with_kwargs: call hook(module, args, kwargs), which returns None or
-        (args, kwargs).
+        A result other than None replaces the arguments. prepend: the hook is called before the existing ones.
+        with_kwargs: the call is hook(module, args, kwargs), and the result is None or (args, kwargs).
         """
         return hooks.Handle(self._own_hooks().before, hook, prepend, with_kwargs)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> hooks.Handle:
-        """Call hook(module, args, output) after `forward`. A result other than None replaces the output.
+        """Register a hook to be called as hook(module, args, output) after `forward`.
 
-        prepend: call it before the existing hooks. with_kwargs: call hook(module, args, kwargs, output).
+        A result other than None replaces the output. prepend: the hook is called before the existing ones. with_kwargs:
+        the call is hook(module, args, kwargs, output).
         """
         return hooks.Handle(self._own_hooks().after, hook, prepend, with_kwargs)
 
     def register_full_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> hooks.Handle:
-        """Call hook(module, grad_input, grad_output) in backward; the gradients are tuples, with None where there is no
-        gradient.
+        """Register a hook to be called as hook(module, grad_input, grad_output) in the backward pass.
 
-        The hook runs when the gradients of all inputs that require one have arrived. If exactly one input requires a
-        gradient, a result other than None replaces the gradients of the inputs.
+        grad_input is a tuple with the gradient, or None, of each positional argument that is a tensor, and grad_output
+        one with that of each output. The hook runs when the gradients of all inputs that require one have been
+        computed. If exactly one input requires a gradient, a result other than None replaces grad_input.
         """
         return hooks.Handle(self._own_hooks().backward, hook)
 
@@ -420,7 +436,7 @@ class Module:
         return ""
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        return type(self).__name__  # PyTorch's hook for subclasses, to show another name
 
     def __repr__(self) -> str:
         extra = self.extra_repr().split("\n") if self.extra_repr() else []
@@ -439,7 +455,7 @@ class Module:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a deep copy of an attribute's value in which tensors get their own memory."""
+    """Return a deep copy of an attribute's value. Tensors are copied detached from the tape, once each (`memo`)."""
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         if id(value) not in memo:
             memo[id(value)] = value.detach().clone()
@@ -456,7 +472,10 @@ def _is_dtype(target: Any) -> bool:
 
 
 def _convert(tensor: Tensor, dtype_override: DType | None, device_override: Device | None) -> None:
-    """Move a tensor to a device (if given) and convert it, if it holds floats, to a type (if given), in place."""
+    """Move a tensor to `device_override` and, if it holds floats, convert it to `dtype_override`, in place.
+
+    None leaves the device or the type as it is.
+    """
     dtype = dtype_override if dtype_override is not None and tensor.dtype.is_float else tensor.dtype
     target = device_override if device_override is not None else tensor.device
     if dtype is tensor.dtype and target is tensor.device:

@@ -100,11 +100,10 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics per example over each group of channels and
-    all spatial positions.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the channels divided into num_groups groups.
 
-    The channels are divided into num_groups groups. weight (initially ones) and bias (initially zeros):
-    (num_channels,).
+    The statistics are those of each group in each example, over its channels and all spatial positions. weight
+    (initially ones) and bias (initially zeros): (num_channels,).
     """
 
     weight: Parameter | None
@@ -147,7 +146,7 @@ class GroupNorm(Module):
 
 
 def _affine(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """Return a function that creates an uninitialized parameter."""
+    """Return a function that creates an uninitialized parameter of this shape and type on each call."""
     return lambda: Parameter(creation.empty(shape, dtype=dtype, device=device))
 
 

@@ -20,8 +20,8 @@ Widths = int | tuple[int, ...]
 class _Pad(Module):
     """Base class of padding layers.
 
-    padding: an int for all sides, or a pair (before, after) of ints for each of the last `rank` axes, flattened, the
-    last axis first.
+    padding: an int for all sides, or 2 * rank ints: the widths before and after the last axis, then those of the axis
+    before it, and so on. `rank` is the number of padded axes, the last ones.
     """
 
     rank: int

@@ -1,4 +1,7 @@
-"""Pooling layers over one to three axes: maximum, average, p-norm, adaptive, and max unpooling."""
+"""Pooling layers over one to three axes: maximum, average, p-norm, adaptive, and max unpooling.
+
+`rank` is the number of spatial axes in all base classes.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ Sizes = int | tuple[int, ...]
 
 
 def _each(value: Any) -> tuple[int, ...]:
-    """Return an int as a one-element tuple, the form in which PyTorch's `AvgPool1d` shows its options."""
+    """Return an int as a one-element tuple, as PyTorch's `AvgPool1d` stores its options and shows them in its repr."""
     return value if isinstance(value, tuple) else (value,)
 
 
 class _MaxPool(Module):
-    """Base class of max pooling: the maximum of each window; `stride` defaults to the window size.
+    """Base class of max pooling: the maximum of each window. `stride` defaults to the window size.
 
     Output size = floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1 (ceil_mode: rounded up).
     return_indices: also return the index of each maximum, flattened over the spatial axes.
@@ -79,7 +82,7 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """Base class of inverses of max pooling: each maximum goes to its index, all other elements are zero.
+    """Base class of inverses of max pooling: each element of x is written to its index, all others become zero.
 
     `stride` defaults to the window size. Output size = (size - 1) * stride - 2 * padding + kernel_size, or the
     output_size passed to the call.
@@ -120,11 +123,11 @@ class MaxUnpool3d(_MaxUnpool):
 
 
 class _AvgPool(Module):
-    """Base class of average pooling: the mean of each window; `stride` defaults to the window size.
+    """Base class of average pooling: the mean of each window. `stride` defaults to the window size.
 
     Output size = floor((size + 2 * padding - kernel_size) / stride) + 1 (ceil_mode: rounded up). Padding counts as
-    zeros unless count_include_pad=False. divisor_override, for two and three axes only, replaces the number of elements
-    as divisor.
+    zeros unless count_include_pad=False. divisor_override, for two and three axes only, is used as the divisor instead
+    of the number of elements.
     """
 
     rank: int
@@ -186,8 +189,9 @@ class AvgPool3d(_AvgPool):
 
 
 class _LPPool(Module):
-    """Base class of p-norm pooling: (sum of x^p)^(1/p) of each window, p = norm_type; `stride` defaults to the window
-    size.
+    """Base class of p-norm pooling: (sum of x^p)^(1/p) over each window, where p is norm_type.
+
+    `stride` defaults to the window size.
     """
 
     rank: int
@@ -229,7 +233,10 @@ class LPPool3d(_LPPool):
 
 
 class _Adaptive(Module):
-    """Base class of pooling layers that choose their windows to yield output_size; None keeps the size of an axis."""
+    """Base class of pooling layers that choose their windows to yield output_size.
+
+    output_size is an int, or one int or None per axis; None keeps the size of the axis.
+    """
 
     rank: int
 
@@ -309,3 +316,4 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
 
 _MAX_POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+"""Functions of max pooling by number of spatial axes."""

@@ -28,14 +28,14 @@ _GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
-    """Return x @ weight.T + bias."""
+    """Return `F.linear(x, weight, bias)` with the static type Any instead of Tensor."""
     return F.linear(x, weight, bias)
 
 
 def _step(
     kind: str, projected_input: Any, state: State, weight: Tensor, bias: Tensor | None, projection: Tensor | None
 ) -> State:
-    """Return the next state of a layer, given its state and the projected input W_ih x + b_ih.
+    """Return the state of a layer after one step, given the state before it and the projected input W_ih x + b_ih.
 
     kind: "tanh" or "relu" (RNN), "lstm" or "gru". weight and bias are W_hh and b_hh; projection is LSTM's W_hr, if any.
     """
@@ -58,22 +58,29 @@ def _step(
 
 
 def _uniform(module: Module, hidden: int) -> None:
-    """Initialize all parameters uniformly within +-1/sqrt(hidden)."""
-    bound = 1 / math.sqrt(hidden) if hidden else 0.0
+    """Initialize all parameters uniformly within +-1/sqrt(hidden), where `hidden` is the hidden size."""
+    bound = 1 / math.sqrt(hidden) if hidden else 0.0  # cells may have a hidden size of 0
     for parameter in module.parameters():
         init.uniform_(parameter, -bound, bound)
 
 
 class _Recurrent(Module):
-    """Base class of layers over sequences.
+    """Base class of recurrent layers, which run over sequences.
 
-    weight_ih_l[k]: (gates * hidden_size, input size of layer k), weight_hh_l[k]: (gates * hidden_size, width), where
-    width is proj_size if set, else hidden_size; bias_ih_l[k] and bias_hh_l[k]: (gates * hidden_size,). The reverse
-    direction has parameters with the suffix `_reverse`. All are initialized uniformly within +-1/sqrt(hidden_size).
-    dropout applies between layers in training.
+    Layer k has these parameters, where gates is the number of gates (`_GATES`) and width is the size of a layer's
+    output per step and direction: proj_size if set, else hidden_size.
+
+    - weight_ih_l[k]: (gates * hidden_size, input size of layer k)
+    - weight_hh_l[k]: (gates * hidden_size, width)
+    - bias_ih_l[k] and bias_hh_l[k], if `bias`: (gates * hidden_size,)
+    - weight_hr_l[k], if proj_size is set: (proj_size, hidden_size)
+
+    The reverse direction has its own parameters, with the suffix `_reverse`. All are initialized uniformly within
+    +-1/sqrt(hidden_size). In training, dropout is applied to the outputs of all layers but the last.
     """
 
     kind: str
+    """"tanh" or "relu" (RNN), "lstm" or "gru"."""
 
     def __init__(
         self,
@@ -99,9 +106,11 @@ class _Recurrent(Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
-        rows, width = _GATES[self._family] * hidden_size, proj_size or hidden_size
+        rows = _GATES[self._family] * hidden_size
+        width = proj_size or hidden_size
+        output_size = width * (2 if bidirectional else 1)  # the outputs of both directions are concatenated
         for layer in range(num_layers):
-            layer_input_size = input_size if layer == 0 else width * (2 if bidirectional else 1)
+            layer_input_size = input_size if layer == 0 else output_size
             for suffix in self._suffixes(layer):
                 shapes: dict[str, tuple[int, ...]] = {
                     f"weight_ih_{suffix}": (rows, layer_input_size),
@@ -117,7 +126,7 @@ class _Recurrent(Module):
 
     @property
     def _family(self) -> str:
-        """Key of `_GATES`: "rnn" for both nonlinearities of an RNN."""
+        """Key of this layer in `_GATES`: its kind, or "rnn" for the kinds "tanh" and "relu"."""
         return self.kind if self.kind in _GATES else "rnn"
 
     def _suffixes(self, layer: int) -> list[str]:
@@ -133,7 +142,8 @@ class _Recurrent(Module):
         final state.
 
         L is the number of steps, N the batch size. batch_first: (N, L, input_size). Without N the input is a single
-        sequence. The initial state defaults to zeros.
+        sequence. The initial state defaults to zeros. The state of an LSTM is a pair (hidden, cell), in which the cell
+        has the width hidden_size.
         """
         single = x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
@@ -151,6 +161,7 @@ class _Recurrent(Module):
                 x = F.dropout(x, self.dropout, True)
             direction_outputs = []
             for suffix in self._suffixes(layer):
+                # the final states are appended in the order of the initial states
                 outputs, state = self._run(x, states[len(final_states)], suffix)
                 direction_outputs.append(outputs)
                 final_states.append(state)
@@ -162,8 +173,13 @@ class _Recurrent(Module):
         return x, self._stacked(final_states, single)
 
     def _first_states(self, x: Tensor, hx: State, single: bool) -> list[State]:
-        """Return the initial state of each direction of each layer, with a batch axis."""
+        """Return the initial states, one for each direction of each layer, as a list in the order of the layers.
+
+        Each state has a batch axis. x: the input (L, N, input_size); hx: the initial states passed to `forward`, or
+        None for zeros; single: hx has no batch axis.
+        """
         count = self.num_layers * (2 if self.bidirectional else 1)
+        # the sizes of the last axes of the hidden state and, for LSTM, of the cell
         widths = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.kind == "lstm" else [])
         if hx is None:
             zeros = [creation.zeros(x.shape[1], width, dtype=x.dtype, device=x.device) for width in widths]
@@ -180,17 +196,20 @@ class _Recurrent(Module):
         ]
 
     def _stacked(self, final_states: list[State], single: bool) -> State:
-        """Return the final states of all directions and layers in the form of the initial state."""
-        by_kind = list(zip(*final_states, strict=True)) if self.kind == "lstm" else [final_states]
-        stacked: list[Any] = [copies.stack(list(states_of_kind)) for states_of_kind in by_kind]
+        """Stack the final states, one per layer and direction, to the form in which `forward` takes initial states."""
+        # the hidden states of all layers and directions and, for LSTM, their cells
+        by_component = list(zip(*final_states, strict=True)) if self.kind == "lstm" else [final_states]
+        stacked: list[Any] = [copies.stack(list(component_states)) for component_states in by_component]
         states = [views.squeeze(s, 1) if single else s for s in stacked]
         return tuple(states) if self.kind == "lstm" else states[0]
 
     def _run(self, x: Tensor, state: State, suffix: str) -> tuple[Tensor, State]:
-        """Run one direction of one layer over a sequence (L, N, inputs); return the outputs (L, N, width) and the final
-        state.
+        """Run one direction of one layer over sequences x (L, N, inputs), from an initial state.
+
+        Return the outputs (L, N, width) and the final state. `suffix` selects layer and direction: it is the suffix of
+        their parameter names (see `_suffixes`).
         """
-        parameter: Any = self._parameters.get
+        parameter: Any = self._parameters.get  # None for a missing bias or projection
         projected_inputs: Any = _linear(x, parameter(f"weight_ih_{suffix}"), parameter(f"bias_ih_{suffix}"))
         weight, bias, projection = (parameter(f"{name}_{suffix}") for name in ("weight_hh", "bias_hh", "weight_hr"))
         steps = range(x.shape[0])
@@ -198,7 +217,7 @@ class _Recurrent(Module):
         for t in reversed(steps) if suffix.endswith("_reverse") else steps:
             state = _step(self.kind, projected_inputs[t], state, weight, bias, projection)
             outputs[t] = state[0] if self.kind == "lstm" else state
-        if not outputs:  # an empty sequence has an empty output of the right width
+        if not outputs:  # no steps, so nothing to stack: return an empty tensor (0, N, width)
             return projected_inputs[:, :, : self.proj_size or self.hidden_size], state
         return copies.stack(outputs), state
 
@@ -215,7 +234,7 @@ class _Recurrent(Module):
 
 
 class RNN(_Recurrent):
-    """Elman RNN: h' = tanh(W_ih x + b_ih + W_hh h + b_hh) along a sequence; nonlinearity="relu" replaces tanh."""
+    """Elman RNN: h' = tanh(W_ih x + b_ih + W_hh h + b_hh) along a sequence, or relu(...) with nonlinearity="relu"."""
 
     def __init__(
         self,
@@ -240,35 +259,41 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory: gates i, f, g, o, the four chunks of W_ih x + b_ih + W_hh h + b_hh.
+    """Long short-term memory: c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c').
 
-    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'). The state is a pair (h, c). With proj_size, h' is
-    multiplied by weight_hr_l[k], of shape (proj_size, hidden_size).
+    The state is a pair (h, c). The gates i, f, g, o are the four chunks of W_ih x + b_ih + W_hh h + b_hh. With
+    proj_size, h' is multiplied by weight_hr_l[k], of shape (proj_size, hidden_size).
     """
 
     kind = "lstm"
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit: gates r and z, chunks of W_ih x + b_ih + W_hh h + b_hh, and the candidate n.
+    """Gated recurrent unit: h' = (1 - sigmoid(z)) n + sigmoid(z) h.
 
-    n = tanh(W_in x + b_in + sigmoid(r) (W_hn h + b_hn)), h' = (1 - sigmoid(z)) n + sigmoid(z) h.
+    The gates r and z are the first two of three chunks of W_ih x + b_ih + W_hh h + b_hh. The candidate is n = tanh(W_in
+    x + b_in + sigmoid(r) (W_hn h + b_hn)), where W_in, b_in, W_hn and b_hn are the third chunks of the parameters.
     """
 
     kind = "gru"
 
 
 class _Cell(Module):
-    """One step of a recurrent layer, with the layer's weight_ih, weight_hh, bias_ih and bias_hh."""
+    """Base class of single-step cells. Their parameters are those of one layer of `_Recurrent` without projection.
+
+    weight_ih: (gates * hidden_size, input_size), weight_hh: (gates * hidden_size, hidden_size), bias_ih and bias_hh:
+    (gates * hidden_size,), or None without `bias`.
+    """
 
     kind: str
+    """"tanh" or "relu" (RNN), "lstm" or "gru"."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = dtypes.f32
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows = _GATES[self.kind if self.kind in _GATES else "rnn"] * hidden_size
+        rows = _GATES[self.kind if self.kind in _GATES else "rnn"] * hidden_size  # "rnn" for "tanh" and "relu"
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size)}
         for name, shape in shapes.items():
             setattr(self, name, Parameter(creation.empty(shape, dtype=dtype, device=device)))
@@ -323,7 +348,7 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of `LSTM`: a pair (h, c) -> the next pair."""
+    """One step of `LSTM`. The state is a pair (h, c)."""
 
     kind = "lstm"
 

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Upsample(Module):
-    """Resize by interpolation to `size`, or by `scale_factor`; the modes are those of `F.interpolate`."""
+    """Resize the spatial axes by interpolation, to `size` or by `scale_factor`. See `F.interpolate` for the modes."""
 
     def __init__(
         self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
@@ -26,6 +26,7 @@ class Upsample(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, *size) -> (N, C, *output size)."""
+        # align_corners=None, PyTorch's default, is the same as False
         return F.interpolate(x, self.size, self.scale_factor, self.mode, bool(self.align_corners))
 
     def extra_repr(self) -> str:
@@ -36,28 +37,28 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Nearest-neighbor resizing of images."""
+    """Nearest-neighbor resizing of images: `Upsample` with mode="nearest"."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Bilinear resizing of images with aligned corners."""
+    """Bilinear resizing of images: `Upsample` with mode="bilinear" and align_corners=True."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
 
 
 class PixelShuffle(Module):
-    """Rearrange channels into pixels; r = upscale_factor."""
+    """Rearrange each group of r * r channels into one channel of r x r pixel blocks, where r is upscale_factor."""
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
         self.upscale_factor = upscale_factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., C r r, H, W) -> (..., C, H r, W r)."""
+        """(..., C * r * r, H, W) -> (..., C, H * r, W * r)."""
         return F.pixel_shuffle(x, self.upscale_factor)
 
     def extra_repr(self) -> str:
@@ -66,14 +67,14 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Rearrange pixels into channels; r = downscale_factor."""
+    """Rearrange the blocks of r x r pixels of each channel into r * r channels, where r is downscale_factor."""
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
         self.downscale_factor = downscale_factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., C, H r, W r) -> (..., C r r, H, W)."""
+        """(..., C, H * r, W * r) -> (..., C * r * r, H, W)."""
         return F.pixel_unshuffle(x, self.downscale_factor)
 
     def extra_repr(self) -> str:
@@ -82,9 +83,7 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Split the channels into groups and interleave them: the first channel of each group, then the second of
-    each, ...
-    """
+    """Split the channels into groups, and interleave the groups: all first channels, then all second ones, ..."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -107,7 +106,7 @@ class Unfold(Module):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, C R S, windows), for a kernel of size (R, S)."""
+        """(N, C, H, W) -> (N, C * R * S, windows), where (R, S) is the kernel size."""
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
@@ -116,7 +115,10 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Combine columns into images (col2im); overlapping windows are summed."""
+    """Sum columns into images (col2im), the reverse of `Unfold`: each column has the elements of one window.
+
+    Where windows overlap, their elements are added.
+    """
 
     def __init__(
         self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
@@ -126,7 +128,7 @@ class Fold(Module):
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C R S, windows), for a kernel of size (R, S) -> (N, C, *output_size)."""
+        """(N, C * R * S, windows) -> (N, C, *output_size), where (R, S) is the kernel size."""
         return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:

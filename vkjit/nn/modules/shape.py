@@ -29,7 +29,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Split axis `dim` into axes of sizes `unflattened_size`; one of them may be -1 and is then inferred."""
+    """Split axis `dim` into axes of sizes `unflattened_size`. One of the sizes may be -1: it is inferred."""
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()

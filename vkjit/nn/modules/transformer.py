@@ -31,7 +31,7 @@ Activation = str | Callable[[Tensor], Tensor]
 
 
 def _activation(choice: Activation) -> Any:
-    """Return the activation function for a name ("relu" or "gelu") or a function."""
+    """Return the activation function `choice`, which is a function or a name: "relu" or "gelu"."""
     if callable(choice):
         return choice
     if choice not in ("relu", "gelu"):
@@ -40,9 +40,10 @@ def _activation(choice: Activation) -> Any:
 
 
 class _Layer(Module):
-    """Base class of encoder and decoder layers: self-attention, feed-forward network, norms and dropouts.
+    """Base class of encoder and decoder layers, with the modules that both have.
 
-    `_crosses`: True for layers with cross-attention, which also have norm3 and dropout3.
+    `_has_cross_attention` is True in decoder layers: they also have cross-attention (multihead_attn), norm3 and
+    dropout3.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class _Layer(Module):
         factory = {"device": device, "dtype": dtype}
         self.norm_first, self.activation = norm_first, _activation(activation)
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **factory)
-        if self._crosses:
+        if self._has_cross_attention:
             self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **factory)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
-        sublayers = 3 if self._crosses else 2
+        sublayers = 3 if self._has_cross_attention else 2
+        # in PyTorch's order of parameters: all norms, then all dropouts
         for i in range(1, sublayers + 1):
             self.add_module(f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **factory))
         for i in range(1, sublayers + 1):
@@ -83,36 +85,39 @@ class _Layer(Module):
             "bias": self.linear1.bias is not None, "dtype": self.linear1.weight.dtype,
         }  # fmt: skip
 
-    _crosses = False
+    _has_cross_attention = False
     norm1: LayerNorm
     norm2: LayerNorm
     norm3: LayerNorm
     dropout1: Dropout
     dropout2: Dropout
     dropout3: Dropout
-    """norm3 and dropout3 exist only in layers with cross-attention."""
+    """norm3 and dropout3 exist only in decoder layers."""
 
-    def _attended(self, x: Any, mask: Any, padding: Any, causal: bool) -> Any:
-        """Return the output of the self-attention sublayer."""
+    def _self_attention(self, x: Any, mask: Any, padding: Any, causal: bool) -> Any:
+        """Return the output of the self-attention sublayer. mask: attn_mask; padding: key_padding_mask."""
         attended, _ = self.self_attn(
             x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=causal
         )  # fmt: skip
         return self.dropout1(attended)
 
-    def _perceptron(self, x: Any) -> Any:
+    def _feed_forward(self, x: Any) -> Any:
         """Return the output of the feed-forward sublayer."""
-        last_dropout: Any = self.dropout3 if self._crosses else self.dropout2
+        last_dropout: Any = self.dropout3 if self._has_cross_attention else self.dropout2
         return last_dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
     def _residual(self, x: Any, norm: Any, sublayer: Callable[[Any], Any]) -> Any:
-        """Return x plus the output of `sublayer`, with the norm applied before it (norm_first) or to the sum."""
+        """Return the sum of x and `sublayer` of x, normalized. With norm_first, the sublayer's input is normalized
+        instead of the sum.
+        """
         return x + sublayer(norm(x)) if self.norm_first else norm(x + sublayer(x))
 
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention, then a feed-forward network of two linear layers.
 
-    Each of the two has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
+    Each of the two has dropout, a residual connection and a layer norm. The norm is applied to the sum with the
+    residual or, with norm_first=True, to the input of the attention or network.
     """
 
     def forward(
@@ -123,17 +128,20 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Any:
         """(L, N, d_model) (batch_first: (N, L, d_model)) -> same shape. Masks are those of `MultiheadAttention`."""
-        x = self._residual(src, self.norm1, lambda y: self._attended(y, src_mask, src_key_padding_mask, is_causal))
-        return self._residual(x, self.norm2, self._perceptron)
+        x = self._residual(
+            src, self.norm1, lambda y: self._self_attention(y, src_mask, src_key_padding_mask, is_causal)
+        )
+        return self._residual(x, self.norm2, self._feed_forward)
 
 
 class TransformerDecoderLayer(_Layer):
     """Self-attention, cross-attention to `memory` (the encoder's output), then a feed-forward network.
 
-    Each of the three has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
+    Each of the three has dropout, a residual connection and a layer norm. The norm is applied to the sum with the
+    residual or, with norm_first=True, to the input of the attention or network.
     """
 
-    _crosses = True
+    _has_cross_attention = True
 
     def forward(
         self,
@@ -158,14 +166,17 @@ class TransformerDecoderLayer(_Layer):
             )  # fmt: skip
             return self.dropout2(attended)
 
-        x = self._residual(tgt, self.norm1, lambda y: self._attended(y, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
+        x = self._residual(
+            tgt, self.norm1, lambda y: self._self_attention(y, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        )
         x = self._residual(x, self.norm2, cross_attention)
-        return self._residual(x, self.norm3, self._perceptron)
+        return self._residual(x, self.norm3, self._feed_forward)
 
 
 class TransformerEncoder(Module):
-    """Stack of num_layers copies of an encoder layer, with an optional final norm. Further keyword arguments are
-    ignored.
+    """Stack of num_layers copies of an encoder layer, with an optional final norm.
+
+    Further keyword arguments, such as PyTorch's enable_nested_tensor, are ignored.
     """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, **_: Any) -> None:
@@ -175,9 +186,7 @@ class TransformerEncoder(Module):
         self.add_module("norm", norm)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments. encoder_layer is the first layer, since the others are built as copies of
-        it.
-        """
+        """Return the constructor's arguments. encoder_layer is the first layer: the constructor makes copies of it."""
         return {"encoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
@@ -206,16 +215,15 @@ class TransformerDecoder(Module):
         self.add_module("norm", norm)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments. decoder_layer is the first layer, since the others are built as copies of
-        it.
-        """
+        """Return the constructor's arguments. decoder_layer is the first layer: the constructor makes copies of it."""
         return {"decoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
 
     def forward(self, tgt: Tensor, memory: Tensor, **masks: Any) -> Any:
-        """(L, N, d_model) and memory (S, N, d_model) -> (L, N, d_model). `masks` are those of
-        `TransformerDecoderLayer`.
+        """(L, N, d_model) and memory (S, N, d_model) -> (L, N, d_model).
+
+        masks: keyword arguments of `TransformerDecoderLayer.forward`.
         """
         x: Any = tgt
         for layer in self.layers:
@@ -226,7 +234,7 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """Encoder-decoder Transformer (Vaswani et al., 2017).
 
-    custom_encoder and custom_decoder, if given, replace the stacks that are otherwise built from the options.
+    custom_encoder and custom_decoder, if given, are used instead of stacks built from the other options.
     """
 
     def __init__(
@@ -264,7 +272,7 @@ class Transformer(Module):
                 init.xavier_uniform_(parameter)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the encoder and decoder as custom_encoder and custom_decoder."""
+        """Return the constructor's arguments. Encoder and decoder are passed as custom_encoder and custom_decoder."""
         return {
             "d_model": self.d_model, "nhead": self.nhead, "batch_first": self.batch_first, "custom_encoder": self.encoder,
             "custom_decoder": self.decoder,

@@ -23,8 +23,9 @@ def _with_gradients(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
 
 
 def total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-    """Return the norm of all elements of all tensors together, a 0-d tensor: the p-norm with p = norm_type, or the
-    largest absolute value for inf.
+    """Return the norm of all elements of all tensors together, as a 0-d tensor.
+
+    It is the p-norm with p = norm_type; for inf, the largest absolute value.
     """
     magnitudes = [elementwise.abs(t) for t in tensors]
     if not magnitudes:
@@ -43,16 +44,18 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
 ) -> Tensor:
-    """Scale all gradients by one factor so that their total norm is at most max_norm. Return the norm before clipping,
-    a 0-d tensor.
+    """Scale all gradients by one factor so that their total norm is at most max_norm.
 
-    error_if_nonfinite: raise ArgumentError if that norm is infinite or NaN. The check waits for the device.
+    Returns the total norm before clipping, a 0-d tensor. error_if_nonfinite: raise ArgumentError if this norm is
+    infinite or NaN, which waits for the device.
     """
     with_gradient = _with_gradients(parameters)
     with no_grad():
+        # the condition is always true; it is for type checkers
         norm = total_norm((p.grad for p in with_gradient if p.grad is not None), norm_type)
         if error_if_nonfinite and not math.isfinite(norm.item()):
             raise ArgumentError(f"the total norm of the gradients is {norm.item()}: they can't be clipped")
+        # PyTorch's epsilon, against division by zero
         factor = arithmetic.clamp(arithmetic.true_divide(float(max_norm), arithmetic.add(norm, 1e-6)), max=1.0)
         for parameter in with_gradient:
             # out of place, because two parameters may share one gradient tensor

@@ -1,9 +1,8 @@
-"""Folding of batch normalization into the preceding layer for inference, and conversion of parameters to and from a
-flat vector.
+"""Fusion of a layer with the batch norm after it, and conversion of parameters to and from a flat vector.
 
 A convolution or linear layer and the batch norm after it, both in inference mode, become one layer with the same output
-up to rounding: the layer's weights are scaled per channel by the norm's weight / sqrt(running_var + eps), and its bias
-is adjusted.
+up to rounding. Its weights are those of the layer, scaled per output channel by the norm's weight / sqrt(running_var +
+eps), and its bias is (bias - running_mean) times the same factor, plus the norm's bias.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "parameters_to_vector", "
 
 
 def _fused(layer: Any, norm: Any, axis: int) -> Any:
-    """Return a copy of the layer with the norm folded in; `axis` is the axis of the layer's weight that runs over its
-    output channels.
-    """
+    """Return a copy of the layer with the norm folded in. `axis`: the axis of output channels in the layer's weight."""
     if layer.training or norm.training:
         raise ArgumentError(
             "only layers in inference mode can be fused: in training a batch norm takes the batch's own statistics"
@@ -59,11 +56,10 @@ def _fused(layer: Any, norm: Any, axis: int) -> Any:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Module, transpose: bool = False) -> Any:
-    """Return a convolution equivalent to `conv` followed by the batch norm `bn`. transpose: `conv` is a transposed
-    convolution.
+    """Return a convolution equivalent to `conv` followed by the batch norm `bn`.
 
-    Raises ArgumentError in training mode, for norms without running statistics, and for grouped transposed
-    convolutions.
+    transpose: `conv` is a transposed convolution. Raises ArgumentError in training mode, for norms without running
+    statistics, and for grouped transposed convolutions.
     """
     return _fused(conv, bn, 1 if transpose else 0)
 

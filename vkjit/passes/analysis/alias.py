@@ -1,12 +1,13 @@
 """Alias analysis: alias classes of arrays.
 
-Accesses to arrays of different classes never overlap. A shared, local or `restrict` global array is a class of its own;
-all other global arrays form one class. A linear view belongs to the class of its array.
+Arrays of different classes don't overlap in memory. Each shared array, each local array, and each global array with
+`restrict` forms a class of its own; all other global arrays together form one class. A linear view of an array is in
+the class of the array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from vkjit.ir.core import Op, Region, Value
 from vkjit.ir.ops import OPS, Effect
@@ -15,7 +16,10 @@ from vkjit.ir.types import Array
 __all__ = ["ALL", "OTHERS", "AliasClass", "alias_class", "origin", "written_classes"]
 
 AliasClass = Value | str
-"""An alias class: the array itself if it forms a class of its own, else `OTHERS`. As a set of writes, also `ALL`."""
+"""An alias class: the array (see `origin`) if it forms a class of its own, else `OTHERS`.
+
+A set of classes that an operation writes may also contain `ALL`.
+"""
 
 OTHERS = "others"
 """The class of all global arrays without `restrict`."""
@@ -46,20 +50,20 @@ def _writes(op: Op) -> Iterator[AliasClass]:
         yield ALL
     elif effect == Effect.READ_WRITE:
         yield alias_class(op.operands[0])
-        if op.attrs.get("order", "relaxed") != "relaxed":
+        if op.attrs.get("order", "relaxed") != "relaxed":  # an ordered atomic makes writes of other invocations visible
             yield ALL
     elif effect == Effect.WRITE:
         yield alias_class(op.operands[0])
 
 
 def written_classes(region: Region, into: dict[Op, frozenset[AliasClass]]) -> frozenset[AliasClass]:
-    """Return the alias classes that a region writes, and record those of each writing operation in `into`."""
+    """Return the alias classes that a region writes, and record in `into` those that each operation writes."""
     total: set[AliasClass] = set()
     for op in region.ops:
-        inside: Iterable[AliasClass] = _writes(op)
-        if op.regions:
-            inside = frozenset().union(*(written_classes(inner, into) for inner in op.regions))
-        classes = frozenset(inside)
+        if op.regions:  # such operations write only by the operations in their regions
+            classes = frozenset(written for inner in op.regions for written in written_classes(inner, into))
+        else:
+            classes = frozenset(_writes(op))
         if classes:
             into[op] = classes
             total |= classes

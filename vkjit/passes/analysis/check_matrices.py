@@ -91,14 +91,14 @@ class CheckMatrices:
 
 
 def _matrices(shape: MatrixShape) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the three matrices of a supported product as (rows, columns, dtype name, use), as `_key` does."""
+    """Yield the keys (see `_key`) of the matrices A and B and of the accumulators of a supported product."""
     yield (shape.m, shape.k, shape.a, "a")
     yield (shape.k, shape.n, shape.b, "b")
     yield (shape.m, shape.n, shape.c, "acc")
 
 
 def _key(matrix: Matrix) -> tuple[int, int, str, str]:
-    """Return the (rows, columns, dtype name, use) of a matrix type."""
+    """Return a key of a matrix type: (rows, columns, dtype name, use), where the use is "a", "b" or "acc"."""
     return (matrix.rows, matrix.columns, matrix.dtype.name, matrix.use)
 
 

@@ -5,20 +5,20 @@ Raises CompileError for
 1. an array that is read but never written, and
 2. an array of the kernel whose first access in program order is a load outside of loops: no store can precede it.
 
-A load whose result is only the vector operand of `vec_insert` doesn't count as a read, as an assignment to one
+A load whose result is only used as the vector operand of `vec_insert` doesn't count as a read: an assignment to one
 component of a vector element loads the element, inserts the component, and stores the element. Arrays that are passed
-to device functions or reinterpreted aren't checked here; the sanitizer checks them at run time. The module stays
-unchanged.
+to device functions or reinterpreted aren't checked by this pass; the sanitizer checks them at run time. The module
+stays unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from vkjit.errors import CompileError, Note
-from vkjit.ir.core import Function, Module, Op, Region
+from vkjit.ir.core import Function, Module, Op, Region, Value
 from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import LOOPS
 
@@ -26,6 +26,7 @@ __all__ = ["CheckWritten"]
 
 _NO_ACCESS: frozenset[OpName] = frozenset({"extent", "stride"})
 """Operations on an array that don't access its elements."""
+_ATOMICS: frozenset[OpName] = frozenset({"atomic", "atomic_cas", "atomic_load", "atomic_store"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def _check(function: Function, is_kernel: bool) -> None:
     if not allocations:
         return
     accesses = list(_in_order(function.body, False))
-    read_values = {value for op, _ in accesses for value in op.operands[op.name == "vec_insert" :]}
+    read_values = {value for op, _ in accesses for value in _read_operands(op)}
     for allocation in allocations:
         array = allocation.result
         uses = [(op, looped) for op, looped in accesses if array in op.operands and op.name not in _NO_ACCESS]
@@ -55,11 +56,15 @@ def _check(function: Function, is_kernel: bool) -> None:
         if not uses or "load" not in names or not names <= {"load", "store"} | _ATOMICS:
             continue
         first, looped = uses[0]
-        if names == {"load"} or (is_kernel and first.name == "load" and not looped):
-            raise _error(allocation, next(op for op, _ in uses if op.name == "load"), never=names == {"load"})
+        never_written = names == {"load"}  # rule 1
+        read_first = is_kernel and first.name == "load" and not looped  # rule 2
+        if never_written or read_first:
+            raise _error(allocation, next(op for op, _ in uses if op.name == "load"), never=never_written)
 
 
-_ATOMICS: frozenset[OpName] = frozenset({"atomic", "atomic_cas", "atomic_load", "atomic_store"})
+def _read_operands(op: Op) -> Sequence[Value]:
+    """Return the operands that count as read: all, except for the vector operand of `vec_insert`."""
+    return op.operands[1:] if op.name == "vec_insert" else op.operands
 
 
 def _in_order(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:
@@ -71,7 +76,7 @@ def _in_order(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:
 
 
 def _error(allocation: Op, read: Op, *, never: bool) -> CompileError:
-    """Return the error for the load `read` of an array; `never` if no store to the array exists."""
+    """Return the error for the load `read` of an array; `never` is True if no store to the array exists."""
     place = "shared memory" if allocation.name == "shared" else "a local array"
     when = "nothing is ever written to it" if never else "nothing was written to it before"
     hint = "store into each element that is read, first: s[i] = 0"

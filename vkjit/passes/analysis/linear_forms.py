@@ -1,8 +1,8 @@
 """Linear forms of integers, constant + coefficient * atom + ..., and their known trailing zero bits.
 
 The form of a value expands additions, subtractions, and multiplications by constants. An atom is a value that isn't
-expanded further: it is computed otherwise, or it is a sum of more than `MAX_ATOMS` atoms. If the forms of two values
-differ only in their constants, the values differ by exactly the difference of the constants.
+expanded further, as it is the result of another operation or a sum of more than `MAX_ATOMS` atoms. If the forms of two
+values differ only in their constants, the values differ by exactly the difference of the constants.
 
 The caller (`widen_access`) passes each operation of a function to `LinearForms.note` once, in program order. The
 analysis finds the form of each value of type `index` or i32, exact modulo 2**width, and a lower bound of the trailing
@@ -23,7 +23,7 @@ __all__ = ["LinearForm", "LinearForms"]
 MAX_ATOMS = 8
 """The largest number of atoms in a form."""
 _REMAINDERS: frozenset[OpName] = frozenset({"floormod", "truncrem", "and"})
-"""Operations for which a result of 0 implies trailing zeros of the first operand."""
+"""Operations x op c with a constant c: if the result is 0, x may have known trailing zeros."""
 _ALL_ZERO = 32
 """The trailing zeros of the number 0, and the maximum that is tracked."""
 
@@ -48,8 +48,8 @@ class LinearForm:
 class LinearForms:
     """The analysis of one function.
 
-    `forms` has the form of each value that isn't an atom, `zeros` the number of known trailing zeros of each value that
-    has any. Callers may add to `zeros` what they know about a value, before its first use.
+    `forms` has the form of each value that isn't an atom. `zeros` has the number of known trailing zeros of each value
+    that has any; callers may add what they know about a value before its first use.
     """
 
     forms: dict[Value, LinearForm] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class LinearForms:
     def assume(self, op: Op) -> None:
         """Learn the trailing zeros of x from `assume x % c == 0` or `assume x & c == 0`.
 
-        The caller must restore `zeros` at the end of the region that the `assume` is in, as it doesn't hold after that.
+        The assumption holds up to the end of the region of the `assume`. The caller must restore `zeros` there.
         """
         test = op.operands[0].op
         if test is None or test.name != "eq":
@@ -96,18 +96,18 @@ class LinearForms:
         inner = remainder.op
         if inner is None or inner.name not in _REMAINDERS or not is_constant(zero) or int(constant_of(zero)) != 0:
             return
-        value, divisor = inner.operands
-        if not is_constant(divisor):
+        value, divisor_or_mask = inner.operands
+        if not is_constant(divisor_or_mask):
             return
-        factor = int(constant_of(divisor))
-        # x & c == 0 means that x has zeros where c has ones: as many trailing zeros as c has trailing ones
-        zeros = _trailing_zeros(~factor) if inner.name == "and" else _trailing_zeros(factor)
-        if not factor:
+        number = int(constant_of(divisor_or_mask))
+        # x & c == 0 means that x has zeros where c has ones, so x has as many trailing zeros as c has trailing ones.
+        zeros = _trailing_zeros(~number) if inner.name == "and" else _trailing_zeros(number)
+        if not number:
             return
         self._record_zeros(value, zeros)
 
     def _record_zeros(self, value: Value, zeros: int) -> None:
-        """Record that a value, and so the values that it was cast from, have at least `zeros` trailing zeros."""
+        """Record that a value, and the values that it was cast from, have at least `zeros` trailing zeros."""
         while True:
             self.zeros[value] = max(self.zeros.get(value, 0), min(zeros, _ALL_ZERO))
             op = value.op
@@ -118,19 +118,19 @@ class LinearForms:
 
     def _zeros_of(self, op: Op) -> None:
         """Record the known trailing zeros of an operation's result, from those of its operands."""
-        name, x = op.name, op.operands
+        name, operands = op.name, op.operands
         if name in ("add", "sub", "min", "max", "or", "xor"):
-            trailing_zeros = min(self.trailing_zeros(x[0]), self.trailing_zeros(x[1]))
+            trailing_zeros = min(self.trailing_zeros(operands[0]), self.trailing_zeros(operands[1]))
         elif name == "mul":
-            trailing_zeros = self.trailing_zeros(x[0]) + self.trailing_zeros(x[1])
+            trailing_zeros = self.trailing_zeros(operands[0]) + self.trailing_zeros(operands[1])
         elif name == "and":
-            trailing_zeros = max(self.trailing_zeros(x[0]), self.trailing_zeros(x[1]))
-        elif name in ("shl", "shl_raw") and is_constant(x[1]):
-            trailing_zeros = self.trailing_zeros(x[0]) + int(constant_of(x[1]))
-        elif name == "select":
-            trailing_zeros = min(self.trailing_zeros(x[1]), self.trailing_zeros(x[2]))
-        elif name == "neg" or (name == "cast" and _is_integer(x[0])):
-            trailing_zeros = self.trailing_zeros(x[0])
+            trailing_zeros = max(self.trailing_zeros(operands[0]), self.trailing_zeros(operands[1]))
+        elif name in ("shl", "shl_raw") and is_constant(operands[1]):
+            trailing_zeros = self.trailing_zeros(operands[0]) + int(constant_of(operands[1]))
+        elif name == "select":  # operand 0 is the condition
+            trailing_zeros = min(self.trailing_zeros(operands[1]), self.trailing_zeros(operands[2]))
+        elif name == "neg" or (name == "cast" and _is_integer(operands[0])):
+            trailing_zeros = self.trailing_zeros(operands[0])
         else:
             return
         if trailing_zeros:
@@ -144,24 +144,25 @@ class LinearForms:
 
     def _sum(self, op: Op) -> LinearForm | None:
         """Return the form of an operation's result, None if the operation isn't linear in its operands."""
-        name, x = op.name, op.operands
+        name, operands = op.name, op.operands
         if name in ("add", "sub"):
-            return self.of(x[0]).plus(self.of(x[1]), 1 if name == "add" else -1)
+            return self.of(operands[0]).plus(self.of(operands[1]), 1 if name == "add" else -1)
         if name == "neg":
-            return LinearForm(0).plus(self.of(x[0]), -1)
-        if name == "mul" and is_constant(x[1]):
-            return LinearForm(0).plus(self.of(x[0]), int(constant_of(x[1])))
-        if name == "mul" and is_constant(x[0]):
-            return LinearForm(0).plus(self.of(x[1]), int(constant_of(x[0])))
-        if name in ("shl", "shl_raw") and is_constant(x[1]) and 0 <= int(constant_of(x[1])) < 32:
-            return LinearForm(0).plus(self.of(x[0]), 1 << int(constant_of(x[1])))
-        if name == "cast" and op.result.type == I32 and x[0].type == INDEX:
-            return self.of(x[0])  # forms are modular, so they survive truncation
+            return LinearForm(0).plus(self.of(operands[0]), -1)
+        if name == "mul" and is_constant(operands[1]):
+            return LinearForm(0).plus(self.of(operands[0]), int(constant_of(operands[1])))
+        if name == "mul" and is_constant(operands[0]):
+            return LinearForm(0).plus(self.of(operands[1]), int(constant_of(operands[0])))
+        if name in ("shl", "shl_raw") and is_constant(operands[1]) and 0 <= int(constant_of(operands[1])) < 32:
+            return LinearForm(0).plus(self.of(operands[0]), 1 << int(constant_of(operands[1])))
+        if name == "cast" and op.result.type == I32 and operands[0].type == INDEX:
+            return self.of(operands[0])  # the form holds modulo 2**64, and so modulo 2**32
         return None
 
 
 def _trailing_zeros(number: int) -> int:
-    return min((number & -number).bit_length() - 1, _ALL_ZERO) if number else _ALL_ZERO
+    lowest_set_bit = number & -number
+    return min(lowest_set_bit.bit_length() - 1, _ALL_ZERO) if number else _ALL_ZERO
 
 
 def _is_integer(value: Value) -> bool:

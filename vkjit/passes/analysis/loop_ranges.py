@@ -2,15 +2,16 @@
 
 `bounds_checks` versions loops: if all indices are in range in the first and last iterations, a copy of the loop without
 checks runs. `may_be_versioned` selects the loops, which are `for`s in high form (see `ir.verify`). `EndpointIndices`
-computes an index for the first and for the last iteration, in the preheader. An index that is monotonic in the
-induction variable and in range in both is in range in all iterations, provided that it doesn't wrap around in between.
-That is so in both supported cases:
+computes an index for the first and for the last iteration, in the preheader. If an index is monotonic in the induction
+variable, and in range in the first and last iterations, it is in range in all iterations, provided that it doesn't wrap
+around in between. It doesn't wrap around in the two supported cases:
 
 - The index is the induction variable plus or minus loop-invariant values. The induction variable starts at 0 or above,
   so the first and last index are less than 2**63 apart.
-- The index contains the induction variable times a loop-invariant factor. Then the distance from the first to the last
-  value of the induction variable, and the factor, must be less than `LIMIT` = 2**31, so the first and last index are
-  less than 2**62 apart. What isn't constant is added to `EndpointIndices.limits`, which must be tested at run time.
+- The index contains the induction variable times a loop-invariant factor. Then the factor, and the distance from the
+  first to the last value of the induction variable, must be less than `LIMIT` = 2**31, so the first and last index are
+  less than 2**62 apart. If the factor or the distance isn't constant, it is added to `EndpointIndices.limits`, whose
+  values must be tested at run time.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from ..arithmetic.division import is_non_negative
 __all__ = ["LIMIT", "MAX_OPERATIONS", "MAX_SANITIZED_OPERATIONS", "EndpointIndices", "may_be_versioned"]
 
 LIMIT = 1 << 31
-"""The bound of factors and distances that excludes wraparound: see the module's docstring."""
+"""Below this bound, factors and distances exclude wraparound: see the module's docstring."""
 
 MAX_OPERATIONS = 64
 """The largest number of operations in a loop that is versioned."""
 MAX_SANITIZED_OPERATIONS = 320
-"""`MAX_OPERATIONS` under the sanitizer. As the sanitizer adds much code to each checked access, versioning pays for
-longer loops there, such as unrolled bodies with many loads.
+"""The largest number of operations in a loop that is versioned under the sanitizer.
+
+As the sanitizer adds much code to each checked access, versioning pays for longer loops, too, such as unrolled bodies
+with many loads.
 """
 _MAX_DEPTH = 8
 """The number of nested operations that are looked through."""
@@ -42,7 +45,7 @@ def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
     """True if an operation is an innermost loop that may be versioned.
 
     The loop must have at most `max_operations` operations, count up from 0 or above, and have no early exits. It must
-    not contain allocations, which can't be duplicated, calls, or operations that need uniform control flow.
+    not contain calls, operations that need uniform control flow, or allocations, which can't be duplicated.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
         return False
@@ -50,7 +53,8 @@ def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
         return False
     for count, inner in enumerate(op.regions[0].walk()):
         info = OPS[inner.name]
-        if count == max_operations or inner.name in LOOPS or inner.name == "call":
+        is_too_long = count == max_operations  # this is operation number max_operations + 1
+        if is_too_long or inner.name in LOOPS or inner.name == "call":
             return False
         if inner.name in ("break", "continue", "return") and inner is not op.regions[0].terminator:
             return False
@@ -62,8 +66,9 @@ def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
 class EndpointIndices:
     """The indices of one loop in its first and last iterations; `builder` appends to the preheader.
 
-    `first` and `last` are the induction variable's first and last values, `inside` the values that the loop defines.
-    `limits` collects values that must be in [0, LIMIT) for the results to hold; the caller emits the tests.
+    `first` and `last` are the first and last values of the induction variable `induction`. `inside` are the values that
+    the loop defines. `limits` collects values that must be in [0, LIMIT) for the results to hold; the caller emits the
+    tests. `distance` caches the result of `span`.
     """
 
     def __init__(self, loop: Op, builder: Builder) -> None:
@@ -75,24 +80,26 @@ class EndpointIndices:
         low, high, step = loop.operands[:3]
         self.first = low
         self.last = builder.emit("sub", high, builder.const(1, high.type))
-        if constant_of(step) > 1:
+        if constant_of(step) > 1:  # the last value is low + a multiple of the step, at most high - 1
             last_iteration = builder.emit("floordiv", builder.emit("sub", self.last, low), step)
             self.last = builder.emit("add", low, builder.emit("mul", last_iteration, step))
         self.limits: list[Value] = []
         self.distance: Value | None = None
 
     def of(self, index: Value) -> tuple[Value, ...] | None:
-        """Return an index in the first and in the last iteration, or (value,) if it is loop-invariant; None if it isn't
-        known to be monotonic.
+        """Return the values of an index in the first and in the last iteration.
+
+        Return a single value if the index is loop-invariant, and None if it isn't known to be monotonic.
         """
         fixed = self.invariant(index)
         if fixed is not None:
             return (fixed,)
-        first, last = (self.monotonic(index, counter) for counter in (self.first, self.last))
+        first = self.monotonic(index, self.first)
+        last = self.monotonic(index, self.last)
         return None if first is None or last is None else (first, last)
 
     def invariant(self, value: Value, depth: int = _MAX_DEPTH) -> Value | None:
-        """Recompute a loop-invariant value in the preheader; return None if it isn't known to be invariant."""
+        """Emit the computation of a loop-invariant value in the preheader; return None if it isn't known to be one."""
         op = value.op
         if value not in self.inside:
             return value
@@ -107,9 +114,9 @@ class EndpointIndices:
         return self.builder.emit(op.name, *(v for v in operands if v is not None), **op.attrs)
 
     def monotonic(self, value: Value, induction_value: Value, depth: int = _MAX_DEPTH) -> Value | None:
-        """Recompute a value that is monotonic in the induction variable, as if that had the value `induction_value`.
+        """Emit the computation of `value` in the iteration whose induction variable is `induction_value`.
 
-        Return None if the value isn't known to be monotonic.
+        Return None if `value` isn't known to be monotonic in the induction variable.
         """
         op = value.op
         if value is self.induction:
@@ -127,12 +134,15 @@ class EndpointIndices:
             fixed = self.invariant(invariant)
             end = self.monotonic(term, induction_value, depth - 1) if fixed is not None else None
             if fixed is not None and end is not None:
-                return self.builder.emit(op.name, *((end, fixed) if position == 0 else (fixed, end)))
+                operands = (end, fixed) if position == 0 else (fixed, end)  # in the order of `op`
+                return self.builder.emit(op.name, *operands)
         return None
 
     def scaled(self, op: Op, induction_value: Value) -> Value | None:
-        """Recompute the product of the induction variable and a loop-invariant factor, with the induction variable
-        equal to `induction_value`. Return None if `op` isn't such a product, or its factor is too large.
+        """Emit the multiplication `op` in the iteration whose induction variable is `induction_value`.
+
+        Return None if `op` isn't the product of the induction variable and a loop-invariant factor, or if the factor is
+        too large.
         """
         for position, (term, invariant) in enumerate((op.operands, op.operands[::-1])):
             factor = self.invariant(invariant) if self.is_induction(term) else None
@@ -144,7 +154,8 @@ class EndpointIndices:
                 return None
             self.require_below_limit(self.span())
             end = self.builder.cast(induction_value, INDEX)
-            return self.builder.emit("mul", *((end, factor) if position == 0 else (factor, end)))
+            operands = (end, factor) if position == 0 else (factor, end)  # in the order of `op`
+            return self.builder.emit("mul", *operands)
         return None
 
     def is_induction(self, value: Value) -> bool:

@@ -2,7 +2,7 @@
 
 A `TripBound` is a small expression tree over constants, extents of array parameters, integer scalar parameters, and the
 number of workgroups. It is an upper bound for all values of these; a trip count that depends on anything else has no
-bound. `Intervals` finds the bounds: it computes an interval for each integer value, whose ends are such trees.
+bound. `Intervals` finds the bounds: for each integer value, it computes an interval whose ends are such trees.
 
 `loop_costs` sums up the bounds of all loops, so that launches below a driver's cap on iterations need no guard (see
 `loop_guard`). Bounds are stored in compiled artifacts as JSON.
@@ -23,13 +23,16 @@ from vkjit.ir.types import Array, Scalar
 __all__ = ["UNBOUNDED", "Intervals", "TripBound", "bound_from_json", "bound_to_json", "constant"]
 
 UNBOUNDED = 1 << 62
-"""The result of evaluating a bound that doesn't hold, as an intermediate value overflows its type or a divisor isn't
-positive.
+"""The result of evaluating a bound that doesn't hold for a launch, since an intermediate value overflows its type or a
+divisor isn't positive.
 """
 
-_MAX_LANES = 128  # the largest subgroup of any device
-_MAX_INTERVAL_SIZE = 64  # nodes of an interval; larger ones are dropped
-_MAX_DEPTH = 100  # recursion limit over operands
+_MAX_LANES = 128
+"""The largest subgroup of any device."""
+_MAX_INTERVAL_SIZE = 64
+"""The largest number of nodes of an interval; larger ones are dropped."""
+_MAX_DEPTH = 100
+"""The limit of recursion over operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class TripBound:
     Leaves are "constant" (n), "extent" (argument, axis), "scalar" (argument) and "groups" (axis), with their numbers in
     parentheses; an argument is the index of a parameter of the launch, and "groups" the number of workgroups along an
     axis. "add", "sub", "mul", "min", "max", "floordiv" and "ceildiv" have two subtrees. "fit" (low, high) has one
-    subtree; it returns its value, and the whole bound doesn't hold if that is out of range.
+    subtree, whose value it returns; if the value isn't in [low, high], the whole bound doesn't hold.
     """
 
     kind: str
@@ -118,7 +121,7 @@ def constant(number: int) -> TripBound:
 
 
 def node(kind: str, x: TripBound, y: TripBound) -> TripBound:
-    """Return a node with two subtrees, or a simpler tree if the operands are constants or one of them is neutral."""
+    """Return a node with two subtrees, or a simpler tree if both are constants or one of them is a neutral constant."""
     if x.is_constant() and y.is_constant():
         try:
             return constant(_COMPUTE[kind](x.numbers[0], y.numbers[0]))
@@ -145,6 +148,7 @@ def bound_from_json(data: Any) -> TripBound | None:
     if data is None:
         return None
     kind, numbers, nodes = data
+    # The number of `numbers` and of `nodes` by kind; the kinds in `_COMPUTE` have (0, 2).
     arities = {"constant": (1, 0), "extent": (2, 0), "scalar": (1, 0), "groups": (1, 0), "fit": (2, 1)}
     if kind not in _COMPUTE and kind not in arities:
         raise ValueError(f"no trip bound is of kind {kind!r}")
@@ -165,9 +169,10 @@ class Interval:
 class Intervals:
     """Symbolic interval analysis of one function.
 
-    Operations that could wrap around get a "fit" node around their ends, so that the bound doesn't hold if they do.
-    `local` is the workgroup size, `arguments` the index of the launch argument of each parameter, and `intervals` has
-    the results so far (None if nothing is known).
+    If an operation could wrap around, the ends of its interval are "fit" nodes, so that the bound doesn't hold for
+    launches in which the operation does wrap around. `local` is the workgroup size, and `arguments` has the index of
+    the launch argument of each parameter. `loops` maps the bodies of `for`s to the loops, `intervals` has the results
+    so far (None if nothing is known), and `depth` is the current depth of recursion.
     """
 
     def __init__(self, function: Function) -> None:
@@ -189,7 +194,8 @@ class Intervals:
         if stride is not None and stride < 0:
             low, high = high, low
         distance = self._distance(high, low)
-        step_size = constant(abs(stride)) if stride is not None else self._lower(step)  # the shortest step
+        # A step that isn't constant is bounded from below; if this bound isn't positive, "ceildiv" doesn't hold.
+        step_size = constant(abs(stride)) if stride is not None else self._lower(step)
         if distance is None or step_size is None:
             return None
         return node("max", constant(0), node("ceildiv", distance, step_size))
@@ -202,7 +208,8 @@ class Intervals:
     def _distance(self, high: Value, low: Value) -> TripBound | None:
         """Return an upper bound of high - low, None if none is known.
 
-        For high = low + x it is that of x, which is tighter than the difference of intervals; also inside of a `min`.
+        For high = low + x, return the upper bound of x, which is tighter than the difference of the intervals' ends.
+        For high = min(a, b), return the smaller one of the bounds of a - low and b - low.
         """
         op = high.op
         if op is not None and op.name == "add" and low in op.operands:
@@ -210,9 +217,13 @@ class Intervals:
             return None if other is None else other.upper
         if op is not None and op.name == "min":
             sides = [side for side in (self._distance(v, low) for v in op.operands) if side is not None]
-            return None if not sides else sides[0] if len(sides) == 1 else node("min", *sides)
-        upper, lower = self.interval(high), self.interval(low)
-        return None if upper is None or lower is None else node("sub", upper.upper, lower.lower)
+            if len(sides) == 2:
+                return node("min", *sides)
+            return sides[0] if sides else None  # each side alone is an upper bound of the minimum
+        high_interval, low_interval = self.interval(high), self.interval(low)
+        if high_interval is None or low_interval is None:
+            return None
+        return node("sub", high_interval.upper, low_interval.lower)
 
     def interval(self, value: Value) -> Interval | None:
         """Return the interval of an integer value, None if nothing is known."""
@@ -254,17 +265,18 @@ class Intervals:
         loop = self.loops.get(owner)
         if loop is None or value.index != 0 or not is_constant(loop.operands[2]):
             return None
-        ends = [self.interval(v) for v in loop.operands[:2]]
-        if ends[0] is None or ends[1] is None:
+        start, end = (self.interval(v) for v in loop.operands[:2])
+        if start is None or end is None:
             return None
         one, step = constant(1), int(constant_of(loop.operands[2]))
         if step > 0:
-            last = node("sub", ends[1].upper, one)
-            if last.is_constant() and ends[0].lower == ends[0].upper and ends[0].lower.is_constant():
-                first = ends[0].lower.numbers[0]
+            last = node("sub", end.upper, one)
+            # With constant start and end, the last value is the largest start + n * step below the end.
+            if last.is_constant() and start.lower == start.upper and start.lower.is_constant():
+                first = start.lower.numbers[0]
                 last = constant(first + (last.numbers[0] - first) // step * step)
-            return Interval(ends[0].lower, last)
-        return Interval(node("add", ends[1].lower, one), ends[0].upper)
+            return Interval(start.lower, last)
+        return Interval(node("add", end.lower, one), start.upper)
 
     def _extent(self, op: Op) -> Interval | None:
         """Return the interval of an array's extent: its exact value as a tree."""
@@ -281,7 +293,7 @@ class Intervals:
         """Return the interval of an id, or of a size of the workgroup or grid; None for other operations."""
         axis = op.attrs.get("dim", 0)
         size, groups = constant(self.local[axis]), TripBound("groups", (axis,))
-        whole = self.local[0] * self.local[1] * self.local[2]
+        invocations = self.local[0] * self.local[1] * self.local[2]
         one = constant(1)
         ends: dict[OpName, tuple[TripBound, TripBound]] = {
             "local_size": (size, size),
@@ -291,26 +303,29 @@ class Intervals:
             "global_id": (constant(0), node("sub", node("mul", groups, size), one)),
             "lane_id": (constant(0), constant(_MAX_LANES - 1)),
             "subgroup_size": (one, constant(_MAX_LANES)),
-            "subgroup_id": (constant(0), constant(whole)),
-            "num_subgroups": (one, constant(whole)),
+            "subgroup_id": (constant(0), constant(invocations)),  # a subgroup has at least one invocation
+            "num_subgroups": (one, constant(invocations)),
         }
         return Interval(*ends[op.name]) if op.name in ends else None
 
 
-def _fit(found: Interval, dtype: DType) -> Interval | None:
-    """Require both ends of an interval to be in a type's range, by "fit" nodes; return None if a constant end isn't."""
+def _fit(interval: Interval, dtype: DType) -> Interval | None:
+    """Wrap the ends of an interval in "fit" nodes, which require them to be in a type's range.
+
+    Constant ends are tested now instead; return None if one isn't in the range.
+    """
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
     high = low + (1 << dtype.bits) - 1
     ends = []
-    for end in (found.lower, found.upper):
+    for end in (interval.lower, interval.upper):
         if end.is_constant():
             if not low <= end.numbers[0] <= high:
                 return None
             ends.append(end)
+        elif end.kind == "fit" and end.numbers == (low, high):  # it has this node already
+            ends.append(end)
         else:
-            ends.append(
-                end if end.kind == "fit" and end.numbers == (low, high) else TripBound("fit", (low, high), (end,))
-            )
+            ends.append(TripBound("fit", (low, high), (end,)))
     return Interval(*ends)
 
 
@@ -339,7 +354,9 @@ def _difference(_op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _product(_op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Return the interval of x * y: of the ends if both are non-negative, else of all products of ends."""
+    """Return the interval of x * y, from the products of lower and of upper ends if both operands are non-negative,
+    else from the minimum and maximum of all products of ends.
+    """
     x, y = xs
     if x is None or y is None:
         return None
@@ -350,7 +367,7 @@ def _product(_op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _non_negative(bound: TripBound) -> bool:
-    """True if the node is non-negative in all launches."""
+    """True if a tree is known to be non-negative in all launches."""
     if bound.kind == "constant":
         return bound.numbers[0] >= 0
     if bound.kind in ("add", "mul", "min", "floordiv", "ceildiv", "fit"):
@@ -368,10 +385,11 @@ def _fold(kind: str, nodes: Sequence[TripBound]) -> TripBound:
 
 
 def _quotient(op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Return the interval of a quotient. It doesn't hold (see `UNBOUNDED`) where the divisor isn't positive.
+    """Return the interval of a quotient.
 
-    Truncation of a negative quotient rounds up, so the upper end uses ceiling division, unless the operation is a floor
-    division or the dividend isn't negative.
+    It doesn't hold (see `UNBOUNDED`) in launches where the divisor isn't positive. As truncation rounds negative
+    quotients up, the upper end uses ceiling division, unless the operation is a floor division or the dividend isn't
+    negative.
     """
     x, y = xs
     if x is None or y is None:
@@ -384,12 +402,16 @@ def _quotient(op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _remainder(_op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Return the interval of a floor modulo. It doesn't hold (see `UNBOUNDED`) where the divisor isn't positive."""
+    """Return the interval of a floor modulo.
+
+    It doesn't hold (see `UNBOUNDED`) in launches where the divisor isn't positive.
+    """
     y = xs[1]
     if y is None:
         return None
     if y.lower.is_constant() and y.upper.is_constant() and y.lower.numbers[0] > 0:
         return Interval(constant(0), constant(y.upper.numbers[0] - 1))
+    # The maximum is `y.upper`; its other operand only makes the bound fail for divisors that may not be positive.
     positive = TripBound("fit", (1, UNBOUNDED), (y.lower,))
     return Interval(constant(0), node("sub", node("max", y.upper, positive), constant(1)))
 
@@ -412,14 +434,14 @@ def _shift(op: Op, xs: list[Interval | None]) -> Interval | None:
 
 def _select_interval(_op: Op, xs: list[Interval | None]) -> Interval | None:
     """Return the interval of a `select`: the hull of both values' intervals."""
-    x, y = xs[-2:]
+    x, y = xs[-2:]  # without the condition
     if x is None or y is None:
         return None
     return Interval(_fold("min", [x.lower, y.lower]), _fold("max", [x.upper, y.upper]))
 
 
 def _same(_op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Return the operand's interval, for operations that keep its value. `_fit` checks the range of a cast."""
+    """Return the operand's interval, for operations that keep its value. For casts, `_fit` ensures that they do."""
     return xs[0]
 
 

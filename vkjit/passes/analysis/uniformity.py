@@ -1,17 +1,18 @@
 """Uniformity analysis: which values and control flow are the same for all invocations, and why others diverge.
 
-For each value of a kernel in high form (see `ir.verify`), `Uniformity` finds a scope ("workgroup": equal in all
-invocations of a workgroup; "subgroup": equal in those of a subgroup) or the reason for its divergence.
-`check_uniformity` raises CompileError if a barrier or a collective may be reached by only part of the invocations of
-its scope.
+For each value of a kernel in high form (see `ir.verify`), `Uniformity` finds either the scope in which the value is
+uniform ("workgroup": equal in all invocations of a workgroup; "subgroup": equal in all invocations of a subgroup) or
+the reason for its divergence. `check_uniformity` raises CompileError if a barrier or a collective may be reached by
+only part of the invocations of its scope.
 
 1. The uniformity of a value follows from its operation, by the column `uniformity` of the op table (`ir.ops`). Ids
    along an axis of size 1 are uniform.
 2. A load is uniform if its index is uniform and nothing can write the array during the launch.
 3. A result of `if` is divergent if the condition is, unless both regions yield the same value; otherwise it is as
    divergent as the yielded values.
-4. A loop-carried value is as divergent as the values that it may take; if only some invocations reach a `continue`,
-   they may carry different values. The same holds for results of loops, with `break` and the trip count.
+4. A loop-carried value is as divergent as the values that it may take, and as the condition under which invocations
+   reach one of several `continue`s. A result of a loop is as divergent as the values that it may take, the conditions
+   of `break`s, and the trip count.
 5. After a divergent `return`, the rest of the function is divergent; after a divergent `break`, the whole loop; after a
    divergent `continue`, the rest of the iteration. A loop with a divergent trip count is divergent.
 6. Callees are analyzed separately for each call, with the caller's arguments.
@@ -71,14 +72,17 @@ OptionalDivergence = Divergence | None
 """A divergence, or None if something is uniform in the workgroup."""
 
 
-def _widest(*found: OptionalDivergence) -> OptionalDivergence:
-    """Return the divergence with the highest level, the first if several have it."""
-    return max(found, key=lambda f: f.level if f is not None else 0, default=None)
+def _widest(*divergences: OptionalDivergence) -> OptionalDivergence:
+    """Return the divergence with the highest level; the first of them if there are several, None if there is none."""
+    return max(divergences, key=lambda d: d.level if d is not None else 0, default=None)
 
 
 @dataclass(slots=True)
 class _Exits:
-    """The divergences under which a piece of code is left early, by kind of exit; None if no invocation or all exit."""
+    """The divergences under which invocations leave a piece of code early, by kind of exit.
+
+    None means that no invocation or all invocations leave it by this kind of exit.
+    """
 
     returns: OptionalDivergence = None
     breaks: OptionalDivergence = None
@@ -100,7 +104,8 @@ class Uniformity:
     - `assumptions` has the `assume_uniform`s of divergent values, each with the divergence under which it is reached.
     - `entry` is the divergence under which the function is called.
     - `others_written` is True if the kernel writes a global array that may overlap others.
-    - With `checking`, walks also raise CompileError; `changed` is True if the current walk has found anything new.
+    - With `checking`, walks raise CompileError for operations that divergent control flow reaches but must not.
+      `changed` is True if the current walk has found anything new.
     """
 
     module: Module
@@ -125,7 +130,9 @@ class Uniformity:
     def scope(self, value: Value) -> str | None:
         """Return the scope in which a value is uniform, "workgroup" or "subgroup"; None if it is divergent."""
         divergence = self.divergences.get(value)
-        return ("workgroup", "subgroup", None)[divergence.level if divergence is not None else 0]
+        if divergence is None:
+            return "workgroup"
+        return "subgroup" if divergence.level == SUBGROUP else None
 
     def settle(self) -> None:
         """Walk the function until nothing changes."""
@@ -134,7 +141,7 @@ class Uniformity:
             pass
 
     def walk(self, entry: OptionalDivergence) -> bool:
-        """Walk the function once, called under the divergence `entry`. True if anything new was found."""
+        """Walk the function once, as called under the divergence `entry`. Return True if anything new was found."""
         self.changed = False
         self.entry = entry
         self.region(self.function.body, None, None)
@@ -142,23 +149,27 @@ class Uniformity:
 
     # -- results
 
-    def learn(self, value: Value, found: OptionalDivergence) -> None:
+    def learn(self, value: Value, divergence: OptionalDivergence) -> None:
         """Record a divergence of a value, unless it has one of the same or a higher level already."""
         previous = self.divergences.get(value)
-        if found is not None and (previous is None or previous.level < found.level):
-            self.divergences[value] = found
+        if divergence is not None and (previous is None or previous.level < divergence.level):
+            self.divergences[value] = divergence
             self.changed = True
 
     def operands(self, op: Op, values: Sequence[Value]) -> OptionalDivergence:
-        """Return the divergence of a value that `op` computes from `values`, caused by the highest one among theirs."""
+        """Return the divergence of a value that `op` computes from `values`, None if all of them are uniform.
+
+        It has the highest level among the divergences of `values`, and that divergence as its cause.
+        """
         worst = _widest(*(self.divergences.get(v) for v in values))
         if worst is None or worst.loc == op.loc:
             return worst
         return Divergence(worst.level, op.loc, COMPUTED, worst)
 
     # -- walking
-    # `outer` is the divergence of the control flow at the entry of the innermost loop, `inner` the divergence that came
-    # up since then, in the loop's body. A `break` or `continue` concerns only `inner`, a `return` both.
+    # `outer` is the divergence of the control flow at the entry of the innermost loop, `inner` the divergence that
+    # arose in the loop's body since then. The divergence of a `break` or `continue` is `inner`, that of a `return` the
+    # higher one of `inner` and `outer`.
 
     def region(self, region: Region, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits:
         """Walk a region and return its divergent exits (rule 5)."""
@@ -200,9 +211,8 @@ class Uniformity:
             self.assumptions[op] = _widest(self.assumptions.get(op), control)
 
     def reached_assumptions(self) -> dict[Op, OptionalDivergence]:
-        """Return the `assume_uniform`s of values that aren't provably uniform, callees included.
-
-        They are mapped to the divergence under which they are reached.
+        """Return the `assume_uniform`s of values that aren't provably uniform, including those in callees, each with
+        the divergence under which it is reached.
         """
         reached = dict(self.assumptions)
         for inner in self.calls.values():
@@ -222,6 +232,7 @@ class Uniformity:
         if control is None:
             return None
         text = f"some invocations leave here with this `{op.name}`, the others go on without them"
+        # The field of `_Exits` is the operation's name with an s: `returns`, `breaks` or `continues`.
         return _Exits(**{f"{op.name}s": Divergence(control.level, op.loc, text, control)})
 
     def branch(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits:
@@ -240,12 +251,15 @@ class Uniformity:
         return exits
 
     def loop(self, op: Op, control: OptionalDivergence) -> _Exits:
-        """Walk a loop that is entered under the divergence `control`; return its divergent `return`s."""
-        first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
+        """Walk a loop that is entered under the divergence `control`. Return the divergence of `return`s in it."""
         body = op.regions[0]
-        arguments = body.args[1 if first else 0 :]
-        trip_count = self.trip_count(op) if first else None
-        for argument, initial in zip(arguments, op.operands[first:], strict=True):
+        if op.name == "for":  # the operands start, end and step, and the induction variable, precede the carried values
+            initial_values, arguments = op.operands[3:], body.args[1:]
+            trip_count = self.trip_count(op)
+        else:
+            initial_values, arguments = op.operands, body.args
+            trip_count = None
+        for argument, initial in zip(arguments, initial_values, strict=True):
             self.learn(argument, self.operands(op, [initial]))
         exits = self.region(body, _widest(control, trip_count, self.loops.get(op)), None)
         exit_divergence = _widest(trip_count, exits.breaks, exits.returns)
@@ -267,9 +281,13 @@ class Uniformity:
     def loop_carried(self, op: Op, arguments: list[Value], exits: _Exits, trip_count: OptionalDivergence) -> None:
         """Analyze the loop-carried values and results of a loop (rule 4)."""
         for exit in exits_of(op.regions[0]):
-            targets, differ = (op.results, exits.breaks) if exit.name == "break" else (arguments, exits.continues)
+            if exit.name == "break":
+                targets, exit_condition = op.results, exits.breaks
+            else:
+                targets, exit_condition = arguments, exits.continues
             for target, value in zip(targets, exit.operands, strict=True):
-                self.learn(target, _widest(self.operands(exit, [value]), None if value is target else differ))
+                unchanged = value is target  # an argument that is passed on as it is
+                self.learn(target, _widest(self.operands(exit, [value]), None if unchanged else exit_condition))
         if op.name == "for":
             for result, argument in zip(op.results, arguments, strict=True):
                 self.learn(result, self.divergences.get(argument))
@@ -311,6 +329,7 @@ class Uniformity:
         if rule == "load":
             return self.load(op)
         if op.name in ("global_id", "local_id"):
+            # If the size isn't known, assume that no axis has size 1.
             size = self.module.kernel.attrs.get("local_size", (2, 2, 2))
             if size[op.attrs["dim"]] == 1:
                 return None
@@ -412,7 +431,10 @@ def _of_subgroup(op: Op) -> bool:
 
 
 def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
-    """Check that tiles, indices and scalars of a tile operation are uniform in its scope."""
+    """Check that the operands of a tile operation, and the values that its regions use, are uniform in its scope.
+
+    `allowed` is the highest level of divergence that the operation tolerates.
+    """
     scope = "subgroup" if allowed else "workgroup"
     for value in (*op.operands, *(v for region in op.regions for v in outer_values(region))):
         why = analysis.divergences.get(value)

@@ -1,8 +1,8 @@
 """Value numbering, for checks that compare values in IR that hasn't been simplified yet.
 
 Two values of a function get the same number if they are computed by the same side-effect-free operation from operands
-with the same numbers. `ValueNumbers.sum` also gives an index as a constant plus numbered terms, exact modulo 2**64, so
-that callers can find indices that differ by a constant.
+with the same numbers. `ValueNumbers.sum` also returns an index as a sum of a constant and multiples of numbered values,
+exact modulo 2**64, so that callers can find indices that differ by a constant.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from vkjit.ir.types import INDEX
 __all__ = ["Sum", "ValueNumbers"]
 
 Sum = tuple[frozenset[tuple[int, int]], int]
-"""(terms, constant): a set of (value number, coefficient) pairs, and the constant that is added to the products."""
+"""(terms, constant), for the sum of value * coefficient over the terms, plus the constant.
+
+The terms are a set of (value number, coefficient) pairs.
+"""
 
 _MAX_TERMS = 8
-"""The limit of terms that wait for expansion in `ValueNumbers.sum`; further ones aren't expanded."""
+"""The limit of terms that wait for expansion in `ValueNumbers.sum`; beyond it, additions aren't expanded."""
 
 
 @dataclass(slots=True)
@@ -35,7 +38,7 @@ class ValueNumbers:
     numbers: dict[object, int] = field(default_factory=dict)
 
     def number(self, value: Value) -> int:
-        """Return the value number; equivalent values have the same one."""
+        """Return the number of a value; equivalent values have the same number."""
         if value not in self.values:
             key = self._key(value)
             self.values[value] = self.numbers.setdefault(key, len(self.numbers))

@@ -1,9 +1,9 @@
 """Range analysis of integer values.
 
-`Ranges` walks a function once, in program order, and computes an interval for each integer value at its definition. It
-calls back its user (such as `narrow_index`) for each operation, with the ranges that hold there. Conditions narrow the
-ranges inside the regions of an `if`, and after an `if` if one of its regions exits. A value without an entry has the
-full range of its type, and so have results that may overflow.
+`Ranges` walks a function once, in program order, and computes an interval for each integer value at its definition. For
+each operation, it calls a function of its user (such as `narrow_index`) with the ranges that hold before the operation.
+Conditions narrow the ranges inside the regions of an `if`, and after an `if` if control leaves one of its regions by an
+exit. A value without an entry has the full range of its type, and so has a result that may overflow.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ Interval = tuple[int, int]
 
 I32_RANGE: Interval = (-(1 << 31), (1 << 31) - 1)
 _INDEX_RANGE: Interval = (-(1 << 63), (1 << 63) - 1)
-_LARGEST_GROUP = (1 << 16, 1 << 16, 1 << 16)  # bounds for device functions, whose callers' workgroup size isn't known
+_LARGEST_GROUP = (1 << 16, 1 << 16, 1 << 16)
+"""Bounds of the workgroup size, for device functions, whose callers' workgroup size isn't known."""
 _INVERSE: dict[OpName, OpName] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+"""The comparison that is true where another one is false."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,7 @@ class Ranges:
             return low[0], max(low[0], high[1] - 1)
         if step[1] < 0:
             return min(low[1], high[0] + 1), low[1]
+        # The sign of the step isn't known: both cases.
         return min(low[0], high[0] + 1), max(low[1], high[1] - 1)
 
     # -- facts
@@ -119,16 +122,16 @@ class Ranges:
 
     def compare(self, name: OpName, x: Value, y: Value) -> None:
         """Narrow the ranges of x and y by the fact that the comparison `name` of them holds."""
-        (x0, x1), (y0, y1) = self.of(x), self.of(y)
+        (x_min, x_max), (y_min, y_max) = self.of(x), self.of(y)
         if name in ("gt", "ge"):
             self.compare("lt" if name == "gt" else "le", y, x)
         elif name in ("lt", "le"):
-            less = 1 if name == "lt" else 0
-            self.narrow(x, x0, min(x1, y1 - less))
-            self.narrow(y, max(y0, x0 + less), y1)
+            gap = 1 if name == "lt" else 0  # y - x is at least this
+            self.narrow(x, x_min, min(x_max, y_max - gap))
+            self.narrow(y, max(y_min, x_min + gap), y_max)
         elif name == "eq":
-            self.narrow(x, max(x0, y0), min(x1, y1))
-            self.narrow(y, max(x0, y0), min(x1, y1))
+            self.narrow(x, max(x_min, y_min), min(x_max, y_max))
+            self.narrow(y, max(x_min, y_min), min(x_max, y_max))
 
     def narrow(self, value: Value, low: int, high: int) -> None:
         """Set the range of a value up to the end of the current region."""
@@ -149,8 +152,10 @@ class Ranges:
             return _IDS[op.name]
         if op.name in ("local_id", "local_size"):
             size = self.function.attrs.get("local_size", _LARGEST_GROUP)[op.attrs["dim"]]
-            low = 0 if op.name == "local_id" or size > 65535 else size  # larger only as `_LARGEST_GROUP`
-            return low, size if op.name == "local_size" else size - 1
+            if op.name == "local_id":
+                return 0, size - 1
+            is_exact = size < 1 << 16  # otherwise it is the bound from `_LARGEST_GROUP`
+            return size if is_exact else 0, size
         rule = _RULES.get(op.name)
         if rule is not None:
             return rule(*(self.of(v) for v in op.operands))
@@ -165,7 +170,7 @@ class Ranges:
         return None
 
     def array_number(self, op: Op) -> Interval | None:
-        """Return the range of an `extent` or `stride`; kernels with the attribute `narrow` have only 32-bit ones."""
+        """Return the range of an `extent` or `stride`; all fit in i32 in kernels with the attribute `narrow`."""
         array = op.operands[0].type
         narrow = isinstance(array, Array) and self.function.attrs.get("narrow")
         if op.name == "extent":
@@ -193,6 +198,7 @@ def _mul(a: Interval, b: Interval) -> Interval:
 
 
 def _and(a: Interval, b: Interval) -> Interval | None:
+    """Return the range of a bitwise and: it is at most each operand that is non-negative."""
     if a[0] < 0 and b[0] < 0:
         return None
     tops = [x[1] for x in (a, b) if x[0] >= 0]
@@ -207,6 +213,7 @@ def _floordiv(a: Interval, b: Interval) -> Interval | None:
 
 
 def _remainder(a: Interval, b: Interval) -> Interval | None:
+    """Return the range of a truncating remainder, for a non-negative dividend and a positive divisor."""
     if a[0] < 0 or b[0] <= 0:
         return None
     return 0, min(a[1], b[1] - 1)
@@ -232,6 +239,7 @@ _RULES: dict[OpName, Callable[..., Interval | None]] = {
     "assume_uniform": lambda a: a,
 }
 
+# The bounds of subgroups hold for any device: at most 128 lanes, and at most 1024 subgroups in a workgroup.
 _IDS: dict[OpName, Interval] = {
     "lane_id": (0, 127),
     "subgroup_size": (1, 128),

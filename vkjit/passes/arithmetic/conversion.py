@@ -56,16 +56,17 @@ def _through_f32(target: DType, _f: Formula, x: Term) -> Term:
 
 def _saturated(target: DType, f: Formula, x: Term) -> Term:
     """Convert a float to an integer: truncate, saturate to the type's range, and map NaN to 0."""
-    least = -(1 << (target.bits - 1)) if target.is_signed else 0
-    greatest = least + (1 << target.bits) - 1
-    above = x >= float(greatest + 1)
-    # values between `least - 1` and `least` truncate to `least`; there are none if `least - 1` isn't exact as a float
-    below = x <= float(least - 1) if target.bits < FORMATS[x.dtype].digits else x < float(least)
+    minimum = -(1 << (target.bits - 1)) if target.is_signed else 0
+    maximum = minimum + (1 << target.bits) - 1
+    above = x >= float(maximum + 1)
+    # values between `minimum - 1` and `minimum` truncate to `minimum`. If `minimum - 1` isn't exact as a float, the
+    # format has no values between them
+    below = x <= float(minimum - 1) if target.bits < FORMATS[x.dtype].digits else x < float(minimum)
     outside = above | below | is_nan(x)
-    wide = target if target.bits >= 32 else dtypes.i32
+    wide = target if target.bits >= 32 else dtypes.i32  # i32 has all values of 8- and 16-bit types
     converted = f.select(outside, 0.0, x).raw_cast(wide).cast(target)
-    ends = f.select(above, greatest, f.select(below, f.term(least, target), 0))
-    return f.select(outside, ends, converted)
+    limit = f.select(above, maximum, f.select(below, f.term(minimum, target), 0))
+    return f.select(outside, limit, converted)
 
 
 def _double_to_half(f: Formula, x: Term) -> Term:
@@ -76,6 +77,7 @@ def _double_to_half(f: Formula, x: Term) -> Term:
     """
     as_f32 = x.cast(dtypes.f32)
     widened = as_f32.cast(dtypes.f64)
+    # if f32 rounding increased the magnitude, decrement the bits to truncate instead
     rounded_away = (widened.abs() > x.abs()).cast(dtypes.u32)
     odd = ((as_f32.bits() - rounded_away) | 1).as_bits_of(dtypes.f32)
     return f.select(widened.equals(x) | is_nan(as_f32), as_f32, odd).cast(dtypes.f16)

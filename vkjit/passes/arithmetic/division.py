@@ -20,7 +20,7 @@ _IDS: frozenset[OpName] = frozenset({
     "global_id", "local_id", "group_id", "num_groups", "local_size", "extent",
     "lane_id", "subgroup_id", "subgroup_size", "num_subgroups",
 })  # fmt: skip
-"""Ids, sizes and extents, which are never negative. Below, all other values are called data."""
+"""Ids, sizes and extents, which are never negative. All other values are called data in this module."""
 _KEEPS_SIGN: frozenset[OpName] = frozenset({
     "add", "mul", "min", "max", "and",
     "floordiv", "floormod", "truncdiv", "truncrem", "udiv_raw", "urem_raw", "sdiv_raw",
@@ -53,12 +53,13 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
     if op.name == "cast":
         source = op.operands[0].type
         source_dtype = getattr(source, "dtype", dtype)
-        narrower = (
+        # a non-negative value stays so in a wider type, in the same type, and from int to index; other casts may wrap
+        keeps_sign = (
             source_dtype.bits < dtype.bits
-            or source_dtype.kind == dtype.kind
+            or (source_dtype.kind == dtype.kind and source_dtype.bits == dtype.bits)
             or (dtype.kind == "index" and source_dtype.kind == "int")
         )
-        return narrower and dtype.is_integer and is_non_negative(op.operands[0], depth - 1)
+        return keeps_sign and dtype.is_integer and is_non_negative(op.operands[0], depth - 1)
     if op.name in ("shr", "shr_raw"):
         return is_non_negative(op.operands[0], depth - 1)
     if op.name == "select":
@@ -72,7 +73,10 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
 
 
 def _data_bits(value: Value, depth: int = 8) -> int:
-    """Return an upper bound on the number of bits that data contributes to a value: 0 for ids and extents."""
+    """Return an upper bound on the number of bits that data contributes to a value. Ids and extents contribute none.
+
+    At most `depth` nested operations are examined; the result is 64 beyond them.
+    """
     op = value.op
     if op is None or depth == 0:
         return 64
@@ -82,14 +86,16 @@ def _data_bits(value: Value, depth: int = 8) -> int:
         return 0
     if op.name == "cast":
         inner = getattr(op.operands[0].type, "dtype", None)
-        below = _data_bits(op.operands[0], depth - 1)
-        return below if inner is None or not inner.is_integer else min(below, inner.bits)
-    parts = [_data_bits(v, depth - 1) for v in op.operands]
+        operand_bits = _data_bits(op.operands[0], depth - 1)
+        return operand_bits if inner is None or not inner.is_integer else min(operand_bits, inner.bits)
+    per_operand = [_data_bits(v, depth - 1) for v in op.operands]
     if op.name == "mul":
-        return sum(parts)
-    if op.name in ("and", "floormod", "urem_raw"):
-        return min(parts) if op.name == "and" else parts[-1]
-    return max(parts) if op.name in _KEEPS_SIGN or op.name == "select" else 64
+        return sum(per_operand)
+    if op.name == "and":
+        return min(per_operand)
+    if op.name in ("floormod", "urem_raw"):  # less than the divisor
+        return per_operand[-1]
+    return max(per_operand) if op.name in _KEEPS_SIGN or op.name == "select" else 64
 
 
 def _shift_of(y: Term) -> int | None:
@@ -107,8 +113,8 @@ def _unsigned(f: Formula, x: Term, y: Term, raw: OpName) -> Term:
         return x >> shift if raw == "udiv_raw" else x & ((1 << shift) - 1)
     if y.constant is not None:
         return f.call(raw, x, y) if y.constant else f.term(0, x.dtype)
-    zero = y.equals(0)
-    return f.select(zero, 0, f.call(raw, x, f.select(zero, 1, y)))
+    by_zero = y.equals(0)
+    return f.select(by_zero, 0, f.call(raw, x, f.select(by_zero, 1, y)))
 
 
 def _both_non_negative(x: Term, y: Term) -> bool:
@@ -119,10 +125,10 @@ def _truncating_division(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
     """Emit the truncating quotient and the remainder of signed values. They are valid only if y isn't 0."""
     if y.constant is not None and y.constant not in (0, -1):
         quotient = f.call("sdiv_raw", x, y)
-    else:  # divide by 1 instead of 0 and -1, for which the instruction is undefined (-1: if the quotient overflows)
-        minus = y.equals(-1)
-        safe = f.select(minus | y.equals(0), 1, y)
-        quotient = f.select(minus, -x, f.call("sdiv_raw", x, safe))
+    else:  # divide by 1 instead of 0 and -1: the instruction is undefined for 0, and for -1 if the quotient overflows
+        is_minus_one = y.equals(-1)
+        safe = f.select(is_minus_one | y.equals(0), 1, y)
+        quotient = f.select(is_minus_one, -x, f.call("sdiv_raw", x, safe))
     return quotient, x - quotient * y
 
 
@@ -141,8 +147,9 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
     if shift is not None:
         return x >> shift
     quotient, remainder = _truncating_division(f, x, y)
-    down = remainder.differs(0) & ((remainder ^ y) < 0)
-    return _zero_if_divisor_is_zero(f, y, f.select(down, quotient - 1, quotient))
+    # truncation has rounded up if the exact quotient is negative: the remainder and y have different sign bits
+    needs_correction = remainder.differs(0) & ((remainder ^ y) < 0)
+    return _zero_if_divisor_is_zero(f, y, f.select(needs_correction, quotient - 1, quotient))
 
 
 def floormod(f: Formula, x: Term, y: Term) -> Term:
@@ -153,8 +160,9 @@ def floormod(f: Formula, x: Term, y: Term) -> Term:
     if shift is not None:
         return x & ((1 << shift) - 1)
     _, remainder = _truncating_division(f, x, y)
-    down = remainder.differs(0) & ((remainder ^ y) < 0)
-    return _zero_if_divisor_is_zero(f, y, f.select(down, remainder + y, remainder))
+    # see `floordiv`
+    needs_correction = remainder.differs(0) & ((remainder ^ y) < 0)
+    return _zero_if_divisor_is_zero(f, y, f.select(needs_correction, remainder + y, remainder))
 
 
 def _rounding_to_zero(x: Term, shift: int) -> Term:

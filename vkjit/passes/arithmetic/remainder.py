@@ -1,8 +1,9 @@
 """Expansions of float remainders and integral quotients for f32 and f64, used by `lower_arithmetic`.
 
-Remainders are exact, and quotients are rounded as in Python. If the quotient is less than 2**(digits - 2), where
-`digits` is the number of significant bits of the format, the remainder is computed in floats without rounding error.
-Otherwise it is computed by integer division of the significands, in a branch.
+Remainders are exact, and quotients are rounded as in Python. A remainder is computed in one of two ways. If the
+quotient is less than 2**(digits - 2), where `digits` is the number of significant bits of the format, float arithmetic
+without rounding errors is used (`_short_division`). Otherwise the significands are divided as integers, in a branch
+(`_long_division`).
 """
 
 from __future__ import annotations
@@ -20,26 +21,29 @@ from ..formulas.formula import Formula, Term
 
 __all__ = ["REMAINDER_RULES", "quotient"]
 
+_MAX_UNROLLED_STEPS = 8
+"""The maximum number of steps of `_long_division` that are emitted without a loop: enough for f32, not for f64."""
+
 
 def quotient(f: Formula, x: Term, y: Term) -> Term:
     """Return x / y corrected by its residual: within one ULP on any device, and exact for integral quotients.
 
-    Quotient and divisor are split into halves with few enough bits that the products, and so the residual
-    x - (x / y) * y, are exact.
+    The residual is x - (x / y) * y. It is exact, because the quotient and the divisor are split into high and low parts
+    with so few bits that the products of parts are exact.
     """
-    first = x / y
+    approximate = x / y
     with f.exact():
-        q_high, y_high = half_precision_part(first), half_precision_part(y)
-        q_low, y_low = first - q_high, y - y_high
+        q_high, y_high = half_precision_part(approximate), half_precision_part(y)
+        q_low, y_low = approximate - q_high, y - y_high
         residual = (((x - q_high * y_high) - q_high * y_low) - q_low * y_high) - q_low * y_low
-        better = first + residual / y
+        corrected = approximate + residual / y
     fmt = format_of(x)
-    usable = residual.differs(0.0) & ((better.bits() & fmt.magnitude_mask) < fmt.infinity_bits)
-    return f.select(usable, better, first)
+    is_usable = residual.differs(0.0) & ((corrected.bits() & fmt.magnitude_mask) < fmt.infinity_bits)
+    return f.select(is_usable, corrected, approximate)
 
 
 def _with_sign_of(magnitude: Term, sign: Term) -> Term:
-    """Return a non-negative value with the sign bit of another value."""
+    """Return the non-negative value `magnitude` with the sign bit of `sign`."""
     fmt = format_of(sign)
     return (magnitude.bits() | (sign.bits() & fmt.sign_mask)).as_bits_of(sign.dtype)
 
@@ -72,17 +76,18 @@ def _long_division(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> 
     """Return the remainder of non-negative values by integer division of the significands.
 
     Each step computes `64 - digits` bits of the quotient: the remainder so far is shifted left, as far as a u64 allows,
-    and reduced modulo the divisor's significand. Where `only_y_scaled` is true (see `_Pair`), x counts as scaled, too.
+    and reduced modulo the divisor's significand. Where `only_y_scaled` is true (see `_Pair`), the scaling of x is made
+    up for by a larger exponent.
     """
     fmt = format_of(x)
     step = 64 - fmt.digits
-    steps = -(-(2 * fmt.bias + fmt.mantissa) // step)  # enough for the largest difference of exponents
+    steps = -(-(2 * fmt.bias + fmt.mantissa) // step)  # the largest difference of exponents / step, rounded up
     (top, x_exponent), (divisor, y_exponent) = _significand(f, x), _significand(f, y)
-    divisor = f.select(divisor.equals(0), 1, divisor)
+    divisor = f.select(divisor.equals(0), 1, divisor)  # the caller discards the result for a zero divisor
     remainder, bits_left = f.call("urem_raw", top, divisor), x_exponent - y_exponent
     if only_y_scaled is not None:
         bits_left = bits_left + f.select(only_y_scaled, f.term(_scale_exponent(fmt), bits_left.dtype), 0)
-    if steps <= 8:  # f32; f64 needs too many steps to unroll them
+    if steps <= _MAX_UNROLLED_STEPS:
         for _ in range(steps):
             shift = f.select(bits_left < step, bits_left, step)
             remainder, bits_left = f.call("urem_raw", remainder << shift, divisor), bits_left - shift
@@ -100,17 +105,17 @@ def _division_loop(f: Formula, remainder: Term, total_bits_left: Term, divisor: 
     bounds = [build.const(n, dtypes.i32) for n in (0, steps, 1)]
     body = Region([bounds[0].type, word, word], ["round", "rest", "left"])
     with build.at(body):
-        _, inner, bits_left = (f.term(value) for value in body.args)
+        _, current, bits_left = (f.term(value) for value in body.args)
         done = build.op("if", bits_left.equals(0).value, types=[], regions=[Region(), Region()])
         with build.at(done.regions[0]):
             build.op("break", *body.args[1:])
         with build.at(done.regions[1]):
             build.op("yield")
         shift = f.select(bits_left < step, bits_left, step)
-        build.op("continue", f.call("urem_raw", inner << shift, divisor).value, (bits_left - shift).value)
-    return f.term(
-        build.op("for", *bounds, remainder.value, total_bits_left.value, types=[word, word], regions=[body]).results[0]
-    )
+        build.op("continue", f.call("urem_raw", current << shift, divisor).value, (bits_left - shift).value)
+    initial_values = (remainder.value, total_bits_left.value)
+    loop = build.op("for", *bounds, *initial_values, types=[word, word], regions=[body])
+    return f.term(loop.results[0])
 
 
 def _magnitude_remainder(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> Term:
@@ -119,27 +124,32 @@ def _magnitude_remainder(f: Formula, x: Term, y: Term, only_y_scaled: Term | Non
     For `only_y_scaled`, see `_Pair`.
     """
     fmt = format_of(x)
-    number = y.constant
-    # a constant power of two: x * (1 / y) is exact
-    if number is not None and math.isfinite(number) and math.frexp(number)[0] == 0.5 and 2.0**-60 < number < 2.0**60:
-        small_quotient_remainder = x - f.call("trunc", x * (1.0 / number)) * number
-        remainder = f.select(x < number * 2.0**fmt.digits, small_quotient_remainder, 0.0)
+    constant_y = y.constant
+    # `frexp` splits a power of two into 0.5 and an exponent
+    is_power_of_two = constant_y is not None and math.isfinite(constant_y) and math.frexp(constant_y)[0] == 0.5
+    # the bounds keep 1 / y and y * 2**digits in the range of normal f32 values
+    if constant_y is not None and is_power_of_two and 2.0**-60 < constant_y < 2.0**60:
+        # x * (1 / y) is exact, and the remainder of x >= y * 2**digits is 0
+        small_quotient_remainder = x - f.call("trunc", x * (1.0 / constant_y)) * constant_y
+        remainder = f.select(x < constant_y * 2.0**fmt.digits, small_quotient_remainder, 0.0)
     else:
         is_short = x < y * 2.0 ** (fmt.digits - 2)
         (long_remainder,) = f.branch(
             is_short, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y, only_y_scaled)]
         )
         remainder = f.select(x < y, x, f.select(is_short, _short_division(f, x, y), long_remainder))
+    # x is finite; y is neither NaN nor 0, for which `- 1` wraps to the largest integer
     valid = (x.bits() < fmt.infinity_bits) & ((y.bits() - 1) < fmt.infinity_bits)
     return f.select(valid, remainder, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Dividend and divisor, scaled by a power of two if the remainder may be subnormal, which devices may flush to 0.
+    """Dividend x and divisor y, scaled by a power of two if the remainder may be subnormal.
 
-    `inverse_scale` is the factor that undoes the scaling. `only_y_scaled` is a condition: true where only y is scaled,
-    since x would overflow. These two are None if no scaling is necessary.
+    Scaling is needed because devices may flush subnormal values to 0. `inverse_scale` is the factor that undoes the
+    scaling. `only_y_scaled` is a condition: true where only y is scaled, since x would overflow. The fields
+    `inverse_scale` and `only_y_scaled` are None if no scaling is necessary.
     """
 
     x: Term
@@ -153,23 +163,24 @@ class _Pair:
 
 
 def _scaled_pair(f: Formula, x: Term, y: Term) -> _Pair:
-    """Return the pair, scaled where y is so small that the remainder may be subnormal."""
+    """Return the pair of x and y, scaled where y is so small that the remainder may be subnormal."""
     fmt = format_of(x)
     shift = _scale_exponent(fmt)
     number = y.constant
     if number is not None and abs(number) >= 2.0 ** (fmt.min_exponent + shift):
         return _Pair(x, y)
-    needs_scaling, x_fits = y.abs() < 2.0 ** (fmt.min_exponent + shift), x.abs() < 2.0 ** (fmt.bias - shift)
+    needs_scaling = y.abs() < 2.0 ** (fmt.min_exponent + shift)
+    x_fits = x.abs() < 2.0 ** (fmt.bias - shift)  # the scaled x doesn't overflow
     one, factor = f.term(1.0, x.dtype), 2.0**shift
     scaled_x = x * f.select(needs_scaling & x_fits, factor, one)
     only_y_scaled = needs_scaling & ~x_fits & (x.abs() < math.inf)
-    return _Pair(
-        scaled_x, y * f.select(needs_scaling, factor, one), f.select(needs_scaling, 1.0 / factor, one), only_y_scaled
-    )
+    scaled_y = y * f.select(needs_scaling, factor, one)
+    inverse_scale = f.select(needs_scaling, 1.0 / factor, one)
+    return _Pair(scaled_x, scaled_y, inverse_scale, only_y_scaled)
 
 
 def _scale_exponent(fmt: FloatFormat) -> int:
-    """Return the binary logarithm of the factor that `_Pair` scales by."""
+    """Return the binary logarithm of the factor by which a `_Pair` is scaled."""
     return 2 * fmt.digits
 
 
@@ -185,22 +196,23 @@ def _signed_remainder(f: Formula, pair: _Pair) -> Term:
 
 
 def _absolute(f: Formula, y: Term) -> Term:
+    """Return |y|, as a constant if y is one, so that `_magnitude_remainder` sees it."""
     number = y.constant
     return y.abs() if number is None else f.term(abs(number), y.dtype)
 
 
 def truncdiv(f: Formula, x: Term, y: Term) -> Term:
-    """Return the truncated quotient; an f16 quotient is rounded to f16 before it is truncated."""
+    """Return the truncated quotient. An f16 quotient is rounded to f16 before it is truncated."""
     if x.dtype is dtypes.f16:
         return f.call("trunc", quotient(f, x.cast(dtypes.f32), y.cast(dtypes.f32)).cast(dtypes.f16))
     return f.call("trunc", quotient(f, x, y))
 
 
 def _signs_differ(a: Term, b: Term) -> Term:
-    """Test for different signs by the sign bits.
+    """True if the sign bits of two values differ.
 
-    A float comparison wouldn't be safe: a compiler may undo the scaling of `_Pair` in its operands, and devices may
-    flush the unscaled values to 0.
+    A float comparison wouldn't be safe: a compiler may undo the scaling of `_Pair` in the operands of the comparison,
+    and devices may flush the unscaled values to 0.
     """
     return ((a.bits() ^ b.bits()) & format_of(a).sign_mask).differs(0)
 
@@ -224,11 +236,11 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
     remainder = _signed_remainder(f, pair)
     approximate = x / y
     integral = (pair.x - remainder) / pair.y
-    integral = (
-        integral if pair.only_y_scaled is None else f.select(pair.only_y_scaled, approximate, integral)
-    )  # too large for the remainder to matter
-    is_truncated = ~_is_zero(remainder) & _signs_differ(remainder, y)
-    integral = f.select(is_truncated, integral - 1.0, integral)
+    # where only y is scaled, the quotient is so large that the remainder doesn't matter
+    integral = integral if pair.only_y_scaled is None else f.select(pair.only_y_scaled, approximate, integral)
+    # `remainder` has the sign of x: the quotient is truncated, and floor is one less if it is negative
+    needs_decrement = ~_is_zero(remainder) & _signs_differ(remainder, y)
+    integral = f.select(needs_decrement, integral - 1.0, integral)
     floor = f.call("floor", integral)
     floor = f.select(integral - floor > 0.5, floor + 1.0, floor)  # `integral` is an integer up to rounding
     zero = f.term(0.0, x.dtype)

@@ -1,8 +1,8 @@
 """Expand operations into formulas of simpler operations, until no rule applies.
 
-The lowering passes (`lower_math`, `lower_arithmetic`, ...) call `expand` with a chooser, which returns the rule for an
-operation, if it has one. The module is rewritten in place. Operations that a rule emits are expanded in turn. Vector
-operations are scalarized first, so rules see scalars only.
+The lowering passes (`lower_math`, `lower_arithmetic`, ...) call `expand` with a chooser. The chooser returns the rule
+that expands an operation, or None to keep the operation. The module is rewritten in place. Operations that a rule emits
+are expanded in turn. Vector operations are scalarized first, so rules see scalars only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rule = Callable[..., Term]
 """rule(formula, *operands) emits the expansion and returns the value that replaces the operation's result."""
 
 Chooser = Callable[[Function, Op], "Rule | None"]
-"""chooser(function, operation) returns the rule for an operation of that function, None if it is kept."""
+"""chooser(function, operation) returns the rule for an operation of that function, None if the operation is kept."""
 
 
 def expand(module: Module, choose: Chooser) -> Module:
@@ -33,7 +33,11 @@ def expand(module: Module, choose: Chooser) -> Module:
 
 
 class _Expander:
-    """The expansion of one function. `mapping` maps the results of expanded operations to their replacements."""
+    """The expansion of one function.
+
+    `mapping` maps the results of expanded operations to their replacements. `strict` is True if the function has the
+    attribute `strict`: nothing is fused or reordered.
+    """
 
     def __init__(self, function: Function, choose: Chooser) -> None:
         self.function = function
@@ -49,7 +53,7 @@ class _Expander:
             self.operation(op, builder)
 
     def operation(self, op: Op, builder: Builder) -> None:
-        """Append an operation, or the recursively expanded operations of its rule."""
+        """Append an operation if it is kept; else append the operations that its rule emits, expanded in turn."""
         op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
         rule = self.choose(self.function, op)
         if rule is None:
@@ -90,7 +94,7 @@ def _lanes(op: Op) -> int:
 
 
 def _extract(builder: Builder, value: Value, lane: int) -> Value:
-    """Return a lane of a vector; a scalar stands for all lanes."""
+    """Return a lane of a vector. If the value is a scalar, return the scalar, as it stands for all lanes."""
     if not isinstance(value.type, Vector):
         return value
     return builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))

@@ -77,7 +77,7 @@ def is_nan(x: Term) -> Term:
 def half_precision_part(x: Term) -> Term:
     """Return x with the lower half of its significand cleared. Products of two such numbers are exact."""
     fmt = format_of(x)
-    mask = fmt.sign_mask * 2 - (1 << ((fmt.digits + 1) // 2))
+    mask = fmt.sign_mask * 2 - (1 << ((fmt.digits + 1) // 2))  # all ones, except for the lower half of the digits
     return (x.bits() & mask).as_bits_of(x.dtype)
 
 

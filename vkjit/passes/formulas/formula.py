@@ -39,7 +39,7 @@ _ROUNDED: frozenset[OpName] = frozenset({"add", "sub", "mul", "div"})
 
 
 class Term:
-    """A scalar value with operators. Shift amounts must be non-negative and less than the width."""
+    """A scalar value with operators. Shift amounts must be non-negative and less than the type's number of bits."""
 
     __slots__ = ("formula", "value")
 
@@ -155,7 +155,8 @@ class Term:
 class Formula:
     """A factory of terms, which emits operations through a builder.
 
-    `strict` is the attribute `strict` of the function that is being expanded; rules read it.
+    `strict` is True if the function that the formula is for has the attribute `strict`: nothing is fused or reordered.
+    The flag doesn't change what the methods emit.
     """
 
     def __init__(self, builder: Builder, *, strict: bool = False) -> None:
@@ -190,7 +191,7 @@ class Formula:
 
     def select(self, condition: Term, yes: Term | Number, no: Term | Number) -> Term:
         """Emit a select; at least one of `yes` and `no` must be a term."""
-        dtype = yes.dtype if isinstance(yes, Term) else no.dtype if isinstance(no, Term) else None
+        dtype = next((side.dtype for side in (yes, no) if isinstance(side, Term)), None)
         return self.call("select", condition, self.term(yes, dtype), self.term(no, dtype))
 
     def polynomial(self, x: Term, coefficients: Sequence[float]) -> Term:

@@ -40,7 +40,7 @@ _ACCESSES: frozenset[OpName] = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class LowerAccess:
-    """Lower multi-dimensional accesses to linear ones."""
+    """Lower multi-dimensional accesses to accesses to linear arrays."""
 
     name: ClassVar[str] = "lower_access"
 
@@ -75,8 +75,9 @@ def _linear_allocations(kernel: Function) -> dict[Value, tuple[int, ...]]:
 class _Lowering:
     """The lowering of one kernel.
 
-    `shapes` has the previous shapes of shared and local arrays. `prologue` collects operations for the kernel's start:
-    the linear views of global arrays (`bases`), their extents, and their strides, in the type of offsets.
+    `shapes` has the previous shapes of shared and local arrays. `prologue` collects operations for the kernel's start.
+    `bases` has the linear views of global arrays. `extents` and `strides` have the extents and strides in the type of
+    offsets, by (array, axis). A stride of None stands for 1.
     """
 
     kernel: Function

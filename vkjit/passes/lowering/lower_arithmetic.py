@@ -36,8 +36,8 @@ class LowerArithmetic:
     """Lower arithmetic in place.
 
     `native`: float operations that the back end provides in addition to SPIR-V's. `correctly_rounded_sqrt`: True if the
-    back end's f32 square root is correctly rounded, which strict kernels need. `correct_f64_rounding`: True if the back end
-    rounds f64 values to integral values correctly (`trunc` and `round`).
+    back end's f32 square root is correctly rounded, as strict kernels require. `correct_f64_rounding`: True if the back
+    end's `trunc` and `round` are correct for f64.
     """
 
     native: frozenset[OpName] = frozenset()
@@ -83,11 +83,12 @@ def _choose(options: LowerArithmetic, function: Function, op: Op) -> Rule | None
         return roots.get(element)
     rules = FLOAT_RULES | FAST_MATH_RULES if function.attrs.get("fast_math") else FLOAT_RULES
     rule = rules.get(op.name) if op.name not in native else None
-    narrow = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
-    return partial(_through_f32, op.name) if narrow else rule
+    # most rules are for f32 and f64 only; that for `truncdiv` takes f16, too
+    through_f32 = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
+    return partial(_through_f32, op.name) if through_f32 else rule
 
 
 def _through_f32(name: OpName, f: Formula, *operands: Term) -> Term:
-    """Compute an f16 operation in f32 and round the result to f16. This is exact, or rounds like NumPy's f16."""
+    """Compute the f16 operation `name` in f32, and round the result to f16: the same as NumPy computes for f16."""
     result = f.call(name, *(x.cast(dtypes.f32) for x in operands))
     return result if result.dtype.kind == "bool" else result.cast(dtypes.f16)

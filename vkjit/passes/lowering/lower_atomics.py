@@ -6,9 +6,9 @@ supports them in the array's memory space::
     %old = atomic %x, %i, %v {op = "max"}   ->   %bits = linear %x : array<u32, ...>
                                                  %first = atomic_load %bits, %i
                                                  loop %first (%seen) {
-                                                   %found = atomic_cas %bits, %i, %seen, bits of max(%seen, %v)
-                                                   if %found == %seen { break %found } else { yield }
-                                                   continue %found }
+                                                   %now = atomic_cas %bits, %i, %seen, bits of max(%seen, %v)
+                                                   if %now == %seen { break %now } else { yield }
+                                                   continue %now }
 
 As these loops are part of the IR, `loop_guard` counts them for drivers that stop long loops. Elements of 8 and 16 bits
 share a 32-bit word with adjacent elements; the back end emits the loops for them.
@@ -33,7 +33,7 @@ __all__ = ["LowerAtomics"]
 
 @dataclass(frozen=True, slots=True)
 class LowerAtomics:
-    """Lower float atomics that the device lacks; `features` are those of the device (`DeviceCaps.features`)."""
+    """Lower float atomics that the device lacks. `features` are the device's features (`DeviceCaps.features`)."""
 
     name: ClassVar[str] = "lower_atomics"
     features: frozenset[str]
@@ -53,19 +53,19 @@ class LowerAtomics:
     def must_lower(self, op: Op, array: Array, only_added: set[Value]) -> bool:
         """True if this atomic must be lowered.
 
-        `only_added` are the arrays whose only atomics are additions: a shared array can use the device's additions only
-        if it is among them.
+        `only_added` are the arrays whose only atomics are additions. Among shared arrays, only these can use the
+        device's additions.
         """
         dtype = array.dtype
         if not isinstance(array.element, Scalar) or not dtype.is_float or dtype.bits < 32 or not array.linear:
             return False
-        if op.attrs["op"] == "exchange":
+        if op.attrs["op"] == "exchange":  # it only moves bits
             return False
         if op.attrs["op"] not in ("add", "sub"):
             return True
         if array.space == "shared":
-            natively = f"float{dtype.bits}_shared_atomic_add" in self.features
-            return not (natively and op.attrs["op"] == "add" and _root(op.operands[0]) in only_added)
+            is_native = f"float{dtype.bits}_shared_atomic_add" in self.features
+            return not (is_native and op.attrs["op"] == "add" and _root(op.operands[0]) in only_added)
         return f"float{dtype.bits}_atomic_add" not in self.features
 
 
@@ -82,8 +82,8 @@ def _only_added(body: Region) -> set[Value]:
     others: set[Value] = set()
     for op in body.walk():
         if op.name.startswith("atomic"):
-            plain = op.name == "atomic" and op.attrs["op"] == "add"
-            (added if plain else others).add(_root(op.operands[0]))
+            is_addition = op.name == "atomic" and op.attrs["op"] == "add"
+            (added if is_addition else others).add(_root(op.operands[0]))
     return added - others
 
 

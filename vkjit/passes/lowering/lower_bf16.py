@@ -2,7 +2,8 @@
 
 An elementwise operation on bf16 values becomes the same operation on f32 values, and its result is cast to bf16, which
 rounds to nearest even. Selects, sign changes, comparisons and conversions are kept, as they don't round. Back ends can
-emit them because they represent a bf16 value as an f32; only their loads, stores and casts use the 16-bit format.
+emit the kept operations, because they represent a bf16 value as an f32. Only loads, stores and casts use the 16-bit
+format.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lower early returns: produce the normal form, in which the only `return` is the last operation of the function.
 
-Below, an operation "returns" if a `return` is nested in it. `break` and `continue` are kept. A counted `for` stays
-counted: a `return` inside it becomes a flag and a `break`.
+In this module, an operation "returns" if a `return` is nested in it. `break` and `continue` are kept. A counted `for`
+stays a `for`: a `return` inside it becomes a `break` that sets a flag.
 
 Outside of loops, the code after an early return moves into the branch that continues; no flag is needed::
 
@@ -31,8 +31,8 @@ A return inside a loop sets a loop-carried flag, and makes the returned values l
                                       }
                                       return
 
-Some values don't exist on all paths: the results of a loop that was left by a return, and the returned values where
-nothing was returned. They are `poison` there, and the test of the flag prevents their use.
+Some values don't exist on all paths. The original results of a loop are `poison` if a return has ended it, and the
+returned values are `poison` if nothing has been returned. The test of the flag prevents their use.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class _Lowering:
         """Fill `returning`; True if the region contains a `return`."""
         has_return = False
         for op in region.ops:
-            inside = [self._find(inner) for inner in op.regions]
-            if any(inside):
+            nested = [self._find(inner) for inner in op.regions]
+            if any(nested):
                 self.returning.add(op)
-            has_return = has_return or any(inside) or op.name == "return"
+            has_return = has_return or any(nested) or op.name == "return"
         return has_return
 
     def run(self) -> None:
@@ -133,7 +133,10 @@ class _Lowering:
             into.ops.append(op)
 
     def finish(self, op: Op, ending: _Ending, builder: Builder) -> None:
-        """Replace the terminator `op` of a region without returning operations by the one that `ending` describes."""
+        """Emit the terminator that `ending` describes, in place of the original terminator `op`.
+
+        No operation before `op` in its region returns.
+        """
         if op.name == "return":
             self.returned(op.operands, ending, builder)
         elif op.name == "yield":
@@ -155,22 +158,23 @@ class _Lowering:
             builder.op("yield", *normals, builder.const(True, BOOL), *values)
 
     def terminate(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
-        """Emit the terminator of a region; its operands are `results`, the results of the region's last `if`."""
+        """Emit the terminator of a region whose last operation is an `if` with the results `results`."""
         builder.op("return" if ending.form == "function" else "yield", *results)
 
     def poison(self, types: Sequence[Type], builder: Builder) -> list[Value]:
         return [builder.emit("poison", type=type) for type in types]
 
     def structured(self, op: Op, following: Sequence[Op], ending: _Ending, builder: Builder) -> None:
-        """Lower an operation that returns, and the operations that follow it in its region."""
-        going_on = completes(op)  # False if no path leads to the operations that follow
+        """Lower an operation that returns, together with `following`, the operations after it in its region."""
+        continues = completes(op)  # False if no path leads to the operations that follow
         if op.name in LOOPS:
             flag, values = self.loop(op, builder)
-            if not going_on:
+            if not continues:
                 self.returned(values, ending, builder)
             else:
                 self.guarded(flag, values, following, ending, builder)
             return
+        # the regions after which the operations that follow are executed
         yielding = [region for region in op.regions if region.terminator.name == "yield"]
         if len(yielding) == 2:
             flag, values = self.both_yield(op, builder)
@@ -181,7 +185,10 @@ class _Lowering:
     def absorb(
         self, op: Op, yielding: list[Region], following: Sequence[Op], ending: _Ending, builder: Builder
     ) -> None:
-        """Lower an `if` of which at most one region continues after it: the code that follows moves into it."""
+        """Lower an `if` that at most one region completes. The code after the `if` moves into this region.
+
+        `yielding` has the region, if there is one, and `following` is the code after the `if`.
+        """
         for region in op.regions:
             source, region.ops = region.ops, []
             if region in yielding:
@@ -194,9 +201,9 @@ class _Lowering:
         self.terminate(op.results, ending, builder)
 
     def both_yield(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
-        """Lower an `if` that returns from a deeper level, and both of whose regions may also continue after it.
+        """Lower an `if` that returns from a deeper level, and that both regions may also complete.
 
-        The flag and the returned values become additional results of the `if`, and are returned.
+        The `if` gets the flag and the returned values as additional results. Return these results: (flag, values).
         """
         state = _Ending("state", tuple(r.type for r in op.results))
         for region in op.regions:
@@ -212,11 +219,12 @@ class _Lowering:
 
         `values` are the returned values if the flag is true.
         """
-        last = following[0]
-        if ending.form == "state" and last.name == "yield":
-            builder.op("yield", *last.operands, flag, *values)
+        # if the terminator is the next operation, no `if` is needed
+        next_op = following[0]
+        if ending.form == "state" and next_op.name == "yield":
+            builder.op("yield", *next_op.operands, flag, *values)
             return
-        if ending.form != "state" and last.name == "return" and not self.types:
+        if ending.form != "state" and next_op.name == "return" and not self.types:
             self.returned((), ending, builder)
             return
         leave, stay = Region(), Region()
@@ -239,7 +247,7 @@ class _Lowering:
     def loop(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
         """Lower a loop that returns: make the flag and the returned values loop-carried.
 
-        Returns the results of the loop for them.
+        Return the loop's results for them: (flag, values).
         """
         body = op.regions[0]
         original = [r.type for r in op.results]
@@ -265,9 +273,9 @@ class _Lowering:
             elif op not in self.returning:
                 region.ops.append(op)
             elif op.name in LOOPS:
-                ends = not completes(op)
+                always_returns = not completes(op)
                 flag, values = self.loop(op, builder)
-                if self.break_on(flag, values, results, builder, ends):
+                if self.break_on(flag, values, results, builder, always_returns):
                     return
             else:
                 region.ops.append(op)
@@ -284,8 +292,8 @@ class _Lowering:
             builder.op("break", *self.poison(results, builder), flag, *values)
             return True
         leave, stay = Region(), Region()
-        at = Builder(leave, builder.loc)
-        at.op("break", *self.poison(results, at), flag, *values)
+        leave_builder = Builder(leave, builder.loc)
+        leave_builder.op("break", *self.poison(results, leave_builder), flag, *values)
         Builder(stay, builder.loc).op("yield")
         builder.op("if", flag, types=[], regions=[leave, stay])
         return False

@@ -1,7 +1,8 @@
 """Expand mathematical functions (exp, log, sin, pow, ...) into arithmetic that is accurate to a few ULP on any device.
 
-Functions that devices implement imprecisely or not at all are expanded; f16 functions are computed in f32 and rounded.
-In kernels with the attribute `fast_math`, f32 and f16 functions that GLSL.std.450 has are kept.
+Functions that devices implement imprecisely or not at all are expanded. Functions of f16 values are computed in f32,
+and the result is rounded. In kernels with the attribute `fast_math`, f32 and f16 functions that GLSL.std.450 has are
+kept.
 
 The expansions (in the package `passes.math`) need neither fused multiply-add nor float controls. Operations whose order
 matters are marked `exact`. The error bounds are those in the column `ulp` of the op table, for results that are normal
@@ -59,9 +60,9 @@ MATH_RULES: dict[OpName, Rule] = {
 class LowerMath:
     """Expand mathematical functions in place.
 
-    `native`: f32 functions that the back end computes at least as accurately as the expansion; strict kernels don't use
-    them. `branches`: True if lanes are known to reconverge after a branch, so that trigonometric functions can have a
-    fast path for small angles.
+    `native`: f32 functions that the back end computes at least as accurately as the expansion. They are kept, except in
+    strict kernels. `branches`: True if lanes are known to reconverge after a branch, so that trigonometric functions
+    can have a fast path for small angles.
     """
 
     native: frozenset[OpName] = frozenset()
@@ -81,19 +82,21 @@ def _choose(native: frozenset[OpName], branches: bool, function: Function, op: O
     operand_type = op.operands[0].type if rule is not None else None
     if rule is None or not isinstance(operand_type, (Scalar, Vector)) or not operand_type.dtype.is_float:
         return None
-    single = operand_type.dtype.bits <= 32
-    if op.name == "rsqrt" and single:
+    is_f32_or_f16 = operand_type.dtype.bits <= 32
+    if op.name == "rsqrt" and is_f32_or_f16:  # GLSL.std.450's InverseSqrt is accurate enough
         return None
-    if op.name in native and single and not function.attrs.get("strict"):
-        return partial(_through_f32, partial(_called, op.name)) if operand_type.dtype is dtypes.f16 else None
-    if single and function.attrs.get("fast_math"):
+    if op.name in native and is_f32_or_f16 and not function.attrs.get("strict"):
+        # the back end has the function for f32 only
+        return partial(_through_f32, partial(_call_operation, op.name)) if operand_type.dtype is dtypes.f16 else None
+    if is_f32_or_f16 and function.attrs.get("fast_math"):
         if "float" in OPS[op.name].spirv:
             return None
         rule = _FAST.get(op.name, rule)
     return partial(_through_f32, rule) if operand_type.dtype is dtypes.f16 else rule
 
 
-def _called(name: OpName, f: Formula, *operands: Term) -> Term:
+def _call_operation(name: OpName, f: Formula, *operands: Term) -> Term:
+    """Emit the operation `name` itself."""
     return f.call(name, *operands)
 
 
@@ -111,7 +114,7 @@ _BRANCHING: dict[OpName, Rule] = {
     "cos": partial(circular.cos, fast_path=True),
     "tan": partial(circular.tan, fast_path=True),
 }
-"""Rules used with `branches`: they have a fast path for small angles."""
+"""Rules with a fast path for small angles, used if `LowerMath.branches` is True."""
 
 _FAST: dict[OpName, Rule] = {"log10": _fast_log10}
-"""Rules used with `fast_math`, for functions that GLSL.std.450 lacks."""
+"""Rules for functions that GLSL.std.450 lacks, used in kernels with `fast_math`."""

@@ -7,10 +7,11 @@ Fast path, for f32 below 512, by Cody-Waite reduction: multiples of pi/2 are sub
 products with the number of quadrants are exact, and the rounding errors of the sums are compensated. The reduced
 argument is accurate to 2**-60. The parameter `fast_path` enables this path, on devices where branches are cheap.
 
-General path, by Payne-Hanek reduction in integers: x = M 2**e with an integer M. As whole turns don't matter, only
-those bits of the product with 2/pi count whose weight is less than 4. So M is multiplied by a window of the bits of
-2/pi that starts there. The product's two highest bits are the quadrant; the fraction after them is accurate to 2**-62
-(f32) or 2**-126 (f64), far below the smallest distance of any float from a multiple of pi/2.
+General path, by Payne-Hanek reduction in integers: x = M 2**e with an integer M. The product of x and 2/pi counts
+quadrants. As four quadrants are a whole turn, only bits of the product whose weight is less than 4 matter, so M is
+multiplied by a window of the bits of 2/pi that begins with the first bit that contributes to these. The product's two
+highest bits are the quadrant; the fraction after them is accurate to 2**-62 (f32) or 2**-126 (f64), far below the
+smallest distance of any float from a multiple of pi/2.
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> l
     """Return `count` 32-bit words (as u64) from bit `position` (u32) of `words`, which are ordered from the highest."""
     index, shift = position >> 5, (position & 31).cast(dtypes.u64)
     # Registers can't be indexed, so words from `index` on are selected bit by bit of the index, as in a barrel shifter.
-    levels = (len(words) - count - 1).bit_length()
+    levels = (len(words) - count - 1).bit_length()  # the number of bits of the largest index
     chosen = [f.term(word, dtypes.u64) for word in words]
     for level in reversed(range(levels)):
         step = 1 << level
+        # The result takes count + 1 words, and the lower levels move by up to step - 1 words more.
         needed = count + 1 + step - 1
-        taken = (index & step).differs(0)
+        moves = (index & step).differs(0)
         chosen = [
-            f.select(taken, chosen[k + step], chosen[k]) if k + step < len(chosen) else chosen[k]
+            f.select(moves, chosen[k + step], chosen[k]) if k + step < len(chosen) else chosen[k]
             for k in range(min(needed, len(chosen)))
         ]
     return [(((chosen[k] << 32) | chosen[k + 1]) << shift) >> 32 for k in range(count)]
 
 
 def _product(factor: list[Term], window: list[Term], count: int) -> list[Term]:
-    """Return `count` words of factor * window: those that have the weights of the window's first `count` words.
+    """Return `count` words of factor * window, those with the weights of the window's first `count` words.
 
-    Higher words, which are whole turns, are dropped, and so are the lowest. Words are ordered from the lowest in
+    Higher words count whole turns and are dropped, and so are lower words. Words are ordered from the lowest in
     `factor`, and from the highest in `window` and the result.
     """
     products: dict[int, list[Term]] = {}
@@ -80,16 +82,18 @@ def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
     significand = ((x.bits() & ((1 << fmt.mantissa) - 1)) | (1 << fmt.mantissa)).cast(dtypes.u64)
     start = fmt.bias + fmt.mantissa + 2 - 32 * limbs  # the biased exponent whose window starts at the table's first bit
     position = f.select(exponent < start, 0, exponent - start)
+    # One leading zero word for each word of the significand, and as many words as the largest exponent needs.
     table = TWO_OVER_PI[2 - limbs :][: (2 * fmt.bias - start) // 32 + count + limbs + 1]
     factor = [significand] if limbs == 1 else [significand & _WORD, significand >> 32]
     top = _product(factor, _window(f, position, count + limbs, table), count)
-    whole = (top[0] << 32) | top[1]
-    quadrant = (whole + (1 << 61)) >> 62
+    whole = (top[0] << 32) | top[1]  # the quadrant in the two highest bits, then the fraction
+    quadrant = (whole + (1 << 61)) >> 62  # the nearest one: the fraction is between -1/2 and 1/2
     fraction = (whole - (quadrant << 62)).as_bits_of(dtypes.i64)
     high = fraction.raw_cast(x.dtype)
     low = (fraction - high.raw_cast(dtypes.i64)).raw_cast(x.dtype)
     if limbs == 2:
         low = low + ((top[2] << 32) | top[3]).raw_cast(x.dtype) * 2.0**-64
+    # 62 bits of the words are the fraction, so 2**-62 is the weight of their lowest bit in quadrants.
     return (quadrant.cast(dtypes.u32), *_times_half_pi(f, high * 2.0**-62, low * 2.0**-62))
 
 
@@ -156,7 +160,7 @@ def _sine_and_cosine(f: Formula, x: Term, fast_path: bool) -> tuple[Term, Term, 
 
 
 def _signed(f: Formula, x: Term, value: Term, minus: Term) -> Term:
-    """Return the value, negated if bit 0 of `minus` is set; NaN if x isn't finite."""
+    """Return `value`, negated if bit 0 of `minus` is set; NaN if x isn't finite."""
     fmt = format_of(x)
     flip = minus.cast(fmt.bits) << (fmt.bits.bits - 1)
     finite = (x.bits() & fmt.magnitude_mask) < fmt.infinity_bits
@@ -169,11 +173,14 @@ def _sign(x: Term) -> Term:
 
 
 def _sine_of(f: Formula, x: Term, quarter_turns: int, fast_path: bool) -> Term:
-    """Return sin(|x| + quarter_turns pi/2), with the sign flipped for negative x if `quarter_turns` is 0."""
+    """Return sin(|x| + quarter_turns * pi/2), with the sign flipped for negative x if `quarter_turns` is 0.
+
+    `quarter_turns` is 0 for the sine and 1 for the cosine, which is the same for x and |x|.
+    """
     quadrant, sine, cosine = _sine_and_cosine(f, x, fast_path)
     quadrant = quadrant + quarter_turns if quarter_turns else quadrant
     value = f.select((quadrant & 1).differs(0), cosine, sine)
-    minus = quadrant >> 1
+    minus = quadrant >> 1  # bit 0 is set in quadrants 2 and 3, where the result is negative
     return _signed(f, x, value, minus if quarter_turns else minus ^ _sign(x))
 
 

@@ -19,7 +19,8 @@ __all__ = ["erf", "erfc"]
 
 _CENTER: dict[DType, float] = {dtypes.f32: 2.0, dtypes.f64: 3.75}
 """c of the module's docstring."""
-_ERFC_LIMIT: dict[DType, float] = {dtypes.f32: 10.1, dtypes.f64: 27.3}  # erfc is 0 from here on
+_ERFC_LIMIT: dict[DType, float] = {dtypes.f32: 10.1, dtypes.f64: 27.3}
+"""The argument from which on erfc is 0 in this type."""
 
 
 def _small(f: Formula, x: Term) -> Term:
@@ -31,7 +32,7 @@ def _small(f: Formula, x: Term) -> Term:
 def _tail(f: Formula, magnitude: Term) -> Term:
     """Return erfc of a non-negative value.
 
-    The rounding error of x*x (`cut`) is compensated by a factor of exp(-cut), which is 1 - cut to working precision.
+    The rounding error `cut` of x*x is compensated by a factor of exp(-cut), which is 1 - cut to working precision.
     """
     center, limit = _CENTER[magnitude.dtype], _ERFC_LIMIT[magnitude.dtype]
     x = f.select(magnitude > limit, limit, magnitude)

@@ -21,13 +21,16 @@ def clamp(f: Formula, x: Term, low: float, high: float) -> Term:
 
 
 def scale(x: Term, exponent: Term) -> Term:
-    """Return x * 2**exponent. The factor is split into two, so that the result may be subnormal or infinite."""
+    """Return x * 2**exponent.
+
+    The power of two is split into two factors, which are normal numbers even if the result is subnormal or infinite.
+    """
     half = exponent >> 1
     return x * power_of_two(half, x.dtype) * power_of_two(exponent - half, x.dtype)
 
 
 def _limits(x: Term) -> tuple[float, float]:
-    """Return the limits to which the argument of exp is clamped: beyond, exp(x) is 0 or infinite, even if halved."""
+    """Return the limits to which the argument of exp is clamped: beyond them, exp(x) and exp(x)/2 are 0 or infinite."""
     fmt = FORMATS[x.dtype]
     return (fmt.least_subnormal_exponent - 2) * math.log(2), (fmt.bias + 3) * math.log(2)
 
@@ -56,7 +59,7 @@ def exp(f: Formula, x: Term) -> Term:
 
 
 def exp2(f: Formula, x: Term) -> Term:
-    """Return exp2(x): with x = k + r, exp(r ln 2) by the polynomial of exp, times 2**k."""
+    """Return 2**x as 2**k exp(r ln 2), with x = k + r and an integer k, by the polynomial of exp."""
     fmt, table = format_of(x), tables_of(x)
     x = clamp(f, x, fmt.least_subnormal_exponent - 2.0, fmt.bias + 3.0)
     k = f.call("round", x)
@@ -67,11 +70,16 @@ def exp2(f: Formula, x: Term) -> Term:
 
 
 def expm1(f: Formula, x: Term) -> Term:
-    """Return expm1(x) = 2**k (exp(r) - 1) + (2**k - 1). Half of it is computed, so that 2**k doesn't overflow."""
+    """Return expm1(x) = 2**k (exp(r) - 1) + (2**k - 1).
+
+    Half of that is computed and then doubled, as 2**k may overflow but 2**(k-1) doesn't.
+    """
     fmt = format_of(x)
+    # Below the lower limit, the result is -1; above the upper one, it is infinite. At most bias + 1.2 keeps k at most
+    # bias + 1, so that 2**(k - 1) is a normal number.
     k, r, correction = _reduced(f, clamp(f, x, -(fmt.digits + 2) * math.log(2), (fmt.bias + 1.2) * math.log(2)))
     body = r + (r * r * f.polynomial(r, tables_of(x).exp) + correction)
     half = power_of_two(k.raw_cast(fmt.signed) - 1, x.dtype)
     with f.exact():
         result = 2.0 * (half * body + (half - 0.5))
-    return f.select(x.abs() < 2.0 ** -(fmt.digits + 1), x, result)
+    return f.select(x.abs() < 2.0 ** -(fmt.digits + 1), x, result)  # tiny x: expm1(x) is x to working precision

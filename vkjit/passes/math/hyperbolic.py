@@ -1,5 +1,6 @@
-"""sinh, cosh, tanh and their inverses, from exp, expm1, and the logarithm of a sum with its rounding error (f32 and
-f64).
+"""sinh, cosh, tanh and their inverses (f32 and f64).
+
+They are computed from exp, expm1, and the logarithm of a sum with its rounding error (`log_of_sum`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ def sinh(f: Formula, x: Term) -> Term:
     magnitude = x.abs()
     square = x * x
     small = magnitude + magnitude * (square * f.polynomial(square, tables_of(x).sinh))
-    half = exp_scaled(f, magnitude, -1)
+    half = exp_scaled(f, magnitude, -1)  # exp(|x|) / 2, so 0.25 / half is exp(-|x|) / 2
     return copy_sign(f.select(magnitude < 1.0, small, half - 0.25 / half), x)
 
 
 def cosh(f: Formula, x: Term) -> Term:
     """Return cosh(x): half the sum of exp(|x|) and its reciprocal."""
-    half = exp_scaled(f, x.abs(), -1)
+    half = exp_scaled(f, x.abs(), -1)  # exp(|x|) / 2, so 0.25 / half is exp(-|x|) / 2
     return half + 0.25 / half
 
 
@@ -43,9 +44,10 @@ def tanh(f: Formula, x: Term) -> Term:
 
 
 def _log_of_one_plus(f: Formula, magnitude: Term, beyond: Term) -> Term:
-    """Return log(1 + beyond), or log(2 magnitude) for a large magnitude.
+    """Return log(1 + beyond), or log(2 * magnitude) for a large magnitude.
 
-    The callers compute asinh or acosh of `magnitude`, with a `beyond` that approaches 2 magnitude and may overflow.
+    The callers compute asinh or acosh of `magnitude`. Their `beyond` approaches 2 * magnitude, and may overflow where
+    the logarithm doesn't.
     """
     large = magnitude > 2.0 ** (format_of(magnitude).digits // 2 + 1)
     total, error = two_sum(f, 1.0, f.select(large, 1.0, beyond))
@@ -61,7 +63,7 @@ def asinh(f: Formula, x: Term) -> Term:
     square = x * x
     beyond = magnitude + square / (1.0 + square_root(f, 1.0 + square))
     result = _log_of_one_plus(f, magnitude, beyond)
-    tiny = magnitude < 2.0 ** -(format_of(x).digits // 2 + 1)
+    tiny = magnitude < 2.0 ** -(format_of(x).digits // 2 + 1)  # asinh(x) is x to working precision
     return f.select(tiny, x, copy_sign(result, x))
 
 
@@ -83,5 +85,5 @@ def atanh(f: Formula, x: Term) -> Term:
     result = 0.5 * log_of_sum(f, total, error)
     beyond = f.select(magnitude.equals(1.0), f.term(math.inf, x.dtype), math.nan)
     result = copy_sign(f.select(inside, result, beyond), x)
-    tiny = magnitude < 2.0 ** -(format_of(x).digits // 2 + 1)
+    tiny = magnitude < 2.0 ** -(format_of(x).digits // 2 + 1)  # atanh(x) is x to working precision
     return f.select(tiny | is_nan(x), x, result)

@@ -18,25 +18,26 @@ __all__ = ["acos", "asin", "atan", "atan2"]
 def _half_angle(f: Formula, magnitude: Term) -> tuple[Term, Term, Term, Term]:
     """Reduce |x| to s <= 1/2: for |x| > 1/2, asin(|x|) = pi/2 - 2 asin(s) with s*s = (1 - |x|)/2; otherwise s = |x|.
 
-    Return (large, curved, upper, lacking). `large` is |x| > 1/2; asin(s) is s + `curved`; and s is `upper` + `lacking`,
-    an upper part and a remainder that also corrects the rounding of the device's square root.
+    Return (large, curved, upper, lower). `large` is |x| > 1/2, and asin(s) is s + `curved`. s is `upper` + `lower`: an
+    upper part with half of the digits, and a remainder that also corrects the rounding of the device's square root.
     """
     large = magnitude > 0.5
     square = f.select(large, (1.0 - magnitude) * 0.5, magnitude * magnitude)
+    # The device's square root gets positive numbers only.
     positive = f.select(square > 0.0, square, 1.0)
     root = f.select(large, f.select(square > 0.0, f.call("sqrt", positive), 0.0), magnitude)
     upper = half_precision_part(root)
     with f.exact():
-        lacking = (square - upper * upper) / (f.select(root.equals(0.0), 1.0, root) + upper)
-    return large, root * (square * f.polynomial(square, tables_of(root).asin)), upper, lacking
+        lower = (square - upper * upper) / (f.select(root.equals(0.0), 1.0, root) + upper)
+    return large, root * (square * f.polynomial(square, tables_of(root).asin)), upper, lower
 
 
 def asin(f: Formula, x: Term) -> Term:
     """Return the arcsine, NaN outside [-1, 1]."""
     table, magnitude = tables_of(x), x.abs()
-    large, curved, upper, lacking = _half_angle(f, magnitude)
+    large, curved, upper, lower = _half_angle(f, magnitude)
     with f.exact():
-        large_result = (table.half_pi[0] - 2.0 * upper) - (2.0 * (curved + lacking) - table.half_pi[1])
+        large_result = (table.half_pi[0] - 2.0 * upper) - (2.0 * (curved + lower) - table.half_pi[1])
         result = f.select(large, large_result, magnitude + curved)
     return f.select(magnitude <= 1.0, copy_sign(result, x), math.nan)
 
@@ -44,11 +45,11 @@ def asin(f: Formula, x: Term) -> Term:
 def acos(f: Formula, x: Term) -> Term:
     """Return the arccosine, NaN outside [-1, 1]."""
     table, magnitude = tables_of(x), x.abs()
-    large, curved, upper, lacking = _half_angle(f, magnitude)
-    # With asin(s) = upper + lacking + curved: 2 asin(s) for x > 1/2, pi - 2 asin(s) for x < -1/2, else pi/2 - asin(x).
+    large, curved, upper, lower = _half_angle(f, magnitude)
+    # With asin(s) = upper + lower + curved: 2 asin(s) for x > 1/2, pi - 2 asin(s) for x < -1/2, else pi/2 - asin(x).
     with f.exact():
-        small = upper + (curved + lacking)
-        negative_large = 2.0 * (table.half_pi[0] - (upper + ((curved + lacking) - table.half_pi[1])))
+        small = upper + (curved + lower)
+        negative_large = 2.0 * (table.half_pi[0] - (upper + ((curved + lower) - table.half_pi[1])))
         signed_curved = copy_sign(curved, x)
         middle = table.half_pi[0] - (x - (table.half_pi[1] - signed_curved))
         result = f.select(large, f.select(x < 0.0, negative_large, 2.0 * small), middle)
@@ -82,7 +83,7 @@ def atan(f: Formula, x: Term) -> Term:
 def _scaled(f: Formula, small: Term, large: Term) -> tuple[Term, Term]:
     """Scale both values by the same power of two, so that their sum neither overflows nor is subnormal.
 
-    The ratio stays the same. Two infinities become two ones, as atan2 takes their ratio as 1.
+    Their ratio stays the same. Two infinities become two ones, as their ratio counts as 1 in atan2.
     """
     fmt = format_of(large)
     up, down = 2.0 ** (fmt.digits + 8), 2.0**-8

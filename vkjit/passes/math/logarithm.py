@@ -72,12 +72,14 @@ def log(f: Formula, x: Term) -> Term:
 
 
 def log_of_sum(f: Formula, high: Term, low: Term, exponent_offset: Term | int = 0) -> Term:
-    """Return log(high + low) + exponent_offset ln 2, for `high` >= 2**-digits and `low` less than one ULP of `high`."""
+    """Return log(high + low) + exponent_offset ln 2, for high >= 2**-digits and |low| less than one ULP of high."""
     fmt = format_of(high)
     k, m = reduced(f, high)
-    shift = power_of_two(-f.call("min", k, f.term(fmt.digits * 2, fmt.signed)), high.dtype)
+    # 2**-k, with k limited so that it is a normal number. Beyond the limit, `low` doesn't matter: the callers' sums are
+    # 1 + y, whose rounding error is at most 1.
+    scaling = power_of_two(-f.call("min", k, f.term(fmt.digits * 2, fmt.signed)), high.dtype)
     with f.exact():
-        g = (m - 1.0) + low * shift
+        g = (m - 1.0) + low * scaling
     return _natural(f, (k + exponent_offset).raw_cast(high.dtype), g)
 
 
@@ -85,13 +87,14 @@ def log1p(f: Formula, x: Term) -> Term:
     """Return log(1 + x), computed from the sum 1 + x and the rounding error of that sum."""
     total, error = two_sum(f, 1.0, x)
     result = log_of_sum(f, total, error)
+    # log(1 + x) is x for infinity and, to working precision, for tiny x.
     special = f.select(x.equals(-1.0), -math.inf, f.select(x > -1.0, x, math.nan))
     regular = (x > -1.0) & (x < math.inf) & (x.abs() >= 2.0 ** -(format_of(x).digits + 1))
     return f.select(regular, result, special)
 
 
 def _split(f: Formula, g: Term) -> tuple[Term, Term]:
-    """Return log(1 + g) as an upper part, whose significand has half of the digits, and a remainder."""
+    """Return log(1 + g) as an upper part with half of the significand's digits, and a remainder."""
     half_square, tail = _tail(f, g)
     with f.exact():
         high = half_precision_part(g - half_square)
@@ -119,7 +122,8 @@ def log10(f: Formula, x: Term) -> Term:
     k, m = reduced(f, x)
     high, low = _split(f, m - 1.0)
     exponent = k.raw_cast(x.dtype)
-    # k log10(2) + (high + low) * (upper + lower): likewise.
+    # k log10(2) + (high + low) * (upper + lower): the rounding error of the sum of the large terms is added to the
+    # small ones.
     with f.exact():
         first = exponent * two[0]
         product = high * upper

@@ -1,8 +1,8 @@
 """pow as 2**(y log2 |x|), with the logarithm as a pair of floats (f32 and f64).
 
 The upper part of a pair has half the format's digits, so that products of upper parts are exact; the lower part has all
-digits. So the logarithm has one and a half times the digits of the format, enough for the largest y log2 |x|, which
-magnifies its error most.
+digits. So the logarithm has one and a half times the digits of the format. That is enough even for the largest
+y log2 |x|, where y magnifies the logarithm's error most.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def _log2(f: Formula, x: Term) -> _Pair:
     above, below = m - 1.0, m + 1.0
     inverse = 1.0 / below
     with f.exact():
-        first = half_precision_part(above * inverse)
+        s_upper = half_precision_part(above * inverse)
         below_upper = half_precision_part(below)
         below_lower = m - (below_upper - 1.0)
-        remainder = ((above - first * below_upper) - first * below_lower) * inverse
-        s = _Pair(first, remainder)
+        s_lower = ((above - s_upper * below_upper) - s_upper * below_lower) * inverse
+        s = _Pair(s_upper, s_lower)
         z = s * s
         tail = table.log2_second[1] + (z.upper + z.lower) * f.polynomial(z.upper + z.lower, table.log2)
         inner = z * _Pair.of(f.term(table.log2_second[0], x.dtype), tail)
@@ -69,7 +69,7 @@ def _log2(f: Formula, x: Term) -> _Pair:
 
 
 def _exp2_of(f: Formula, high: Term, low: Term) -> Term:
-    """Return 2**(high + low), 0 or infinity if that is out of range, and NaN for NaN."""
+    """Return 2**(high + low): 0 or infinity if the result is out of range, NaN if `high` or `low` is NaN."""
     fmt, table = format_of(high), tables_of(high)
     whole = high + low
     least, greatest = fmt.least_subnormal_exponent - 2.0, fmt.bias + 2.0
@@ -115,6 +115,7 @@ def power(f: Formula, x: Term, y: Term) -> Term:
     integral = f.call("trunc", y).equals(y)
     odd = integral & f.call("trunc", half).differs(half)
     general = _magnitude(f, magnitude, y)
+    # Where x is 0 or infinite, or y is infinite, the result's magnitude is infinite (`upward`), 0, or 1.
     upward = (magnitude > 1.0) ^ (y < 0.0)
     extreme = f.select(magnitude.equals(1.0), 1.0, f.select(upward, f.term(math.inf, x.dtype), 0.0))
     edge = magnitude.equals(0.0) | magnitude.equals(math.inf) | y.abs().equals(math.inf)

@@ -1,8 +1,9 @@
 """The kernel sanitizer: passes that instrument kernels to detect races, uninitialized reads, overflow, NaN and more.
 
-`Sanitize` (module `instrument`) runs near the end of the pipeline's lowering to the form "normal"; `MarkPromises` runs
-before it. `layout` describes the memory that instrumented kernels share with the host; the package `vkjit.sanitizer`
-allocates that memory at a launch and decodes the reports.
+The pipeline runs two passes on sanitized kernels. `MarkUniformAssumptions` runs before calls are inlined. `Sanitize`
+(module `instrument`) runs last in the lowering to the form "normal" (see `ir.verify`), and emits all checks but the
+bounds checks. The module `layout` describes the memory that instrumented kernels share with the host. The package
+`vkjit.sanitizer` allocates that memory at a launch and decodes the reports.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The sanitizer pass: instrument a kernel with checks that report errors to the host.
 
-Takes an inlined kernel in normal form (see `ir.verify`). Its attribute `sanitize` lists the requested checks, and
-`bounds_checks` has already guarded its accesses. The pass adds hidden parameters after the user's, and code around
-accesses, barriers and arithmetic. This code writes a record to memory for each source location at which a check fails.
-The kernel's new attribute `sanitizer_plan` tells the host which hidden arguments to pass and how to read the records.
+Takes an inlined kernel in normal form (see `ir.verify`), whose attribute `sanitize` lists the requested checks. The
+pass `bounds_checks` has already guarded the kernel's accesses. `Sanitize` adds hidden parameters after the user's, and
+code around accesses, barriers and arithmetic. This code writes a record to memory for each source location at which a
+check fails. The kernel's new attribute `sanitizer_plan` tells the host which hidden arguments to pass and how to read
+the records.
 
-After a failed check, the kernel continues and computes the same results as without the sanitizer.
+After a failed check, the kernel continues. Only two checks change what it computes then: "loops" exits the loop, and
+"uniform" replaces the value by that of another invocation.
 """
 
 from __future__ import annotations
@@ -44,27 +46,26 @@ class Sanitize:
     shared_bytes: int = 0
 
     def run(self, module: Module) -> Module:
-        checks = tuple(module.kernel.attrs.get("sanitize", ()))
-        if not checks:
+        requested = tuple(module.kernel.attrs.get("sanitize", ()))
+        if not requested:
             return module
-        state = State.of(module, checks, one_thread=self.one_thread)
+        state = State.of(module, requested, one_thread=self.one_thread)
         tracking = ShadowMemory(state)
         state.plan.stores = tracking.written()
-        promises = UniformAssumptionChecks(
-            state
-        )  # without the check "uniform" it is unused, and its `finish` does nothing
-        parts: list[Check] = []
+        # without the check "uniform" this instrumentation isn't in `checks`, and its `finish` does nothing
+        uniform_assumptions = UniformAssumptionChecks(state)
+        checks: list[Check] = []
         if state.has("uninitialised"):
-            parts.append(UninitializedReads(state, tracking, self.shared_bytes))
+            checks.append(UninitializedReads(state, tracking, self.shared_bytes))
         if state.has("races"):
-            parts.append(Races(state, tracking))
+            checks.append(Races(state, tracking))
         if state.has("uniform"):
-            parts.append(promises)
+            checks.append(uniform_assumptions)
         if state.has("overflow") or state.has("nan"):
-            parts.append(Arithmetic(state, state.has("overflow"), state.has("nan")))
-        if parts:
-            _instrument(module.kernel.body, parts)
-        promises.finish()
+            checks.append(Arithmetic(state, state.has("overflow"), state.has("nan")))
+        if checks:
+            _instrument(module.kernel.body, checks)
+        uniform_assumptions.finish()
         if state.has("loops"):
             LoopLimit(state).run(module.kernel.body)
         (defer_records if self.deferred else write_records)(state)
@@ -82,17 +83,17 @@ class Check(Protocol):
         """Append the code that belongs after the operation `op`; called for every operation of the kernel."""
 
 
-def _instrument(region: Region, parts: list[Check]) -> None:
-    """Rebuild a region, with the code that each part emits before each access and after each operation."""
+def _instrument(region: Region, checks: list[Check]) -> None:
+    """Rebuild a region with the code that each check emits before each access and after each operation."""
     source, region.ops = region.ops, []
     builder = Builder(region)
     for op in source:
         builder.loc = op.loc
         if op.name in ACCESSES:
-            for part in parts:
-                part.before_access(op, builder)
+            for check in checks:
+                check.before_access(op, builder)
         region.ops.append(op)
-        for part in parts:
-            part.after(op, builder)
+        for check in checks:
+            check.after(op, builder)
         for inner in op.regions:
-            _instrument(inner, parts)
+            _instrument(inner, checks)

@@ -2,16 +2,16 @@
 
 The sanitizer pass fills in a `SanitizerPlan`, which is stored in the kernel's attribute `sanitizer_plan` and in the
 artifact's `info`. The host (`vkjit.sanitizer.launch`) allocates the memory that the plan describes. Hidden parameters
-come after the user's parameters, and their numbers continue those of the user's.
+come after the user's parameters. Their argument numbers continue those of the user's parameters.
 
 Records: each report site of the kernel (a `ReportSite`: a source location and a message) has one record of
 `RECORD_WORDS` u32 words. Word 0 is 0 while nothing has been reported, else 1 plus the linear id of the reporting
 workgroup. Word 1 is the linear local id of the reporting invocation. From word `FIRST_VALUE` on, the record has the
-values to insert into the message, in two words each (low, high), without those that the host knows.
+values to insert into the message, in two words each (low, high). Values that the host knows are omitted.
 
 Shadow words: each element of a tracked array has a shadow cell, which consists of several u64 words. Memory has the
-first words of all cells, then the second words, and so on; the words of the same number form a plane. A shadow word
-describes one earlier access to the element::
+first words of all cells, then the second words of all cells, and so on. All words with the same number form a plane. A
+shadow word describes one earlier access to the element::
 
     workgroup's linear id: 22 bits | linear local id: 10 | epoch: 12 | access site: 9 | hash of the written value: 11
 
@@ -48,18 +48,18 @@ MAX_VALUES = (RECORD_WORDS - FIRST_VALUE) // 2
 GROUP_BITS, LOCAL_BITS = 22, 10
 EPOCH_BITS, SITE_BITS, HASH_BITS = 12, 9, 11
 LAST_EPOCH = (1 << EPOCH_BITS) - 1
-"""The value at which the epoch counter saturates. Accesses within a workgroup are no longer compared from then on."""
+"""The value at which the epoch counter saturates. Accesses of one workgroup in this epoch aren't compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSite:
     """A source location that accesses a tracked array.
 
-    `how` is "read", "write", "atomic read" or "atomic write"; `array` is the array's name, "" if it has none.
+    `kind` is "read", "write", "atomic read" or "atomic write"; `array` is the array's name, "" if it has none.
     """
 
     loc: Loc
-    how: str
+    kind: str
     array: str
 
 
@@ -81,7 +81,7 @@ class Hidden:
 
     `role` is one of the following. Memory:
 
-    - "records": the records as u32 words; "values": the same memory as u64 words;
+    - "records": the records, as u32 words; "values": the records again (the same memory), as u64 words;
     - "written": one u32 per shadow cell, 1 if the element has been written;
     - "shadow": the shadow words, plane by plane (one u64 per cell in each of `SanitizerPlan.planes` planes);
     - "votes": for each workgroup, one u64 per checked `assume_uniform` (see `uniform_assumptions`).
@@ -103,17 +103,17 @@ class Hidden:
 class SanitizerPlan:
     """The hidden arguments that a launch has to pass to a sanitized kernel, and the format of its records.
 
-    `checks` are the names of the requested checks. `first` is the number of the first hidden parameter, and `hidden`
+    `checks` are the names of the requested checks. `first_hidden` is the number of the first hidden parameter, and `hidden`
     lists the hidden parameters in order. `sites` are the access sites that shadow words refer to. `value_kinds` maps
     the number of each report site to the kinds of its values: "int", "uint", "f32", "f64", or a `HostValue` for a value
     that isn't in the record. `tracked` are the argument numbers of the global arrays with shadow cells. `shared_cells`
     is the number of cells of one workgroup's shared arrays, `planes` the number of shadow words per cell, and `votes`
     the number of checked `assume_uniform`s. `stores` maps the argument number of each written array to its name and a
-    source location that writes it.
+    source location that writes it. `local_size` is the workgroup size that the kernel was written for.
     """
 
     checks: tuple[str, ...]
-    first: int
+    first_hidden: int
     hidden: list[Hidden]
     sites: list[AccessSite]
     value_kinds: dict[int, tuple[str | HostValue, ...]]

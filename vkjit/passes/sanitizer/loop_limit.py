@@ -44,12 +44,12 @@ class LoopLimit:
                 self.run(inner)
 
     def _count(self, op: Op, builder: Builder) -> None:
-        """Emit a counter with its reset before the loop, and insert the increment and the exit at the body's start."""
+        """Emit a counter and its reset in front of the loop, and insert its increment and the exit into the body."""
         prologue = self.state.prologue
-        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
-        counter = prologue.emit("local", type=kind)
+        counter_type = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        counter = prologue.emit("local", type=counter_type)
         builder.op("store", counter, builder.index(0), builder.const(0, dtypes.u32))
-        head = Builder(Region(), op.loc)
+        head = Builder(Region(), op.loc)  # the code to insert at the start of the body
         f = Formula(head)
         iterations = f.term(head.emit("load", counter, head.index(0))) + 1
         head.op("store", counter, head.index(0), iterations.value)
@@ -58,7 +58,7 @@ class LoopLimit:
         with head.at(stay):
             head.op("yield")
         with head.at(leave):
-            text = f"this loop went on after {MAX_ITERATIONS:,} rounds of one invocation, and was left"
+            text = f"this loop didn't end after {MAX_ITERATIONS:,} iterations of one invocation, and was stopped"
             site = self.state.module.add_site(ReportSite("loops", op.loc, text))
             head.op("report", head.const(True, dtypes.boolean), site=site)
             head.op("break", *(head.const(zero_of(r.type), r.type) for r in op.results))

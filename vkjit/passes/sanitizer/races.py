@@ -3,10 +3,11 @@
 Two accesses are ordered if they belong to the same invocation, or to the same workgroup with a barrier between them.
 Accesses of different workgroups are never ordered. Atomics don't race with each other, nor do writes of the same value.
 
-The check sees accesses in the order in which the device happens to execute them. Each access leaves a shadow word (see
-`layout`) in the cell of its element, and compares itself with the words of earlier accesses. A plain write is of kind
-"write", a plain read of kind "read"; an atomic is of kind "atomic read" if it only loads, else "atomic write". A cell
-has one word for the last write, and three words for each other kind that occurs in the kernel::
+The check sees accesses in the order in which the device happens to execute them. Each element has a shadow cell of
+several shadow words (see `layout`). Each access is compared with the words of earlier accesses in the element's cell,
+and leaves a word of its own there. It has one of four kinds: "read" and "write" for plain accesses, "atomic read" for
+atomic loads, and "atomic write" for all other atomics. A cell has one word for the last write, and three words for each
+other kind that occurs in the kernel::
 
     write          replaces the word of the last write; compares with that word and with those of all other kinds
     read           records a word; compares with the last write and with atomic writes
@@ -20,8 +21,8 @@ third. A later conflicting access therefore finds at least one conflict if there
 Words are loaded and stored by relaxed atomics of device scope. An invocation that has stored a first word loads it
 again: if two invocations stored it at the same time, the one whose word was overwritten uses the second or third word.
 
-A load that repeats a load of the same invocation, source location and epoch isn't instrumented (see `redundant_reads`),
-since writes are compared with the word of the first one.
+A load isn't instrumented if the same invocation has already loaded the element at the same source location since the
+last barrier (see `redundant_reads`). Writes are compared with the word of the first load, which is enough.
 
 Kernels may also synchronize by acquiring atomics, or by fences together with atomics whose results are used. Shadow
 words don't record such an order. In these kernels, accesses within a workgroup aren't compared; if such an atomic or
@@ -48,11 +49,13 @@ from .state import State, hidden_array
 
 __all__ = ["Races"]
 
-WRITER = 0
-"""The number of the plane with the words of the last writes."""
+LAST_WRITE_PLANE = 0
+"""The number of the plane with the words of the last writes. A plane consists of the words with the same number in all
+cells.
+"""
 
-WORDS = 3
-"""The number of words, and so of planes, for each other kind of access."""
+WORDS_PER_KIND = 3
+"""The number of words per cell, and so of planes, for each kind of access except "write"."""
 
 _BELOW_EPOCH = SITE_BITS + HASH_BITS
 """The number of bits below the epoch in a shadow word."""
@@ -64,17 +67,16 @@ _FACTOR = 0x9E3779B1
 class Races:
     """Instrumentation of the accesses to watched arrays of one kernel.
 
-    `watched` are the arrays; `planes` maps each kind of access except "write" to the first of its planes.
+    `watched` are the arrays. `planes` maps each kind of access except "write" to the first of its planes.
     `ordered_groups` is True if atomics or fences may order different workgroups, `ordered_invocations` if they may
-    order invocations of one workgroup. `epoch_array` holds each invocation's epoch, if the kernel has barriers. `sites`
-    are the access sites so far, `reported` the report sites, each with its number. `repeated_reads` are the loads that
-    aren't instrumented.
+    order invocations of one workgroup. `epoch_array` is a local array that holds the invocation's epoch; None if the
+    kernel has no barriers. `sites` maps the access sites so far to their numbers, `reported` maps the report sites to
+    theirs. `repeated_reads` are the loads that aren't instrumented.
     """
 
     state: State
     tracking: ShadowMemory
     watched: set[Value] = field(default_factory=set)
-    shared: bool = False
     planes: dict[str, int] = field(default_factory=dict)
     has_barriers: bool = False
     ordered_groups: bool = False
@@ -87,26 +89,27 @@ class Races:
     def __post_init__(self) -> None:
         accesses = self.tracking.watched_for_races()
         self.watched = set(accesses)
-        kinds = {_how(op) for a in accesses.values() for op in a.all} - {"write"}
-        self.planes = {how: 1 + WORDS * number for number, how in enumerate(sorted(kinds))}
+        kinds = {_access_kind(op) for a in accesses.values() for op in a.all} - {"write"}
+        # after the plane of the last writes
+        self.planes = {kind: 1 + WORDS_PER_KIND * number for number, kind in enumerate(sorted(kinds))}
         ops = list(self.state.kernel.body.walk())
         self.has_barriers = any(op.name == "barrier" for op in ops)
         self.ordered_groups, self.ordered_invocations = _synchronized(ops)
         if self.watched:
             self.repeated_reads = repeated_reads(self.state.kernel.body)
-            self.state.plan.planes = 1 + WORDS * len(self.planes)
+            self.state.plan.planes = 1 + WORDS_PER_KIND * len(self.planes)
             if self.has_barriers:
                 self._count_epochs()
 
     def _count_epochs(self) -> None:
         """Allocate the epoch counter, a local array with one element that is 1 at the start of the kernel."""
         prologue = self.state.prologue
-        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
-        self.epoch_array = prologue.emit("local", type=kind)
+        counter_type = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        self.epoch_array = prologue.emit("local", type=counter_type)
         prologue.op("store", self.epoch_array, prologue.index(0), prologue.const(1, dtypes.u32))
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Increment the epoch after a barrier, up to LAST_EPOCH."""
+        """Emit the increment of the epoch after a barrier; the epoch saturates at LAST_EPOCH."""
         if op.name == "barrier" and self.epoch_array is not None:
             f = Formula(builder)
             following = f.call("min", self._epoch(f) + 1, f.term(LAST_EPOCH, dtypes.u32))
@@ -119,7 +122,7 @@ class Races:
         return f.term(f.builder.emit("load", self.epoch_array, f.builder.index(0)))
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Emit the comparison of an access with earlier ones, and the store of its word."""
+        """Emit code that compares the access `op` with earlier accesses and stores its shadow word."""
         root = origin(op.operands[0])
         if root not in self.watched or op in self.repeated_reads:
             return
@@ -132,14 +135,14 @@ class Races:
     def own_id(self) -> Term:
         """Return the upper 32 bits of this invocation's shadow words: its workgroup's linear id and its local id."""
         cache = self.state.cached_terms
-        if "me" not in cache:
+        if "own_id" not in cache:
             group, local = self.state.group.cast(dtypes.u32), self.state.local.cast(dtypes.u32)
-            cache["me"] = (group << LOCAL_BITS) | local
-        return cache["me"]
+            cache["own_id"] = (group << LOCAL_BITS) | local
+        return cache["own_id"]
 
-    def site(self, op: Op, how: str, root: Value) -> int:
+    def site(self, op: Op, kind: str, root: Value) -> int:
         """Return the number of an access site. Sites beyond the available bits share the last number."""
-        entry = AccessSite(op.loc, how, root.name or "")
+        entry = AccessSite(op.loc, kind, root.name or "")
         if entry not in self.sites and len(self.sites) < (1 << SITE_BITS):
             self.sites[entry] = len(self.sites)
             self.state.plan.sites.append(entry)
@@ -152,54 +155,63 @@ class Races:
         return self.reported[entry]
 
 
-def _how(op: Op) -> str:
-    """Return the kind of an access; each kind has its own shadow words."""
+def _access_kind(op: Op) -> str:
+    """Return the kind of an access (see the module docstring)."""
     return {"load": "read", "store": "write", "atomic_load": "atomic read"}.get(op.name, "atomic write")
 
 
 _CONFLICTS = {"read": ("atomic write",), "atomic write": ("read",), "atomic read": ()}
-"""The kinds of accesses that an access conflicts with, besides writes."""
+"""Maps the kind of an access to the kinds that it conflicts with, besides "write"."""
 
 
 class _Access:
-    """The instrumentation of one access.
+    """Emitter of the instrumentation of one access.
 
-    `how` is the kind of the access. `conflicts` collects a pair for each shadow word that the access is compared with:
-    the condition that there is a conflict, and the word.
+    `kind` is the kind of the access, `cell` the number of the element's shadow cell, and `shadow` the hidden array of
+    shadow words. `own_id` is the upper half of this invocation's shadow words. `conflicts` collects a pair for each
+    shadow word that the access is compared with: the condition that there is a conflict, and the word.
     """
 
     def __init__(self, races: Races, op: Op, root: Value, f: Formula) -> None:
-        self.races, self.op, self.root, self.f, self.how = races, op, root, f, _how(op)
+        self.races = races
+        self.op = op
+        self.root = root
+        self.f = f
+        self.kind = _access_kind(op)
         self.cell = races.tracking.cell(op, f.builder)
         self.shadow = races.state.param("shadow", hidden_array(dtypes.u64))
-        self.me = f.term(races.own_id().value)
+        self.own_id = f.term(races.own_id().value)  # computed in the prologue; as a term that emits code here
         self.epoch = races._epoch(f)
-        self.site = races.site(op, self.how, root)
+        self.site = races.site(op, self.kind, root)
         self.conflicts: list[tuple[Term, Term]] = []
 
     def write(self) -> None:
-        """Instrument a plain write. It conflicts with all other accesses, except writes of the same value."""
-        mark = _hash(self.f, self.op.operands[-1])
-        for before in self.exchange_last_write(self.word(mark)):
-            self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
-        for how in self.races.planes:
-            self.compare_all(how)
+        """Instrument a plain write. It conflicts with accesses of all kinds, except writes of the same value."""
+        value_hash = _hash(self.f, self.op.operands[-1])
+        for before in self.exchange_last_write(self.word(value_hash)):
+            self.compare(before, hash_difference=before.cast(dtypes.u32) ^ value_hash)
+        for kind in self.races.planes:
+            self.compare_all(kind)
         self.report()
 
     def read_or_atomic(self) -> None:
         """Instrument a read or an atomic access."""
-        self.record(self.races.planes[self.how], self.word(self.f.term(0, dtypes.u32)))
-        self.compare(self.load_word(WRITER))
-        for how in _CONFLICTS[self.how]:
-            self.compare_all(how)
+        self.record(self.races.planes[self.kind], self.word(self.f.term(0, dtypes.u32)))
+        self.compare(self.load_word(LAST_WRITE_PLANE))
+        for kind in _CONFLICTS[self.kind]:
+            self.compare_all(kind)
         self.report()
 
-    def compare_all(self, how: str) -> None:
-        """Compare with all words of one kind, if the kernel has accesses of that kind."""
-        first = self.races.planes.get(how)
-        words = WORDS - 1 if self.space == "shared" else WORDS  # the third word is only for other workgroups
-        for number in range(0 if first is None else words):
-            self.compare(self.load_word((first or 0) + number))
+    def compare_all(self, kind: str) -> None:
+        """Compare this access with all words of the kind `kind`, if the kernel has accesses of that kind."""
+        first = self.races.planes.get(kind)
+        if first is None:
+            return
+        words = WORDS_PER_KIND
+        if self.space == "shared":
+            words -= 1  # the third word is only for other workgroups
+        for plane in range(first, first + words):
+            self.compare(self.load_word(plane))
 
     @property
     def space(self) -> str:
@@ -207,37 +219,39 @@ class _Access:
 
     # -- shadow words
 
-    def word(self, mark: Term) -> Term:
-        """Return this access's shadow word. `mark` is the hash of the written value, 0 for other accesses."""
-        low = (self.epoch << _BELOW_EPOCH) | (mark | (self.site << HASH_BITS))
-        return (self.me.cast(dtypes.u64) << 32) | low.cast(dtypes.u64)
+    def word(self, value_hash: Term) -> Term:
+        """Return this access's shadow word. `value_hash` is the hash of the written value, 0 for other accesses."""
+        low = (self.epoch << _BELOW_EPOCH) | (value_hash | (self.site << HASH_BITS))
+        return (self.own_id.cast(dtypes.u64) << 32) | low.cast(dtypes.u64)
 
     def word_index(self, plane: int) -> Value:
         """Return the index of the cell's word in a plane."""
-        if plane == 0:
+        if plane == LAST_WRITE_PLANE:  # plane 0, whose words come first
             return self.cell.value
         return (self.cell + self.races.state.scalar("cells") * plane).value
 
     @property
     def without_atomics(self) -> bool:
-        """True if shadow words can be accessed without atomics: only the lanes of one vector operation access a word at
-        the same time.
+        """True if shadow words can be accessed without atomics.
+
+        That is so for shared arrays on devices that run a workgroup in one thread. Only the lanes of one vector
+        operation can then access a word at the same time.
         """
         return self.races.state.one_thread and self.space == "shared"
 
     def exchange_last_write(self, word: Term) -> list[Term]:
         """Replace the word of the last write by `word`. Return the words that this write is to be compared with.
 
-        They are the previous word and, if the exchange isn't atomic, also the word that is in memory afterwards: it may
-        be from another lane of the same vector operation.
+        One is the previous word. If the exchange isn't atomic, the word in memory after the store is returned as well,
+        since it may be from another lane of the same vector operation.
         """
         if not self.without_atomics:
             attrs: Attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
-            place = self.word_index(WRITER)
-            return [self.f.term(self.f.builder.emit("atomic", self.shadow, place, word.value, **attrs))]
-        before = self.load_word(WRITER)
-        self.store(WRITER, word)
-        return [before, self.reload_word(WRITER)]
+            index = self.word_index(LAST_WRITE_PLANE)
+            return [self.f.term(self.f.builder.emit("atomic", self.shadow, index, word.value, **attrs))]
+        before = self.load_word(LAST_WRITE_PLANE)
+        self.store(LAST_WRITE_PLANE, word)
+        return [before, self.reload_word(LAST_WRITE_PLANE)]
 
     def load_word(self, plane: int) -> Term:
         """Load the cell's word in a plane."""
@@ -246,16 +260,16 @@ class _Access:
         return self.f.term(self.f.builder.emit("load", self.shadow, self.word_index(plane)))
 
     def reload_word(self, plane: int) -> Term:
-        """Load a word after this invocation has stored to it, to see whether another one has overwritten it.
+        """Load a word after this invocation has stored to it: another invocation may have overwritten it.
 
-        A plain load adds the hidden parameter "zero" to the offset. The compiler can't prove that the load and the
-        store have the same address, so it doesn't forward the stored value.
+        If the load isn't atomic, the hidden parameter "zero" is added to the index. The compiler then can't prove that
+        the load and the store have the same address, so it doesn't replace the load by the stored value.
         """
-        place = self.word_index(plane)
+        index = self.word_index(plane)
         if self.without_atomics:
-            again = self.f.term(place) + self.f.term(self.races.state.scalar("zero").value)
+            again = self.f.term(index) + self.f.term(self.races.state.scalar("zero").value)
             return self.f.term(self.f.builder.emit("load", self.shadow, again.value))
-        return self.f.term(self.f.builder.emit("atomic_load", self.shadow, place, order="relaxed", scope="device"))
+        return self.f.term(self.f.builder.emit("atomic_load", self.shadow, index, order="relaxed", scope="device"))
 
     def store_if(self, plane: int, word: Term, condition: Term) -> None:
         """Store a word in invocations where the condition holds."""
@@ -264,21 +278,21 @@ class _Access:
             self.store(plane, word)
             return []
 
-        self.f.branch(condition, store, list)
+        self.f.branch(condition, store, list)  # `list` emits nothing and returns no values
 
     def store(self, plane: int, word: Term) -> None:
         """Store a word in a plane of the cell."""
-        place = self.word_index(plane)
+        index = self.word_index(plane)
         if self.without_atomics:
-            self.f.builder.op("store", self.shadow, place, word.value)
+            self.f.builder.op("store", self.shadow, index, word.value)
             return
-        self.f.builder.op("atomic_store", self.shadow, place, word.value, order="relaxed", scope="device")
+        self.f.builder.op("atomic_store", self.shadow, index, word.value, order="relaxed", scope="device")
 
-    def record(self, plane: int, mine: Term) -> None:
-        """Record the word `mine` in one of the three planes that begin at `plane` (see the module docstring).
+    def record(self, plane: int, own_word: Term) -> None:
+        """Store `own_word` in one of the three planes that begin at `plane` (see the module docstring).
 
-        The first word is replaced if it is unused, or if it is from an earlier epoch of this workgroup: an access that
-        conflicts with that one later conflicts with this one, too.
+        The first word is replaced if it is unused or if it is from an earlier epoch of this workgroup. In the second
+        case no race is missed: a later access that conflicts with the replaced one conflicts with this one, too.
         """
         first = self.load_word(plane)
         epoch = first.cast(dtypes.u32) >> _BELOW_EPOCH
@@ -287,74 +301,81 @@ class _Access:
             stale = stale & self.same_group((first >> 32).cast(dtypes.u32))
 
         def replace() -> list[Term]:
-            self.store(plane, mine)
+            self.store(plane, own_word)
             return [self.reload_word(plane)]
 
-        (now,) = self.f.branch(epoch.equals(0) | stale, replace, lambda: [first])
+        (current_word,) = self.f.branch(epoch.equals(0) | stale, replace, lambda: [first])
         # if the first word is now that of another invocation, use the second or third word
-        who = (now >> 32).cast(dtypes.u32)
+        owner = (current_word >> 32).cast(dtypes.u32)
         if self.space == "shared":
-            self.store_if(plane + 1, mine, who.differs(self.me))
+            self.store_if(plane + 1, own_word, owner.differs(self.own_id))
             return
-        together = self.same_group(who)
-        self.store_if(plane + 1, mine, who.differs(self.me) & together)
-        self.store_if(plane + 2, mine, ~together)
+        in_same_group = self.same_group(owner)
+        self.store_if(plane + 1, own_word, owner.differs(self.own_id) & in_same_group)
+        self.store_if(plane + 2, own_word, ~in_same_group)
 
-    def same_group(self, who: Term) -> Term:
-        """Return the condition that `who`, the upper half of a shadow word, is in this invocation's workgroup."""
-        return ((who ^ self.me) >> LOCAL_BITS).equals(0)
+    def same_group(self, other_id: Term) -> Term:
+        """Return the condition that the invocation `other_id` (upper half of a shadow word) is in this workgroup."""
+        return ((other_id ^ self.own_id) >> LOCAL_BITS).equals(0)
 
     # -- conflicts
 
-    def compare(self, word: Term, *, differs: Term | None = None) -> None:
+    def compare(self, word: Term, *, hash_difference: Term | None = None) -> None:
         """Add the condition that this access conflicts with the one that a shadow word describes.
 
-        `differs` is given if both accesses are writes. Its low HASH_BITS bits are the XOR of the hashes of the written
-        values; if they are 0, the values are considered equal and there is no conflict.
+        `hash_difference` is given if both accesses are writes. Its low HASH_BITS bits are the XOR of the hashes of the
+        written values. If they are 0, the values are considered equal and there is no conflict.
         """
-        who, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
+        other_id, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
         epoch = low >> _BELOW_EPOCH
-        unordered = who.differs(self.me) & self._unordered(who, epoch)
-        if differs is not None:
-            unordered = unordered & (differs & ((1 << HASH_BITS) - 1)).differs(0)
+        unordered = other_id.differs(self.own_id) & self._unordered(other_id, epoch)
+        if hash_difference is not None:
+            unordered = unordered & (hash_difference & ((1 << HASH_BITS) - 1)).differs(0)
         self.conflicts.append((unordered, word))
 
-    def _unordered(self, who: Term, epoch: Term) -> Term:
-        """Return the condition that the access by `who` in `epoch` isn't ordered before this one.
+    def _unordered(self, other_id: Term, epoch: Term) -> Term:
+        """Return the condition that the access by invocation `other_id` in `epoch` isn't ordered before this one.
 
-        `together` below is the condition within a workgroup: both accesses are in the same epoch.
+        Two accesses of one workgroup are unordered if they are in the same epoch. Accesses of different workgroups are
+        always unordered. For kernels with synchronizing atomics or fences, see `Races`.
         """
         races = self.races
-        together = epoch.equals(self.epoch)  # never true for an unused word: its epoch is 0, and epochs begin at 1
-        if races.has_barriers:
-            together = together & self.epoch.differs(LAST_EPOCH)
+        same_epoch = epoch.equals(self.epoch)  # never true for an unused word: its epoch is 0, and epochs begin at 1
+        if races.has_barriers:  # in the last epoch the counter is saturated, so barriers can't be seen
+            same_epoch = same_epoch & self.epoch.differs(LAST_EPOCH)
         if races.ordered_invocations:
-            together = self.f.term(False, dtypes.boolean)
+            same_epoch = self.f.term(False, dtypes.boolean)
         if array_of(self.root).space == "shared":
-            return together
-        same = self.same_group(who)
-        inside = same & together
+            return same_epoch
+        in_same_group = self.same_group(other_id)
+        unordered_in_group = in_same_group & same_epoch
         if races.ordered_groups:
-            return inside
-        return inside | (~same & epoch.differs(0))
+            return unordered_in_group
+        return unordered_in_group | (~in_same_group & epoch.differs(0))  # epoch 0: an unused word
 
     def report(self) -> None:
-        """Emit a report that fires if there is a conflict, with the indices and the first word in conflict."""
+        """Emit a report that fires if there is a conflict.
+
+        Its values are the indices of the element and the first of the `conflicts` words that is in conflict.
+        """
         any_conflict, word = self.conflicts[0]
         for condition, other in self.conflicts[1:]:
             word = self.f.select(any_conflict, word, other)
             any_conflict = any_conflict | condition
-        kind = array_of(self.root)
-        indices = self.op.operands[1 : 1 + kind.rank]
-        shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
+        array_type = array_of(self.root)
+        indices = self.op.operands[1 : 1 + array_type.rank]
+        shown = ", ".join(f"{{{axis}}}" for axis in range(array_type.rank))
         name = self.root.name or "memory of a collective"
-        text = f"{kind.space} race: {self.how} of {name}[{shown}] isn't ordered with another invocation's access"
+        text = f"{array_type.space} race: {self.kind} of {name}[{shown}] isn't ordered with another invocation's access"
         site = self.races.report_site(ReportSite("race", self.op.loc, text))
         self.f.builder.op("report", any_conflict.value, *indices, word.value, site=site)
 
 
 def _synchronized(ops: list[Op]) -> tuple[bool, bool]:
-    """Return (`ordered_groups`, `ordered_invocations`) of `Races`: what atomics and fences may order."""
+    """Return (`ordered_groups`, `ordered_invocations`) of `Races`: what atomics and fences may order.
+
+    A fence orders nothing by itself. It needs an atomic whose result tells an invocation about another one's progress.
+    """
     used = {value for op in ops for value in op.operands}
     atomics = [op for op in ops if op.name.startswith("atomic")]
     used_atomics = [op for op in atomics if op.results and op.result in used]
@@ -362,9 +383,9 @@ def _synchronized(ops: list[Op]) -> tuple[bool, bool]:
     acquiring = [op for op in used_atomics if op.attrs["order"] in ("acquire", "acq_rel")]
     if not acquiring and not (fences and used_atomics):
         return False, False
-    synchronizing = [*acquiring, *fences]
-    device_wide = any(op.attrs["scope"] == "device" for op in synchronizing)
-    return device_wide, any(op.attrs["scope"] != "device" for op in synchronizing) or device_wide
+    # an order at any scope, workgroup or device, holds within a workgroup
+    device_wide = any(op.attrs["scope"] == "device" for op in (*acquiring, *fences))
+    return device_wide, True
 
 
 def _hash(f: Formula, value: Value) -> Term:

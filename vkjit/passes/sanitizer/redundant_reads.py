@@ -26,18 +26,18 @@ _Read = tuple[Loc, tuple[int, ...]]
 def repeated_reads(body: Region) -> set[Op]:
     """Return the redundant loads of a kernel's body."""
     finder = _Finder()
-    finder.region(body, set())
+    finder.visit_region(body, set())
     return finder.redundant
 
 
 @dataclass(slots=True)
 class _Finder:
-    """The walk over the kernel; `redundant` has the redundant loads so far."""
+    """A walk over the kernel in program order. `redundant` has the redundant loads found so far."""
 
     value_numbers: ValueNumbers = field(default_factory=ValueNumbers)
     redundant: set[Op] = field(default_factory=set)
 
-    def region(self, region: Region, seen: set[_Read]) -> None:
+    def visit_region(self, region: Region, seen: set[_Read]) -> None:
         """Visit a region. `seen` has the loads since the last barrier that dominate the current operation."""
         for op in region.ops:
             if op.name == "load":
@@ -48,15 +48,16 @@ class _Finder:
             elif op.name == "barrier":
                 seen.clear()
             elif op.regions:
-                self.inside(op, seen)
+                self.visit_nested_regions(op, seen)
 
-    def inside(self, op: Op, seen: set[_Read]) -> None:
-        """Visit the regions of an operation. Loads in them aren't added to `seen`: they don't dominate what follows.
+    def visit_nested_regions(self, op: Op, seen: set[_Read]) -> None:
+        """Visit the regions of an operation. Their loads aren't added to `seen`, as they don't dominate what follows.
 
-        The body of a loop with a barrier starts with nothing seen, as the last iteration's barrier may precede it.
+        The body of a loop with a barrier starts with an empty `seen`: the previous iteration's barrier may come between
+        the loads before the loop and those in the body.
         """
         has_barrier = any(inner.name == "barrier" for region in op.regions for inner in region.walk())
         for region in op.regions:
-            self.region(region, set() if has_barrier and op.name in LOOPS else set(seen))
+            self.visit_region(region, set() if has_barrier and op.name in LOOPS else set(seen))
         if has_barrier:
             seen.clear()

@@ -8,8 +8,8 @@ The last step of the pass `Sanitize`. It replaces `report %cond, values... {site
 The format of records is described in `layout`. The first invocation that reports a site claims its record; later ones
 don't change it. Extents of arguments and integer constants are omitted from the record, because the host knows them.
 
-Software drivers execute both sides of every branch. For them, the module `deferred_reports` writes the records at the
-end of the kernel instead.
+Software drivers (Vulkan drivers that run on CPUs) execute both sides of every branch. For them, the module
+`deferred_reports` writes the records at the end of the kernel instead.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ KINDS = frozenset({
 _GATHERED = frozenset({"fresh_shared"})
 """Kinds whose reports share one branch if they are in the same straight-line code.
 
-Uninitialized reads of local arrays aren't included. Most of their conditions fold to False, and their reports are then
-removed one by one; a common branch would keep them in use.
+Uninitialized reads of local arrays aren't included. Later passes fold most of their conditions to False and remove
+those reports. A common branch would prevent that.
 """
 
 
@@ -75,8 +75,9 @@ def reports_of(state: State) -> list[Op]:
 
 
 def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
-    """Move the reports of kinds in `_GATHERED` to the end of their straight-line code, into one common branch:
-    `if any of the conditions { each of the reports }`.
+    """Gather the reports of kinds in `_GATHERED` in one branch per piece of straight-line code.
+
+    The branch comes at the end of the piece, and is executed if the condition of any of its reports holds.
     """
     source, region.ops = region.ops, []
     waiting: list[Op] = []
@@ -108,15 +109,18 @@ def _behind_branch(reports: list[Op], region: Region) -> None:
 def zero_of(kind: Type) -> bool | int | float:
     """Return the zero of a scalar or vector type, as a value for `const`."""
     dtype = kind.dtype if isinstance(kind, (Scalar, Vector)) else dtypes.i32
-    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
+    if dtype.kind == "bool":
+        return False
+    return 0.0 if dtype.is_float else 0
 
 
 class RecordLayouts:
     """The values that the record of each report site stores.
 
     A value is omitted if it is the same extent of an argument, or the same integer constant, in all reports of the
-    site. `host_values` has, for each site, a `HostValue` for each omitted value and None for each stored one. The constructor
-    puts the omitted values into the plan's `value_kinds`; "" stands for the kinds that `bits` fills in.
+    site. `host_values` maps the number of each site to a list with a `HostValue` for each omitted value and None for
+    each stored one. The constructor puts the omitted values into the plan's `value_kinds`, with "" for each stored
+    value; `bits` replaces "" by the value's kind.
     """
 
     def __init__(self, state: State) -> None:
@@ -130,7 +134,7 @@ class RecordLayouts:
             state.plan.value_kinds[site] = tuple("" if value is None else value for value in host_values)
 
     def _host_value(self, value: Value) -> HostValue | None:
-        """Return how the host obtains a value that is omitted from records; None if the value must be stored."""
+        """Return how the host obtains a value, so that records can omit it; None if the record must store it."""
         op = value.op
         if op is not None and op.name == "extent" and op.operands[0].op is None:
             numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
@@ -142,10 +146,14 @@ class RecordLayouts:
     def stored(self, op: Op) -> list[Value]:
         """Return the values of a report that its record stores."""
         host_values = self.host_values[op.attrs["site"]]
+        # `host_values` has at most MAX_VALUES items; the record has no room for further values
         return [v for v, host in zip(op.operands[1:], host_values, strict=False) if host is None]
 
     def bits(self, site: int, f: Formula, value: Value) -> Term:
-        """Return a stored value as a u64, and put its kind into the plan. To be called for a site's values in order."""
+        """Return a stored value as a u64, and put its kind into the plan. To be called for a site's values in order.
+
+        After the first report of the site, the plan has the kinds of all its values and isn't changed any more.
+        """
         kind, bits = _bits(f, value)
         kinds = list(self.state.plan.value_kinds[site])
         if "" in kinds:
@@ -155,7 +163,7 @@ class RecordLayouts:
 
 
 class Records:
-    """The memory of the records, as u32 words (`words`) and as u64 values (`values`)."""
+    """The memory of the records: `words` and `values` are the same memory as u32 words and as u64 values."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -163,26 +171,28 @@ class Records:
         self.values = state.param("values", hidden_array(dtypes.u64))
 
     def write(self, f: Formula, site: Term, values: Sequence[Term]) -> None:
-        """Emit code that claims the record of a site (a u32) and, unless it was claimed before, fills it with `values`
-        (u64).
+        """Emit code that claims the record of a site and, unless it was claimed before, fills it with `values`.
+
+        `site` is the number of the site, a u32. The values are u64.
         """
         builder = f.builder
-        first = site * RECORD_WORDS
+        first_word = site * RECORD_WORDS
         group = self._linear(f, "group_id", [f.term(builder.emit("num_groups", dim=dim)) for dim in (0, 1)])
         claim = group.cast(dtypes.u32) + 1
         old = f.term(
             builder.emit(
-                "atomic_cas", self.words, first.cast(dtypes.index).value, f.term(0, dtypes.u32).value, claim.value,
+                "atomic_cas", self.words, first_word.cast(dtypes.index).value, f.term(0, dtypes.u32).value, claim.value,
                 order="relaxed", scope="device",
             )
         )  # fmt: skip
         with builder.when(old.equals(0).value):
             sizes = [f.term(size, dtypes.index) for size in self.state.local_size[:2]]
             local = self._linear(f, "local_id", sizes)
-            builder.op("store", self.words, (first + 1).cast(dtypes.index).value, local.cast(dtypes.u32).value)
+            builder.op("store", self.words, (first_word + 1).cast(dtypes.index).value, local.cast(dtypes.u32).value)
             for position, value in enumerate(values):
-                place = site * (RECORD_WORDS // 2) + (FIRST_VALUE // 2 + position)
-                builder.op("store", self.values, place.cast(dtypes.index).value, value.value)
+                # u32 word numbers are halved, since `values` has elements of u64
+                index = site * (RECORD_WORDS // 2) + (FIRST_VALUE // 2 + position)
+                builder.op("store", self.values, index.cast(dtypes.index).value, value.value)
 
     @staticmethod
     def _linear(f: Formula, name: OpName, extents: list[Term]) -> Term:
@@ -200,6 +210,10 @@ def _bits(f: Formula, value: Value) -> tuple[str, Term]:
     if dtype.is_float and dtype.bits < 64:
         single = term if dtype is dtypes.f32 else f.call("cast", term, type=Scalar(dtypes.f32))
         return "f32", single.bits().cast(dtypes.u64)
-    wide = term.bits() if dtype.is_float else term.cast(dtypes.i64 if dtype.is_signed else dtypes.u64)
-    unsigned = wide.as_bits_of(dtypes.u64) if wide.dtype is not dtypes.u64 else wide
-    return "f64" if dtype.is_float else "int" if dtype.is_signed else "uint", unsigned
+    if dtype.is_float:
+        kind, wide = "f64", term.bits()
+    elif dtype.is_signed:
+        kind, wide = "int", term.cast(dtypes.i64)
+    else:
+        kind, wide = "uint", term.cast(dtypes.u64)
+    return kind, wide.as_bits_of(dtypes.u64) if wide.dtype is not dtypes.u64 else wide

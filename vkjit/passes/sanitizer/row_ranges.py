@@ -25,12 +25,12 @@ from .concrete_values import ConcreteValues
 
 __all__ = ["Rows", "rows_of_index", "rows_of_induction_variable"]
 
-_MAX_ROWS = 1 << 31
-_MAX_BLOCK = 1 << 12
-"""Limits on the factors of a product, the number of blocks and the size of a block, so that it can't wrap around."""
+_MAX_BLOCKS = 1 << 31
+_MAX_BLOCK_SIZE = 1 << 12
+"""Upper limits on the number of blocks and on the size of a block, so that their product can't wrap around."""
 
 Key = object
-"""A symbolic bound; equal keys stand for equal values."""
+"""A symbolic bound (see `_key`). Equal keys stand for equal values at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,57 +43,60 @@ class Rows:
 
 
 def rows_of_induction_variable(loop: Op) -> Rows | None:
-    """Return the rows that are written by a loop with a store to the row of its induction variable.
+    """Return the rows that a loop writes if it stores to the row whose index is the loop's induction variable.
 
-    Returns None if the loop's step isn't 1, as it then skips rows.
+    Returns None if the loop's step isn't 1, since the loop then skips rows.
     """
-    return _below(loop) if constant_of(loop.operands[2]) == 1 else None
+    return _range_of_bounds(loop) if constant_of(loop.operands[2]) == 1 else None
 
 
-def rows_of_index(index: Value, numbers: ConcreteValues, loops: list[Op]) -> Rows | None:
-    """Return a range that contains all values of an index; None if none is known.
+def rows_of_index(index: Value, evaluator: ConcreteValues, loops: list[Op]) -> Rows | None:
+    """Return a range of rows that contains all values of an index along the first axis; None if no range is known.
 
-    `loops` are the enclosing loops of the access, and `numbers` evaluates integers at the access.
+    `loops` are the enclosing loops of the access, and `evaluator` evaluates integers at the access.
     """
     loop_of_variable = {loop.regions[0].args[0]: loop for loop in loops if loop.name == "for"}
     if index in loop_of_variable:
-        return _rising(loop_of_variable[index])
+        return _range_of_variable(loop_of_variable[index])
     for block, offset in _pairs(index, "add"):
         for variable, size in _pairs(block, "mul"):
-            scale, offsets = _number(size), numbers.of(offset)
+            scale, offsets = _constant_int(size), evaluator.of(offset)
             if variable not in loop_of_variable or scale is None or offsets is None:
                 continue
-            rows = _rising(loop_of_variable[variable])
+            # the blocks must be those from 0 to the loop's end; with `scale` 1, this end isn't itself a product
+            rows = _range_of_variable(loop_of_variable[variable])
             if rows is not None and rows.scale == 1 and rows.start == 0 and 0 <= offsets.min() <= offsets.max() < scale:
-                return _scaled(loop_of_variable[variable].operands[1], scale)
+                return _range_to_product(loop_of_variable[variable].operands[1], scale)
     return None
 
 
-def _rising(loop: Op) -> Rows | None:
-    """Return a range that contains all values of a loop's induction variable; None unless its step is a positive
-    constant.
+def _range_of_variable(loop: Op) -> Rows | None:
+    """Return a range that contains all values of a loop's induction variable.
+
+    Returns None unless the loop's step is a positive constant.
     """
-    step = _number(loop.operands[2])
-    return _below(loop) if step is not None and step > 0 else None
+    step = _constant_int(loop.operands[2])
+    return _range_of_bounds(loop) if step is not None and step > 0 else None
 
 
-def _below(loop: Op) -> Rows:
-    """Return the range from a loop's start to its end. An end `base * constant` becomes `end` and `scale` of the range
-    if the start is 0.
+def _range_of_bounds(loop: Op) -> Rows:
+    """Return the range from a loop's start to its end.
+
+    If the start is 0 and the end is a product `base * constant`, the factors become `end` and `scale` of the range.
     """
     start, end = _key(loop.operands[0]), loop.operands[1]
     if start == 0:
         for base, size in _pairs(end, "mul"):
-            scale = _number(size)
-            rows = None if scale is None or scale <= 0 else _scaled(base, scale)
+            scale = _constant_int(size)
+            rows = None if scale is None or scale <= 0 else _range_to_product(base, scale)
             if rows is not None:
                 return rows
     return Rows(start, _key(end))
 
 
-def _scaled(end: Value, scale: int) -> Rows | None:
-    """Return the rows below end * scale; None if the product might wrap."""
-    return Rows(0, _key(end), scale) if scale < _MAX_BLOCK and _is_small(end) else None
+def _range_to_product(end: Value, scale: int) -> Rows | None:
+    """Return the rows from 0 to `end * scale` (exclusive); None if the product might wrap around."""
+    return Rows(0, _key(end), scale) if scale < _MAX_BLOCK_SIZE and _is_small(end) else None
 
 
 def _is_small(value: Value) -> bool:
@@ -101,10 +104,11 @@ def _is_small(value: Value) -> bool:
     op = value.op
     if value.type != INDEX or op is None:
         return False
-    if op.name == "extent":
+    if op.name == "extent":  # limited by the array's size in memory
         return True
     if op.name == "min":
-        return any(n < _MAX_ROWS for n in map(_number, op.operands) if n is not None)
+        return any(n < _MAX_BLOCKS for n in map(_constant_int, op.operands) if n is not None)
+    # a value converted from a type of at most 32 bits
     source = op.operands[0].type if op.name == "cast" else None
     return isinstance(source, Scalar) and source.dtype.is_integer and source.dtype.bits <= 32
 
@@ -118,7 +122,7 @@ def _pairs(value: Value, name: OpName) -> list[tuple[Value, Value]]:
     return [(x, y), (y, x)]
 
 
-def _number(value: Value) -> int | None:
+def _constant_int(value: Value) -> int | None:
     """Return the value of a constant; None for any other value."""
     return int(constant_of(value)) if is_constant(value) else None
 

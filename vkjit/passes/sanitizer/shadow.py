@@ -4,13 +4,14 @@
 uninitialized reads ask it which arrays to watch, and which cell belongs to an access. A cell is a number, an index into
 the memory that `layout` describes.
 
-Cells: the launch passes the cell of a global array's first element, and the other cells follow the array's strides.
-Arrays that overlap in memory therefore share cells. After the cells of all global arrays come those of shared arrays,
-separately for each workgroup. Local arrays have no cells; `uninitialized` marks their elements in another local array.
+Numbering of cells: the launch passes the cell of each global array's first element. The cell of another element is
+computed with the array's strides, so that arrays that overlap in memory share cells. After the cells of all global
+arrays come those of shared arrays, separately for each workgroup. Local arrays have no cells; `uninitialized` marks
+their elements in another local array.
 
 An array is watched for races if some access writes it and some access isn't atomic. Arrays that overlap in memory are
-treated as one. A kernel with `over=` (one invocation per element of an array) often accesses only the element at the
-invocation's own index; arrays that are accessed only like that can't race and aren't watched.
+treated as one. In a kernel with `over=` (one invocation per element of an array), an array isn't watched if each
+invocation accesses only the element at its own index, since such accesses can't race.
 
 Loads and stores of cooperative matrices aren't tracked. An array that they write counts as initialized.
 """
@@ -33,6 +34,7 @@ from .state import State
 __all__ = ["ACCESSES", "Accesses", "ShadowMemory", "array_of"]
 
 ACCESSES: frozenset[OpName] = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+"""The operations that are tracked; their first operand is the array."""
 
 
 def array_of(value: Value) -> Array:
@@ -43,7 +45,7 @@ def array_of(value: Value) -> Array:
 
 @dataclass(slots=True)
 class Accesses:
-    """The operations that access one array. `root` is the parameter or allocation."""
+    """The operations that access one array. `root` is the array: a parameter of the kernel or an allocation."""
 
     root: Value
     loads: list[Op] = field(default_factory=list)
@@ -76,8 +78,8 @@ class Accesses:
 class ShadowMemory:
     """The arrays of one kernel and their shadow cells.
 
-    `arrays` maps each array to the accesses to it; `matrices` maps each array that a `mat_store` writes to the location
-    of one.
+    `arrays` maps each array to the accesses to it. `hidden` are the sanitizer's own array parameters. `matrices` maps
+    each array that is written by a `mat_store` (the store of a cooperative matrix) to the location of the first one.
     """
 
     def __init__(self, state: State) -> None:
@@ -96,53 +98,65 @@ class ShadowMemory:
         """Add an access to the entry of its array."""
         root = origin(op.operands[0])
         entry = self.arrays.setdefault(root, Accesses(root))
-        kind = {"load": entry.loads, "store": entry.stores}.get(op.name, entry.atomics)
-        kind.append(op)
+        accesses = {"load": entry.loads, "store": entry.stores}.get(op.name, entry.atomics)
+        accesses.append(op)
 
     def watched_for_races(self) -> dict[Value, Accesses]:
         """Return the arrays to watch for races."""
-        watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.writes and not a.only_atomics}
+        watched = {
+            root: accesses
+            for root, accesses in self.arrays.items()
+            if accesses.space == "shared" and accesses.writes and not accesses.only_atomics
+        }
         for members, same_view in self._sharing_memory():
-            harmless = not any(a.writes for a in members) or all(a.only_atomics for a in members)
-            if not harmless and not (same_view and self._own_elements_only(members)):
-                watched |= {a.root: a for a in members}
+            only_reads = not any(accesses.writes for accesses in members)
+            only_atomics = all(accesses.only_atomics for accesses in members)
+            # an index is the same element in all members only if they are the same view
+            own_elements_only = same_view and self._own_elements_only(members)
+            if not only_reads and not only_atomics and not own_elements_only:
+                watched |= {accesses.root: accesses for accesses in members}
         return watched
 
     def _sharing_memory(self) -> list[tuple[list[Accesses], bool]]:
-        """Return the global arrays in groups that overlap in memory.
+        """Return the global arrays as groups of arrays that overlap in memory.
 
-        A group comes with True if all its members are the same view: same address, shape and strides. The attribute
-        `overlaps` of the kernel lists the overlapping pairs of arguments.
+        Each group is paired with a bool: True if all its members are the same view (same address, shape and strides).
+        The kernel's attribute `overlaps` lists the overlapping pairs of arguments.
         """
-        groups = {r: [a] for r, a in self.arrays.items() if a.space == "global"}
-        different_views: set[Value] = set()
+        groups = {root: [accesses] for root, accesses in self.arrays.items() if accesses.space == "global"}
+        different_views: set[Value] = set()  # a member of each group whose members aren't all the same view
         root_of_number = {self._number(root): root for root in groups}
         for first, second, same_view in self.state.kernel.attrs.get("overlaps", ()):
             if first not in root_of_number or second not in root_of_number:
                 continue
-            merged = groups[
-                root_of_number[first]
-            ]  # merge the groups of both arrays; all members refer to the same list
+            # merge the groups of both arrays; all members refer to the same list
+            merged = groups[root_of_number[first]]
             if groups[root_of_number[second]] is not merged:
                 merged += groups[root_of_number[second]]
-                groups |= dict.fromkeys((a.root for a in merged), merged)
+                groups |= dict.fromkeys((accesses.root for accesses in merged), merged)
             if not same_view:
                 different_views.add(merged[0].root)
         distinct_groups = {id(members): members for members in groups.values()}
-        return [(members, not different_views & {a.root for a in members}) for members in distinct_groups.values()]
+        return [
+            (members, different_views.isdisjoint(accesses.root for accesses in members))
+            for members in distinct_groups.values()
+        ]
 
     def maybe_uninitialized(self) -> dict[Value, Accesses]:
-        """Return the arrays that may be read before they are written: shared and local arrays, and `Out` parameters."""
+        """Return the arrays that are uninitialized at the start of the kernel and that some operation reads.
+
+        They are shared and local arrays, and `Out` parameters. Arrays that a `mat_store` writes are left out.
+        """
         return {
-            root: a
-            for root, a in self.arrays.items()
-            if a.reads
+            root: accesses
+            for root, accesses in self.arrays.items()
+            if accesses.reads
             and root not in self.matrices
-            and (a.space in ("shared", "local") or array_of(root).access == "out")
+            and (accesses.space in ("shared", "local") or array_of(root).access == "out")
         }
 
     def written(self) -> dict[int, tuple[str, Loc]]:
-        """Return the global arrays that are written: argument number -> (name, a source location that writes it)."""
+        """Return the global arrays that are written, by argument number: (name, location of one of the writes)."""
         written_arrays = [a for a in self.arrays.values() if a.space == "global" and a.writes]
         locations = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
         locations |= {a.root: (a.stores or a.atomics)[0].loc for a in written_arrays}
@@ -161,6 +175,7 @@ class ShadowMemory:
             return False  # different indices might be the same memory, as in a broadcast array
         all_dims = frozenset(range(target.type.rank))
         operations = [op for a in members for op in a.all]
+        # all accesses use the ids of all dimensions as their indices, in the same order
         first = _dims(operations[0])
         return frozenset(first) == all_dims and all(_dims(op) == first for op in operations)
 
@@ -190,7 +205,7 @@ class ShadowMemory:
         return offset + self.state.scalar("base", number)
 
     def _stride(self, root: Value, axis: int) -> Term:
-        """Return a stride of a global array in elements, read once in the prologue."""
+        """Return the stride of a global array along `axis`, in elements. It is read once in the prologue."""
         cache, key = self.state.cached_terms, f"stride {self._number(root)} {axis}"
         if key not in cache:
             prologue = self.state.prologue

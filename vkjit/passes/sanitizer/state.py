@@ -27,9 +27,9 @@ def hidden_array(dtype: DType) -> Array:
 class State:
     """The state of the instrumentation of one kernel.
 
-    `plan` is filled in by the checks. `prologue` collects code that `finish` inserts at the start of the kernel.
-    `one_thread` is True if the device runs all invocations of a workgroup in one thread, as SIMD vectors. `params` has
-    the hidden parameters created so far. `cached_terms` has values computed in the prologue, by a descriptive key.
+    The checks fill in `plan`. `prologue` collects code that `finish` inserts at the start of the kernel. `one_thread`
+    is True if the device runs all invocations of a workgroup in one thread, as SIMD vectors. `params` has the hidden
+    parameters created so far. `cached_terms` has values computed in the prologue, by a descriptive key.
     """
 
     module: Module
@@ -43,9 +43,10 @@ class State:
     def of(cls, module: Module, checks: tuple[str, ...], *, one_thread: bool) -> State:
         """Return the initial state for a module."""
         kernel = module.kernel
+        # by default, a parameter's position is its argument number
         numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
         first = int(kernel.attrs.get("arg_count", max(numbers, default=-1) + 1))
-        plan = SanitizerPlan(checks, first, [], [], {}, [])
+        plan = SanitizerPlan(checks, first_hidden=first, hidden=[], sites=[], value_kinds={}, tracked=[])
         return cls(module, plan, Builder(Region(), kernel.loc), one_thread)
 
     @property
@@ -62,7 +63,7 @@ class State:
         if hidden not in self.params:
             body = self.kernel.body
             numbers = tuple(self.kernel.attrs.get("arg_index", range(len(body.args))))
-            self.kernel.attrs["arg_index"] = (*numbers, self.plan.first + len(self.plan.hidden))
+            self.kernel.attrs["arg_index"] = (*numbers, self.plan.first_hidden + len(self.plan.hidden))
             value = Value(type, body, len(body.args), f"sanitizer_{role}" + (f"_{arg}" if arg >= 0 else ""))
             body.args.append(value)
             self.plan.hidden.append(hidden)
@@ -88,8 +89,8 @@ class State:
     def group(self) -> Term:
         """The linear id of the workgroup in the grid, x first."""
         if "group" not in self.cached_terms:
-            rows = self.id("group_id", 2) * self.id("num_groups", 1) + self.id("group_id", 1)
-            self.cached_terms["group"] = rows * self.id("num_groups", 0) + self.id("group_id", 0)
+            row = self.id("group_id", 2) * self.id("num_groups", 1) + self.id("group_id", 1)
+            self.cached_terms["group"] = row * self.id("num_groups", 0) + self.id("group_id", 0)
         return self.cached_terms["group"]
 
     @property

@@ -4,11 +4,14 @@
 `doubted`: those whose operand isn't known to be uniform and that the whole workgroup reaches.
 `UniformAssumptionChecks` instruments them later, as a part of the pass `Sanitize`.
 
-The check needs no barrier. Each workgroup has a u64 word of hidden memory, its vote, for each checked operation. The
-first invocation of a workgroup that reaches the operation for the n-th time writes n (high half) and its value (low
-half) to the vote. The other invocations, when they reach it for the n-th time, compare their values with the vote. If
-the values differ, they report an error and continue with the value of the vote, so that a wrong assumption can't make a
-later barrier divergent. 64-bit values are compared by a 32-bit hash, and each invocation continues with its own value.
+The check needs no barrier. Each workgroup has one u64 word of hidden memory per checked operation: the vote. The first
+invocation of a workgroup that reaches the operation for the n-th time writes n to the high half of the vote, and its
+value to the low half. Each other invocation compares its value with the vote when it reaches the operation for the n-th
+time. If the values differ, this invocation reports an error and continues with the value of the vote, so that a wrong
+assumption doesn't make a later barrier divergent.
+
+64-bit values are compared by a 32-bit hash. They can't be decoded from the vote, so an invocation that finds a
+difference continues with its own value. The exception is the type `index`, whose small values are their own hashes.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ __all__ = ["MarkUniformAssumptions", "UniformAssumptionChecks"]
 
 MESSAGE = "assume_uniform: the value differs within the workgroup, it is {0} here"
 
+_FACTOR = 0x9E3779B1
+"""2**32 divided by the golden ratio, rounded to an odd number: a factor for hashing the high half of 64-bit values."""
+
 
 @dataclass(frozen=True, slots=True)
 class MarkUniformAssumptions:
@@ -40,7 +46,7 @@ class MarkUniformAssumptions:
     Does nothing unless the kernel's attribute `sanitize` has the check "uniform".
     """
 
-    name: ClassVar[str] = "doubt_promises"
+    name: ClassVar[str] = "doubt_promises"  # the name under which dumps show the pass; "promises" are the assumptions
 
     def run(self, module: Module) -> Module:
         if "uniform" not in module.kernel.attrs.get("sanitize", ()):
@@ -49,8 +55,10 @@ class MarkUniformAssumptions:
         if not any(op.name == "assume_uniform" for function in functions for op in function.body.walk()):
             return module
         for op, control in Uniformity.of(module).reached_assumptions().items():
-            source = op.operands[0].op
-            from_collective = source is not None and source.loc == op.loc  # emitted by a collective for its own result
+            producer = op.operands[0].op
+            # a collective wraps its own result, which is uniform, in an `assume_uniform` at the same source location
+            from_collective = producer is not None and producer.loc == op.loc
+            # `control` is None if the whole workgroup reaches the operation
             if control is None and isinstance(op.operands[0].type, Scalar) and not from_collective:
                 op.attrs["doubted"] = True
         return module
@@ -70,42 +78,44 @@ class UniformAssumptionChecks:
         """Do nothing: this check isn't about memory accesses."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Compare the value of a marked `assume_uniform` with that of the first invocation to reach it."""
+        """Emit the check of a marked `assume_uniform`: compare its value with the vote, and report a difference."""
         if op.name != "assume_uniform" or not op.attrs.pop("doubted", False):
             return
         f = Formula(builder)
         value = f.term(op.operands[0])
-        count = self._count(builder, f)
-        own_word = (count.cast(dtypes.u64) << 32) | _bits(f, value).cast(dtypes.u64)
-        vote = self._vote(f, count, own_word)
-        same_count = (vote >> 32).cast(dtypes.u32).equals(count)
-        differs = same_count & vote.differs(own_word)
+        arrival = self._count_arrivals(builder, f)
+        own_word = (arrival.cast(dtypes.u64) << 32) | _encode(f, value).cast(dtypes.u64)
+        vote = self._cast_vote(f, arrival, own_word)
+        same_arrival = (vote >> 32).cast(dtypes.u32).equals(arrival)
+        differs = same_arrival & vote.differs(own_word)
         site = self.state.module.add_site(ReportSite("uniform", op.loc, MESSAGE))
         builder.op("report", differs.value, value.value, site=site)
-        agreed = f.select(differs, _value(vote.cast(dtypes.u32), value), value)
+        agreed = f.select(differs, _decode(vote.cast(dtypes.u32), value), value)
         self.replaced[op.result] = builder.emit("assume_uniform", agreed.value)
 
-    def _count(self, builder: Builder, f: Formula) -> Term:
-        """Emit a counter of how often the invocation has reached the operation; 1 at the first time."""
+    def _count_arrivals(self, builder: Builder, f: Formula) -> Term:
+        """Emit a counter of the times that the invocation has reached the operation, and return its value (from 1)."""
         prologue = self.state.prologue
-        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
-        counter = prologue.emit("local", type=kind)
+        counter_type = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        counter = prologue.emit("local", type=counter_type)
         prologue.op("store", counter, prologue.index(0), prologue.const(0, dtypes.u32))
-        count = f.term(builder.emit("load", counter, builder.index(0))) + 1
-        builder.op("store", counter, builder.index(0), count.value)
-        return count
+        arrival = f.term(builder.emit("load", counter, builder.index(0))) + 1
+        builder.op("store", counter, builder.index(0), arrival.value)
+        return arrival
 
-    def _vote(self, f: Formula, count: Term, own_word: Term) -> Term:
-        """Emit the vote and return the word in memory after it.
+    def _cast_vote(self, f: Formula, arrival: Term, own_word: Term) -> Term:
+        """Emit code that writes `own_word` to the vote unless another invocation came first. Return the vote's word.
 
-        This invocation reaches the operation for the `count`-th time; `own_word` is the word that it would write. The
-        result is the word of the first invocation to do so. If another invocation has already reached the operation
-        more often, the result is that invocation's word, with a larger count, and the values aren't compared.
+        `arrival` is the number of times that this invocation has reached the operation, and the high half of
+        `own_word`. The caller compares values only if the returned word has the same number in its high half. It has
+        another number in two cases, in which a difference may go unnoticed: an invocation that has reached the
+        operation more often has overwritten the vote, or the CAS fails because of a concurrent write by an invocation
+        that has reached the operation less often.
         """
-        builder, number = f.builder, self.state.plan.votes
+        builder, vote_number = f.builder, self.state.plan.votes
         self.state.plan.votes += 1
         votes = self.state.param("votes", hidden_array(dtypes.u64))
-        index = (f.term(self.state.group.value) * self.state.scalar("votes_per_group") + number).value
+        index = (f.term(self.state.group.value) * self.state.scalar("votes_per_group") + vote_number).value
         attrs: Attrs = {"order": "relaxed", "scope": "device"}
         before = f.term(builder.emit("atomic_load", votes, index, **attrs))
         attempt, keep = Region(), Region()
@@ -114,7 +124,7 @@ class UniformAssumptionChecks:
             builder.op("yield", f.select(old.equals(before), own_word, old).value)
         with builder.at(keep):
             builder.op("yield", before.value)
-        is_behind = (before >> 32).cast(dtypes.u32) < count
+        is_behind = (before >> 32).cast(dtypes.u32) < arrival  # nobody has voted for this arrival yet
         return f.term(builder.op("if", is_behind.value, types=[Scalar(dtypes.u64)], regions=[attempt, keep]).result)
 
     def finish(self) -> None:
@@ -122,23 +132,23 @@ class UniformAssumptionChecks:
         replace_uses(self.state.kernel.body, self.replaced)
 
 
-def _bits(f: Formula, value: Term) -> Term:
-    """Return the bits of a scalar as a u32; for a 64-bit scalar, a hash of its bits."""
+def _encode(f: Formula, value: Term) -> Term:
+    """Return the bits of a scalar as a u32, zero-extended; for a 64-bit scalar, a hash of its bits."""
     if value.dtype.kind == "bool":
         return f.select(value, f.term(1, dtypes.u32), 0)
     if value.dtype is dtypes.index:
         value = value.cast(dtypes.i64)
     bits = value.bits()
     if bits.dtype is dtypes.u64:
-        return (bits >> 32).cast(dtypes.u32) * 0x9E3779B1 + bits.cast(dtypes.u32)
+        return (bits >> 32).cast(dtypes.u32) * _FACTOR + bits.cast(dtypes.u32)
     return bits.cast(dtypes.u32)
 
 
-def _value(bits: Term, like: Term) -> Term:
-    """Return the scalar, of the type of `like`, that `_bits` has encoded in 32 bits.
+def _decode(bits: Term, like: Term) -> Term:
+    """Return the scalar that `_encode` turned into `bits`, with the type of `like`.
 
-    For 64-bit types, the bits are only a hash, so `like` itself is returned. An `index` is assumed to be less than
-    2**31; its hash is then the value.
+    For 64-bit types, `bits` is only a hash, so `like` itself is returned. For `index`, the value is assumed to be
+    between 0 and 2**31 - 1. The high half is then 0, and the hash is the low half.
     """
     dtype = like.dtype
     if dtype.kind == "bool":

@@ -4,9 +4,9 @@ Checks shared arrays, local arrays and `Out` parameters. Each element has a mark
 that reads, reports an error if the mark isn't set.
 
 The marks of an `Out` parameter are u32 words of hidden memory, which are 0 at the launch. The marks of a shared or
-local array are another array in the same memory space. If shared memory has no room for them, the marks of shared
-arrays are words of hidden memory, too. An element that is a vector has a single mark: it counts as written when any of
-its lanes is written.
+local array are an array of u8 in the same memory space. If shared memory has no room for them, the marks of shared
+arrays are words of hidden memory, too. An element that is a vector has a single mark, which is set when any of the
+vector's lanes is written.
 
 Arrays that `definite_writes` proves to be initialized aren't instrumented.
 """
@@ -32,6 +32,8 @@ __all__ = ["UninitializedReads"]
 
 _MAX_UNROLLED = 16
 """The largest local array, in elements, whose marks are cleared without a loop."""
+_ALIGNMENT_BYTES = 16
+"""Allowance for the alignment of each shared array, in bytes."""
 
 
 @dataclass(slots=True)
@@ -39,8 +41,8 @@ class UninitializedReads:
     """Instrumentation of accesses to arrays that may be uninitialized.
 
     `shared_bytes` is the shared memory available to a workgroup. `watched` are the instrumented arrays. `marks` maps
-    those with marks in their own memory space to the arrays of marks. `updates` are loads that aren't checked (see
-    `_updates`).
+    each array whose marks are in its own memory space to the array of its marks. `updates` are loads that aren't
+    checked (see `_updates`).
     """
 
     state: State
@@ -60,14 +62,12 @@ class UninitializedReads:
             self._clear_shared(shared)
 
     def _fits(self, shared: list[Value]) -> bool:
-        """True if the marks of these arrays, one byte per element, fit in shared memory beside all shared arrays.
-
-        16 bytes per array are added for alignment.
-        """
+        """True if the marks of these arrays, one byte per element, fit in shared memory beside all shared arrays."""
         types = [array_of(op.result) for op in self.state.kernel.body.walk() if op.name == "shared"]
-        lanes = [kind.element.size if isinstance(kind.element, Vector) else 1 for kind in types]
-        used = sum(_count(k) * k.dtype.itemsize * n for k, n in zip(types, lanes, strict=True))
-        return used + 16 * len(types) + sum(_count(array_of(root)) + 16 for root in shared) <= self.shared_bytes
+        array_bytes = sum(_count(array_type) * _element_bytes(array_type) for array_type in types)
+        mark_bytes = sum(_count(array_of(root)) for root in shared)
+        alignment = _ALIGNMENT_BYTES * (len(types) + len(shared))
+        return array_bytes + mark_bytes + alignment <= self.shared_bytes
 
     def _clear_shared(self, shared: list[Value]) -> None:
         """Allocate the marks of shared arrays in shared memory, and emit code that clears them at the kernel's start.
@@ -83,14 +83,13 @@ class UninitializedReads:
             with prologue.at(body):
                 prologue.op("store", marks, body.args[0], prologue.const(0, dtypes.u8))
                 prologue.op("continue")
+            # from the invocation's local id, in steps of the number of invocations
             bounds = (self.state.local.value, prologue.index(count), prologue.index(size))
             prologue.op("for", *bounds, types=[], regions=[body])
         prologue.op("barrier")
 
     def _position(self, root: Value) -> int:
-        """Return the position of an allocation in the program. Sorting by it makes the order of allocations
-        deterministic.
-        """
+        """Return the number of operations before an allocation, a sort key that makes the order deterministic."""
         return next(n for n, op in enumerate(self.state.kernel.body.walk()) if op is root.op)
 
     def after(self, op: Op, builder: Builder) -> None:
@@ -114,38 +113,44 @@ class UninitializedReads:
         builder.op("for", start, stop, step, types=[], regions=[body])
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Emit the check of the element's mark if the access reads, and set the mark if the access writes."""
+        """Emit code that checks the element's mark if the access reads, and sets the mark if the access writes."""
         root = origin(op.operands[0])
         if root not in self.watched or op.name not in ACCESSES:
             return
         f = Formula(builder)
-        marks, place = self._mark(op, root, f)
+        marks, index = self._mark(op, root, f)
         if op.name not in ("store", "atomic_store") and op not in self.updates:
-            unset = f.term(builder.emit("load", marks, place.value)).equals(0)
+            unset = f.term(builder.emit("load", marks, index.value)).equals(0)
             indices = op.operands[1 : 1 + array_of(root).rank]
             site = self.state.module.add_site(ReportSite(_kind(root), op.loc, _message(root)))
             builder.op("report", unset.value, *indices, site=site)
         if op.name not in ("load", "atomic_load"):
-            builder.op("store", marks, place.value, builder.const(1, array_of(marks).dtype))
+            builder.op("store", marks, index.value, builder.const(1, array_of(marks).dtype))
 
     def _mark(self, op: Op, root: Value, f: Formula) -> tuple[Value, Term]:
         """Return the array with the mark of the accessed element, and the mark's index in it."""
-        kind = array_of(root)
         if root not in self.marks:
             return self.state.param("written", hidden_array(dtypes.u32)), self.tracking.cell(op, f.builder)
-        indices = [f.term(value) for value in op.operands[1 : 1 + kind.rank]]
-        return self.marks[root], static_offset(indices, kind, f)
+        array_type = array_of(root)
+        indices = [f.term(value) for value in op.operands[1 : 1 + array_type.rank]]
+        return self.marks[root], static_offset(indices, array_type, f)
 
 
-def _count(kind: Array) -> int:
+def _count(array_type: Array) -> int:
     """Return the number of elements of a shared or local array."""
-    return math.prod(kind.shape or ())
+    return math.prod(array_type.shape or ())
+
+
+def _element_bytes(array_type: Array) -> int:
+    """Return the size of an element of an array in bytes."""
+    lanes = array_type.element.size if isinstance(array_type.element, Vector) else 1
+    return lanes * array_type.dtype.itemsize
 
 
 def _updates(region: Region) -> set[Op]:
-    """Return the loads of vectors that are part of the assignment of one lane: load, insert the lane, store.
+    """Return the loads that only serve to assign one lane of a vector: load the vector, insert the lane, store it.
 
-    They don't count as reads of the element.
+    Such a load doesn't count as a read of the element.
     """
     users: dict[Value, list[Op]] = {}
     for op in region.walk():
@@ -165,13 +170,14 @@ def _only_inserted_into(value: Value, users: dict[Value, list[Op]]) -> bool:
 
 
 def _kind(root: Value) -> str:
-    """Return the kind of report site for an uninitialized read of an array."""
+    """Return the kind of report site for an uninitialized read of an array (see `report_records.KINDS`)."""
     return "fresh_shared" if array_of(root).space == "shared" else "uninitialised"
 
 
 def _message(root: Value) -> str:
     """Return the message of an uninitialized read of an array, with a placeholder for each index."""
-    kind = array_of(root)
-    what = {"global": "an element of an Out", "shared": "shared memory", "local": "a local array"}[kind.space]
-    shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
-    return f"read of {root.name or 'memory of a collective'}[{shown}], {what} that nothing was stored into yet"
+    array_type = array_of(root)
+    descriptions = {"global": "an element of an Out", "shared": "shared memory", "local": "a local array"}
+    description = descriptions[array_type.space]
+    shown = ", ".join(f"{{{axis}}}" for axis in range(array_type.rank))
+    return f"read of {root.name or 'memory of a collective'}[{shown}], {description} that nothing was stored into yet"

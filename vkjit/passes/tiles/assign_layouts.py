@@ -1,22 +1,22 @@
 """Layout assignment: choose a `Layout` for each tile value of a function.
 
-`lower` calls `assign` before it lowers the first operation. The goal is that few values need a conversion to another
-layout (rule 3). Layouts are chosen in this order, and after each choice the layouts of further values follow from it by
-rules 1 and 2:
+`lower` calls `assign` before it lowers the first operation. Layouts are chosen such that few values have to be
+converted to another layout (rule 3), which is costly. They are chosen in this order, and after each choice the layouts
+of further values follow by rules 1 and 2:
 
 - the accumulators of products
 - on GPUs, matrices that are only loaded, transposed and stored: they get square blocks, so that both the loads and the
   stores are vectorized
 - the largest tile that has no layout yet, repeatedly, until all tiles have one
 
-1. Tied values share one layout: a loop-carried value with its initial value and its value in the next iteration; the
-   result of a branch with the values that its regions yield; an elementwise operation's result with the operands of the
-   same shape; the accumulators of a product with its result; the operand of a scan with its result.
+1. Tied values share one layout. A loop-carried value is tied to its initial value and its value in the next iteration;
+   the result of a branch to the values that its regions yield; an elementwise operation's result to the operands of the
+   same shape; the accumulators of a product to its result; the operand of a scan to its result.
 2. Derived layouts: a reduction has its operand's layout without the axis; a transposed tile has its operand's axes,
    permuted; a reshape that only adds or removes axes of size 1 keeps the other axes; an operand that is broadcast has
-   the layout of the result along the axes that it has, too.
-3. If an operation needs a value in another layout than the value's own, the value is converted there, through shared
-   memory or by shuffles (see `layout_conversion`).
+   the layout of the result along the axes that aren't broadcast.
+3. If an operation needs a value in another layout than the value's own, the lowering of the operation converts it,
+   through shared memory or by shuffles (see `layout_conversion`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Assignment:
 
     `parents` are the links of the union-find, and `layouts` has the layout of each class of tied values, by its
     representative. `bits` is the base-2 logarithm of the number of invocations that tiles are distributed over, by
-    scope. `vector` is the largest group of contiguous elements in an invocation. `lane_bits` is `lane_bits` of
-    `default_layout`.
+    scope. `vector` is the largest group of contiguous elements in an invocation. At least 2**lane_bits consecutive
+    invocations lie along a row (see `default_layout`); `lane_bits` is 0 on GPUs.
     """
 
     bits: dict[str, int]
@@ -81,15 +81,17 @@ class Assignment:
         On GPUs, if the operands have 32-bit elements, each invocation holds groups of contiguous elements along both
         axes, so that multiply-add can read both operands as vectors.
         """
-        layout, wide = self.of(op.result), all(tile_of(v).dtype.bits == 32 for v in op.operands[:2])
-        if wide and self.vector > 1 and not self.lane_bits and layout.scope == "workgroup":
+        layout = self.of(op.result)
+        are_32_bit = all(tile_of(v).dtype.bits == 32 for v in op.operands[:2])
+        on_gpu = self.vector > 1 and not self.lane_bits
+        if are_32_bit and on_gpu and layout.scope == "workgroup":
             layout = self.layouts[self.find(op.result)] = grouped_rows(layout, self.vector)
         return layout
 
     def default(self, value: Value) -> Layout:
         """Return the default layout for the type of a tile value."""
-        kind = tile_of(value)
-        return default_layout(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lane_bits)
+        tile = tile_of(value)
+        return default_layout(tile.shape, self.bits[tile.scope], tile.scope, self.vector, self.lane_bits)
 
 
 def tile_of(value: Value) -> Tile:
@@ -104,9 +106,8 @@ def assign(function: Function, bits: dict[str, int], vector: int, lane_bits: int
     relations: list[tuple[Value, Value, Derive]] = []
     values: list[Value] = []
     for op in function.body.walk():
-        tiles = [v for v in op.results if isinstance(v.type, Tile)]
-        values += tiles
-        if op.regions and op.name not in ("tile_map", "tile_each"):
+        values += [v for v in op.results if isinstance(v.type, Tile)]
+        if op.regions and op.name not in ("tile_map", "tile_each"):  # their regions work on single elements
             _tie_control(assignment, op)
             values += [a for region in op.regions for a in region.args if isinstance(a.type, Tile)]
         if op.name.startswith("tile_"):
@@ -115,9 +116,10 @@ def assign(function: Function, bits: dict[str, int], vector: int, lane_bits: int
         if op.name == "tile_mma":
             assignment.accumulator_layout(op)
     _propagate(assignment, relations)
-    if vector > 1 and not lane_bits:
+    if vector > 1 and not lane_bits:  # on GPUs
         for value in _transposed_copies(function):
-            layout = blocked(tile_of(value).shape, bits[tile_of(value).scope], tile_of(value).scope, vector)
+            tile = tile_of(value)
+            layout = blocked(tile.shape, bits[tile.scope], tile.scope, vector)
             if layout is not None and assignment.find(value) not in assignment.layouts:
                 assignment.layouts[assignment.find(value)] = layout
         _propagate(assignment, relations)
@@ -129,7 +131,7 @@ def assign(function: Function, bits: dict[str, int], vector: int, lane_bits: int
 
 
 def _transposed_copies(function: Function) -> list[Value]:
-    """Return the results of `tile_load` that are only transposed, and the transposed matrix only stored."""
+    """Return the results of `tile_load` that are only used by one transpose, whose result is only stored."""
     users: dict[Value, list[Op]] = {}
     loaded: list[Value] = []
     for op in function.body.walk():
@@ -157,17 +159,21 @@ def _tie_control(assignment: Assignment, op: Op) -> None:
         return
     if op.name not in LOOPS:
         return
-    first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
-    arguments = op.regions[0].args[1 if first else 0 :]
-    _tie_all(assignment, arguments, op.operands[first:])
-    if op.name == "for":
+    if op.name == "for":  # the operands start, end and step, and the induction variable, precede the carried values
+        initial, arguments = op.operands[3:], op.regions[0].args[1:]
+    else:
+        initial, arguments = op.operands, op.regions[0].args
+    _tie_all(assignment, arguments, initial)
+    if (
+        op.name == "for"
+    ):  # when the range is exhausted, the results are the carried values; a `loop` ends only by `break`
         _tie_all(assignment, arguments, op.results)
-    for end in exits_of(op.regions[0]):
-        _tie_all(assignment, op.results if end.name == "break" else arguments, end.operands)
+    for exit_op in exits_of(op.regions[0]):
+        _tie_all(assignment, op.results if exit_op.name == "break" else arguments, exit_op.operands)
 
 
 def _tie_all(assignment: Assignment, first: list[Value], second: list[Value]) -> None:
-    """Tie the tiles at equal positions of two lists; other values are ignored."""
+    """Tie each tile of the first list to the value at the same index of the second; ignore values that aren't tiles."""
     for a, b in zip(first, second, strict=True):
         if isinstance(a.type, Tile):
             assignment.tie(a, b)
@@ -180,12 +186,12 @@ def _relate(assignment: Assignment, op: Op, relations: list[tuple[Value, Value, 
     """
     operands = [v for v in op.operands if isinstance(v.type, Tile)]
     if op.name in ("tile_map", "tile_each"):
-        reference = op.result if op.results else operands[0]
+        reference = op.result if op.results else operands[0]  # a `tile_each` has no result
         for value in operands:
             shape = tile_of(value).shape
             if shape == tile_of(reference).shape:
                 assignment.tie(reference, value)
-            else:
+            else:  # a default argument binds this operand's shape, not that of the last operand
                 relations.append((reference, value, lambda layout, shape=shape: layout.operand(shape)))  # type: ignore[misc]
     elif op.name == "tile_mma":
         assignment.tie(operands[2], op.result)
@@ -196,7 +202,7 @@ def _relate(assignment: Assignment, op: Op, relations: list[tuple[Value, Value, 
         relations.append((operands[0], op.result, lambda layout: layout.without(axis)))
     elif op.name == "tile_transpose":
         axes = permutation(op)
-        inverse = tuple(axes.index(a) for a in range(len(axes)))
+        inverse = tuple(axes.index(a) for a in range(len(axes)))  # the permutation that undoes `axes`
         relations.append((operands[0], op.result, lambda layout: layout.permuted(axes)))
         relations.append((op.result, operands[0], lambda layout: layout.permuted(inverse)))
     elif op.name == "tile_reshape":

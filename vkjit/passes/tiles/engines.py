@@ -6,8 +6,8 @@ product is computed by multiply-add in registers, where each invocation holds a 
 
     fma         from shared memory, where they are staged
     direct      from global memory: on CPUs, where shared memory is no faster
-    registers   from registers, or from global memory if neither is in registers: for tiles of a subgroup, as a subgroup
-                has no shared memory of its own
+    registers   from registers, or from global memory if neither operand is in registers: for tiles of a subgroup, as a
+                subgroup has no shared memory of its own
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ __all__ = ["Choice", "choose_engine"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The engine of a product, "matrix" or one of the module's list, and the reason for the choice as text for
-    `inspect`.
+    """The engine that computes a product, and why it was chosen.
+
+    `engine` is "matrix" or a name from the module's list. `reason` is text for the notes about the lowering.
     """
 
     engine: str

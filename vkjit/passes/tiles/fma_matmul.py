@@ -31,10 +31,10 @@ __all__ = ["multiply", "reserve", "stage_held", "stage_slices", "write"]
 Operand = Held | Staged | Deferred | Packed
 """The possible locations of operand A or B of a product by multiply-add."""
 PADDING_BYTES = 16
-"""The padding of rows in shared memory that are written by rows."""
+"""The padding of each row, in bytes, of a tile that is written to shared memory row by row."""
 LANES = 4
-"""Elements (of 32 bits) in a vector of an operand that is staged as vectors. If the vectors run along K, one read
-serves this many steps.
+"""The number of 32-bit elements in a vector, for operands that are staged as vectors. If the vectors run along K, one
+read serves this many steps along K.
 """
 MAX_UNROLLED_PREFETCHED = 2048
 """The limit of multiply-adds in an unrolled iteration if both operands are prefetched as vectors.
@@ -60,8 +60,8 @@ def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
     return shape[1] + (max(1, 4 // itemsize) if transposed else max(1, PADDING_BYTES // itemsize))
 
 
-def _place(context: LoweringContext, kind: Tile, label: str, *, transposed: bool) -> Staged:
-    """Allocate shared memory for a tile; `transposed` if it is written by columns."""
+def _allocate(context: LoweringContext, kind: Tile, label: str, *, transposed: bool) -> Staged:
+    """Allocate shared memory for a tile; `transposed` is True if it is written by columns, and `label` is for notes."""
     pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
     why = "one bank further, as columns are written" if transposed else "16 bytes further, as rows are written"
     context.notes.append(f"{context.builder.loc}: {label} staged in rows of {kind.shape[1]}, {pitch} apart: {why}")
@@ -74,14 +74,15 @@ def stage_slices(
 ) -> list[Staged]:
     """Stage slices of arrays in shared memory; all are loaded before any is stored.
 
-    A slice is given as its `tile_load`, the operands of that after replacement, and a label for notes. With `pad_rows`,
-    rows are padded by 16 bytes, as matrices require, regardless of how they are written.
+    Each slice is given as its `tile_load`, the operands of the `tile_load` in the lowered code, and a label that names
+    the slice in notes. With `pad_rows`, rows are padded by 16 bytes, as matrices require, regardless of how they are
+    written.
     """
     ready: list[tuple[Staged, Held]] = []
     for op, operands, label in slices:
         context.access(operands[0], "r")
-        place, layout = reserve(context, op, label, pad_rows=pad_rows)
-        ready.append((place, load(context, op, operands, layout)))
+        location, layout = reserve(context, op, label, pad_rows=pad_rows)
+        ready.append((location, load(context, op, operands, layout)))
     for staged, _ in ready:
         context.access(staged.array, "w")
     for staged, tile in ready:
@@ -97,22 +98,24 @@ def reserve(context: LoweringContext, op: Op, label: str, *, pad_rows: bool) -> 
     kind, axes = tile_of(op.result), op.attrs["axes"]
     fastest = next(a for a in reversed(axes) if a is not None)
     layout = staging(kind.shape, fastest, context.bits("workgroup"), "workgroup", context.options.vector)
-    return _place(context, kind, label, transposed=fastest == 0 and not pad_rows), layout
+    return _allocate(context, kind, label, transposed=fastest == 0 and not pad_rows), layout
 
 
 def stage_held(context: LoweringContext, tile: Held, kind: Tile, label: str) -> Staged:
     """Stage a tile of type `kind` from registers in shared memory."""
-    staged = _place(context, kind, label, transposed=False)
+    staged = _allocate(context, kind, label, transposed=False)
     context.access(staged.array, "w")
     write(context, staged, tile)
     return staged
 
 
 def write(context: LoweringContext, staged: Staged, tile: Held) -> None:
-    """Store a tile from registers to its place in shared memory."""
+    """Store a tile from registers to shared memory that was allocated for it."""
     b, layout = context.builder, tile.layout
     rows, columns = (context.element_indices(axis, layout.scope) for axis in layout.axes)
-    tests = [context.in_bounds(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
+    row_tests, column_tests = (
+        context.in_bounds(axis, values) for axis, values in zip(layout.axes, (rows, columns), strict=True)
+    )
     owner = context.is_owner(layout)
     row_offsets = [b.emit("mul", row, b.index(staged.pitch)) for row in rows]
 
@@ -122,7 +125,7 @@ def write(context: LoweringContext, staged: Staged, tile: Held) -> None:
     def store_all() -> None:
         """Store the elements of all slots."""
         for i, j in layout.slots():
-            test = context.all_of((tests[0][i], tests[1][j]))
+            test = context.all_of((row_tests[i], column_tests[j]))
             if test is None:
                 element(i, j)
                 continue
@@ -142,8 +145,8 @@ def multiply(
 ) -> Held:
     """Return acc + a @ b; `depth` is the size of K.
 
-    `prefetched` is True if the operands of the next iteration of an enclosing loop are prefetched during this product,
-    and it is the only prefetched product of that loop.
+    `prefetched` is True if the operands of the next iteration of the enclosing loop are prefetched during this product,
+    and this product is the only prefetched one of that loop.
     """
     rows, columns = acc.layout.axes
     sides = (_Side(context, a, rows, 0, acc.layout.scope), _Side(context, b, columns, 1, acc.layout.scope))
@@ -155,8 +158,9 @@ def multiply(
         depth, acc.layout.slots_per_invocation, MAX_UNROLLED_PREFETCHED if both_packed else _max_multiply_adds(context)
     )
     # Vectors along K must be read by one unrolled iteration.
-    unroll = max(unroll, LANES) if any(side.inner for side in sides) else unroll
-    # Without bounds tests if all elements are known to exist; with tests if slots are left over; else with a branch.
+    unroll = max(unroll, LANES) if any(side.vectors_along_k for side in sides) else unroll
+    # Emit a loop without bounds tests if all elements are known to exist, a loop with tests if some slots have no
+    # element, else both loops, between which a run-time test selects.
     if test is None and all(side.exact for side in sides):
         return Held(acc.layout, tuple(_loop(context, sides, acc, context.builder.index(depth), unroll, clipped=False)))
     limit = _depth_inside(context, sides, depth)
@@ -178,16 +182,20 @@ def _max_multiply_adds(context: LoweringContext) -> int:
 
 
 def _unrolled(depth: int, accumulators: int, limit: int) -> int:
-    """Return the largest unroll factor that divides `depth` and gives at most `limit` multiply-adds per iteration."""
+    """Return the largest unroll factor that divides `depth` and gives at most `limit` multiply-adds per iteration.
+
+    The factor is a power of two up to 32. `accumulators` is the number of multiply-adds of one step along K.
+    """
     return max(u for u in (1, 2, 4, 8, 16, 32) if depth % u == 0 and (u == 1 or u * accumulators <= limit))
 
 
 class _Side:
-    """Operand A (`which` 0) or B (`which` 1) as the loop over K reads it.
+    """Operand A (`which` 0) or B (`which` 1) as the loop over K reads it. K is axis `1 - which` of the operand.
 
-    `outer` is the axis that the operand shares with the accumulators (M for A, N for B), and `positions` has the
-    element index along it of each slot. `tests` has for each slot the condition that it lies inside the array, for
-    operands in global memory. `vectors` caches the elements of vectors that were loaded in an unrolled iteration.
+    `outer` is the axis that the operand shares with the accumulators (M for A, N for B), and `positions` has for each
+    slot along this axis the index of its element. For operands in global memory, `tests` has for each slot the
+    condition that its element lies inside the array. For operands staged as single elements, `safe` has the indices
+    clamped to the tile. `vectors` caches the elements of vectors that were loaded in an unrolled iteration.
     """
 
     def __init__(self, context: LoweringContext, source: Operand, outer: Axis, which: int, scope: str) -> None:
@@ -203,8 +211,8 @@ class _Side:
             self.tests = [context.builder.emit("lt", p, self.lengths[which]) for p in self.positions]
         elif isinstance(source, Staged):
             last = context.builder.index(outer.size - 1)
-            line = zip(self.positions, context.in_bounds(outer, self.positions), strict=True)
-            self.safe = [p if t is None else context.builder.emit("min", p, last) for p, t in line]
+            pairs = zip(self.positions, context.in_bounds(outer, self.positions), strict=True)
+            self.safe = [p if t is None else context.builder.emit("min", p, last) for p, t in pairs]
 
     @property
     def exact(self) -> bool:
@@ -215,7 +223,7 @@ class _Side:
         return self.outer.exact or not isinstance(self.source, Deferred)
 
     @property
-    def inner(self) -> bool:
+    def vectors_along_k(self) -> bool:
         """True if the operand is staged as vectors along K."""
         return isinstance(self.source, Packed) and self.source.along == 1 - self.which
 
@@ -229,25 +237,31 @@ class _Side:
         """Return the number of the operand's elements along K that lie inside its array; None if all do."""
         return self.lengths[1 - self.which] if isinstance(self.source, Deferred) else None
 
-    def lane(self, slot: int, first: Value, step: int) -> Value:
+    def read_vector_element(self, slot: int, first: Value, step: int) -> Value:
         """Return the element for a slot along `outer` from an operand staged as vectors.
 
-        Its index along K is `first`, that of the unrolled iteration, plus `step`. Vectors are loaded once an iteration.
+        Its index along K is `first + step`, where `first` is the first index of the unrolled iteration. Each vector is
+        loaded once per iteration.
         """
         assert isinstance(self.source, Packed)
-        b, along = self.context.builder, self.inner
-        # The vector covers LANES steps of one slot, or LANES contiguous slots of one step.
-        key, lane = ((slot, step // LANES), step % LANES) if along else ((slot // LANES, step), slot % LANES)
+        b, along_k = self.context.builder, self.vectors_along_k
+        if along_k:  # a vector covers LANES steps of one slot
+            key, lane = (slot, step // LANES), step % LANES
+        else:  # a vector covers LANES contiguous slots of one step
+            key, lane = (slot // LANES, step), slot % LANES
         if key not in self.vectors:
-            position = self.positions[slot - (0 if along else lane)]
-            row = position if along else self.context.at(first, step)
-            column = b.emit("floordiv", first if along else position, b.index(LANES))
-            column = self.context.at(column, step // LANES) if along else column
+            if along_k:
+                row = self.positions[slot]
+                column = self.context.at(b.emit("floordiv", first, b.index(LANES)), step // LANES)
+            else:
+                row = self.context.at(first, step)
+                column = b.emit("floordiv", self.positions[slot - lane], b.index(LANES))
             offset = b.emit("add", b.emit("mul", row, b.index(self.source.pitch)), column)
-            vector, kind = b.emit("load", self.source.array, offset), self.source.element
+            vector = b.emit("load", self.source.array, offset)
+            dtype = self.source.element
             words = [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(LANES)]
-            plain = kind is dtypes.u32
-            self.vectors[key] = words if plain else [b.emit("bitcast", w, type=Scalar(kind)) for w in words]
+            is_u32 = dtype is dtypes.u32
+            self.vectors[key] = words if is_u32 else [b.emit("bitcast", w, type=Scalar(dtype)) for w in words]
         return self.vectors[key][lane]
 
     def read(self, slot: int, k: Value, clipped: bool) -> Value:
@@ -262,23 +276,24 @@ class _Side:
             return b.emit("load", self.source.array, b.emit("add", first, column))
         assert isinstance(self.source, Deferred)
         at = (self.positions[slot], k) if self.which == 0 else (k, self.positions[slot])
-        place = indices(self.context, self.starts, self.source.op.attrs["axes"], at)
+        array_indices = indices(self.context, self.starts, self.source.op.attrs["axes"], at)
         if not clipped:
-            return b.emit("load", self.array, *place)
+            return b.emit("load", self.array, *array_indices)
         inside, outside = Region(), Region()
         with b.at(inside):
-            b.op("yield", b.emit("load", self.array, *place))
+            b.op("yield", b.emit("load", self.array, *array_indices))
         with b.at(outside):
             b.op("yield", self.pad)
         return self.context.choose(self.tests[slot], [self.pad.type], inside, outside)[0]
 
 
 def _depth_inside(context: LoweringContext, sides: Sequence[_Side], depth: int) -> Value:
-    """Return the number of steps along K to compute: beyond it, an operand has only padding, which is zero."""
+    """Return the number of steps along K to compute. In later steps, an operand has only padding, which is zero."""
     limit = context.builder.index(depth)
     for side in sides:
         length = side.inner_length()
-        if length is not None and not (constant_of(length) or 0) >= depth:
+        known_length = 0 if length is None else constant_of(length) or 0  # 0 if it isn't a constant
+        if length is not None and known_length < depth:
             limit = context.builder.emit("min", limit, length)
     return limit
 
@@ -320,13 +335,13 @@ def _step(
 ) -> list[Value]:
     """Emit the multiply-adds of one index of K for the row slots `rows`, and return the accumulators.
 
-    The index is the sum of `step`: the first index of an unrolled iteration, and the offset from it.
+    `step` is a pair whose sum is the index: the first index of the unrolled iteration, and the offset from it.
     """
     assert isinstance(sums[0].type, Scalar)
     dtype, k = sums[0].type.dtype, context.at(*step)
 
     def read(side: _Side, slot: int) -> Value:
-        return side.lane(slot, *step) if isinstance(side.source, Packed) else side.read(slot, k, clipped)
+        return side.read_vector_element(slot, *step) if isinstance(side.source, Packed) else side.read(slot, k, clipped)
 
     left, right = (
         [context.convert(read(side, slot), dtype) for slot in slots]
@@ -346,7 +361,7 @@ def _add(context: LoweringContext, left: Sequence[Value], right: Sequence[Value]
 def outer_layouts(acc: Layout, depth: int) -> tuple[Layout, Layout]:
     """Return the layouts that operands A and B need in registers.
 
-    They are distributed as the accumulators are along M and N, with all of K in each invocation.
+    Along M and N they are distributed as the accumulators are; along K, each invocation holds all elements.
     """
     rows, columns = acc.axes
     return replace(acc, axes=(rows, Axis(depth))), replace(acc, axes=(Axis(depth), columns))
@@ -372,7 +387,7 @@ def _fully_unrolled(context: LoweringContext, sides: Sequence[_Side], acc: Held,
 
 
 def _in_registers(context: LoweringContext, side: _Side, acc: Layout, depth: int) -> Held:
-    """Return an operand in registers, in its layout of `outer_layouts`."""
+    """Return an operand in registers, in the layout that `outer_layouts` returns for it."""
     layout = outer_layouts(acc, depth)[side.which]
     if isinstance(side.source, Held):
         return convert_layout(context, side.source, layout)

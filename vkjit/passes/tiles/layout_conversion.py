@@ -34,7 +34,7 @@ _CHUNK_BYTES = 8192
 def identity_of(op: str, dtype: DType) -> bool | int | float:
     """Return the identity element of a reduction with `op`: -0.0 for sums of floats, as x + -0.0 is x for all x."""
     if dtype.kind == "bool":
-        return op == "and"
+        return op == "and"  # True for "and", False for "or" and "xor"
     if dtype.is_float:
         return {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": float("-inf")}[op]
     lowest = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
@@ -47,13 +47,13 @@ def identity_of(op: str, dtype: DType) -> bool | int | float:
 def convert_layout(context: LoweringContext, tile: Held, layout: Layout, *, flat: bool = False) -> Held:
     """Convert a tile to another layout of the same shape and scope.
 
-    With `flat`, the shape of the layout may differ, with as many elements; the elements keep their C order.
+    If `flat`, the new layout may have another shape with as many elements; the elements keep their C order.
     """
     if tile.layout == layout:
         return tile
     if layout.scope == "subgroup":
         return _moved_by_shuffles(context, tile, layout, flat)
-    return _moved_through_memory(context, tile, layout)  # addresses elements by their C order, so `flat` needs nothing
+    return _moved_through_memory(context, tile, layout)  # indexes elements by their C order, whether `flat` or not
 
 
 def reshape(context: LoweringContext, tile: Held, layout: Layout) -> Held:
@@ -75,16 +75,17 @@ def _flat_positions(context: LoweringContext, layout: Layout) -> list[Value]:
 def _tests(context: LoweringContext, layout: Layout) -> list[Value | None]:
     """Return for each slot the condition that it holds an element; None where it always does."""
     axis_tests = [context.in_bounds(axis, context.element_indices(axis, layout.scope)) for axis in layout.axes]
-    return [context.all_of(line[s] for line, s in zip(axis_tests, slot, strict=True)) for slot in layout.slots()]
+    return [context.all_of(tests[s] for tests, s in zip(axis_tests, slot, strict=True)) for slot in layout.slots()]
 
 
 def _moved_through_memory(context: LoweringContext, tile: Held, layout: Layout) -> Held:
-    """Convert a tile to another layout through shared memory, in several steps if it takes more than half of that."""
+    """Convert a tile to another layout through shared memory; a tile larger than half of it takes several steps."""
     b, element = context.builder, tile.values[0].type
     assert isinstance(element, Scalar)
     total = 1
     for axis in layout.axes:
         total *= axis.size
+    # The number of elements that are in shared memory at a time.
     limit = max(1, min(total, context.options.shared_bytes // 2 // element.dtype.itemsize))
     source, target = _flat_positions(context, tile.layout), _flat_positions(context, layout)
     inside, owner = _tests(context, tile.layout), context.is_owner(tile.layout)
@@ -104,12 +105,13 @@ def _moved_through_memory(context: LoweringContext, tile: Held, layout: Layout) 
         context.access(array, "r")
         for number, at in enumerate(target):
             offset, in_part = _windowed(context, at, first, limit, in_parts)
-            safe = b.emit("max", b.emit("min", offset, b.index(min(limit, total - first) - 1)), b.index(0))
-            exact = layout.exact and not in_parts
-            element_read = b.emit("load", array, offset if exact else safe)
-            before = results[number]
+            # Clamped, as slots without an element, or with one of another part, have offsets out of range.
+            clamped = b.emit("max", b.emit("min", offset, b.index(min(limit, total - first) - 1)), b.index(0))
+            always_in_range = layout.exact and not in_parts
+            element_read = b.emit("load", array, offset if always_in_range else clamped)
+            earlier = results[number]  # from the previous parts; None in the first part
             results[number] = (
-                element_read if before is None or in_part is None else b.emit("select", in_part, element_read, before)
+                element_read if earlier is None or in_part is None else b.emit("select", in_part, element_read, earlier)
             )
     return Held(layout, tuple(v for v in results if v is not None))
 
@@ -117,10 +119,11 @@ def _moved_through_memory(context: LoweringContext, tile: Held, layout: Layout) 
 def _windowed(
     context: LoweringContext, at: Value, first: int, limit: int, in_parts: bool
 ) -> tuple[Value, Value | None]:
-    """Return an element's offset in the part of a tile that is in shared memory, and the condition that it is there.
+    """Return an element's offset in the part of a tile that is in shared memory, and the condition that the element
+    belongs to this part.
 
-    The part has the `limit` elements from flat index `first` on. Without `in_parts`, the whole tile is in shared
-    memory, and the condition is None.
+    `at` is the element's flat index. The part has the `limit` elements from flat index `first` on. Without `in_parts`,
+    the whole tile is in shared memory, and the condition is None.
     """
     if not in_parts:
         return at, None
@@ -159,7 +162,8 @@ def _holder(context: LoweringContext, layout: Layout, at: Sequence[Value]) -> tu
     lane, slot = b.index(0), b.index(0)
     for axis, position in zip(layout.axes, at, strict=True):
         inside = b.emit("max", b.emit("min", position, b.index(axis.size - 1)), b.index(0))
-        group, offset = b.emit("floordiv", inside, b.index(axis.group)), b.emit("floormod", inside, b.index(axis.group))
+        group = b.emit("floordiv", inside, b.index(axis.group))
+        offset = b.emit("floormod", inside, b.index(axis.group))
         coordinate = b.emit("floormod", group, b.index(1 << axis.bits))
         axis_slot = b.emit(
             "add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), offset
@@ -172,10 +176,10 @@ def _holder(context: LoweringContext, layout: Layout, at: Sequence[Value]) -> tu
 def _shuffled_element(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Value:
     """Return the element at index `at`, shuffled from an invocation that holds it.
 
-    All slots are shuffled, and the right one is selected, as the slot may differ between invocations.
+    As invocations may need elements of different slots, all slots are shuffled, and each invocation selects its own.
     """
     b = context.builder
-    context.uses_lanes()
+    context.record_subgroup_use()
     lane, slot = _holder(context, tile.layout, at)
     result = b.emit("sg_shuffle", tile.values[0], lane)
     for number, value in enumerate(tile.values[1:], 1):
@@ -188,7 +192,7 @@ def _shuffled_element(context: LoweringContext, tile: Held, at: Sequence[Value])
 def element_at(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Value:
     """Return the element of a tile at the index `at`, in every invocation; indices outside of the tile are clamped."""
     b, layout = context.builder, tile.layout
-    if len(tile.values) == 1 and layout.used == 0:
+    if len(tile.values) == 1 and layout.used_mask == 0:  # the only element, which every invocation holds
         return tile.values[0]
     if layout.scope == "subgroup":
         return _shuffled_element(context, tile, at)
@@ -203,7 +207,7 @@ def element_at(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Val
     owner = context.is_owner(layout)
     context.access(array, "w")
     for slot in layout.slots():
-        matches = [b.emit("eq", line[s], p) for line, s, p in zip(axis_indices, slot, clamped, strict=True)]
+        matches = [b.emit("eq", values[s], p) for values, s, p in zip(axis_indices, slot, clamped, strict=True)]
         condition = context.all_of([owner, *matches])
         assert condition is not None
         with b.when(condition):
@@ -226,41 +230,50 @@ def reduce(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
     values = _masked_values(context, tile, axis, identity)
     by_keys = uses_keys(context, op, element)
     if by_keys:
-        context.notes.append(f"{b.loc}: the {op} of f32 is found by whole numbers that are ordered as floats are")
+        context.notes.append(f"{b.loc}: the {op} of f32 is computed on integer keys that have the order of the floats")
         values = keys_of(context, op, values)
     reduced = [c[0] for c in _reduce_axis(context, tile.layout, axis, [(v,) for v in values], combine)]
     return Held(tile.layout.without(axis), tuple(floats_of(context, op, reduced) if by_keys else reduced))
 
 
 def argument(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
-    """Return the first index of the minimum or maximum (`op` "min" or "max") along an axis. NaN is the extremum."""
+    """Return the first index of the minimum or maximum (`op` "min" or "max") along an axis.
+
+    A NaN counts as the minimum and as the maximum.
+    """
     b, layout = context.builder, tile.layout
     element = tile.values[0].type
     assert isinstance(element, Scalar)
     is_float = element.dtype.is_float
 
     def combine(x: Partial, y: Partial) -> Partial:
-        """Return the better of two (element, index) pairs: on ties, and between NaNs, the one with the lower index."""
-        better = b.emit("lt" if op == "min" else "gt", y[0], x[0])
-        same = b.emit("eq", y[0], x[0])
-        if is_float:
-            nan_x, nan_y = b.emit("isnan", x[0]), b.emit("isnan", y[0])
-            better = b.emit("and", b.emit("or", better, nan_y), b.emit("not", nan_x))
-            same = b.emit("or", same, b.emit("and", nan_x, nan_y))
-        taken = b.emit("or", better, b.emit("and", same, b.emit("lt", y[1], x[1])))
-        return b.emit("select", taken, y[0], x[0]), b.emit("select", taken, y[1], x[1])
+        """Return the better of two (element, index) pairs.
+
+        This is `y` if its element is better, or if the elements are tied and its index is lower. A NaN is better than
+        any number, and two NaNs are tied.
+        """
+        (x_element, x_index), (y_element, y_index) = x, y
+        y_is_better = b.emit("lt" if op == "min" else "gt", y_element, x_element)
+        tied = b.emit("eq", y_element, x_element)
+        if is_float:  # comparisons with a NaN are false
+            x_is_nan, y_is_nan = b.emit("isnan", x_element), b.emit("isnan", y_element)
+            y_is_better = b.emit("and", b.emit("or", y_is_better, y_is_nan), b.emit("not", x_is_nan))
+            tied = b.emit("or", tied, b.emit("and", x_is_nan, y_is_nan))
+        take_y = b.emit("or", y_is_better, b.emit("and", tied, b.emit("lt", y_index, x_index)))
+        return b.emit("select", take_y, y_element, x_element), b.emit("select", take_y, y_index, x_index)
 
     axis_indices = context.element_indices(layout.axes[axis], layout.scope)
-    last = layout.axes[axis].size
+    size = layout.axes[axis].size
     inside = context.in_bounds(layout.axes[axis], axis_indices)
     identity = b.const(identity_of(op, element.dtype), element)
-    columns: list[Partial] = []
+    slot_values: list[Partial] = []
     for slot in layout.slots():
-        value, at, test = tile.values[layout.number(slot)], axis_indices[slot[axis]], inside[slot[axis]]
-        if test is not None:  # slots past the end of the axis never win
-            value, at = b.emit("select", test, value, identity), b.emit("select", test, at, b.index(last))
-        columns.append((value, at))
-    reduced = _reduce_axis(context, layout, axis, columns, combine)
+        value, index, test = tile.values[layout.number(slot)], axis_indices[slot[axis]], inside[slot[axis]]
+        if test is not None:  # slots past the end of the axis never win: their index is higher than all others
+            value = b.emit("select", test, value, identity)
+            index = b.emit("select", test, index, b.index(size))
+        slot_values.append((value, index))
+    reduced = _reduce_axis(context, layout, axis, slot_values, combine)
     return Held(layout.without(axis), tuple(c[1] for c in reduced))
 
 
@@ -279,35 +292,35 @@ def _reduce_axis(
     context: LoweringContext,
     layout: Layout,
     axis: int,
-    columns: list[Partial],
+    slot_values: list[Partial],
     combine: Callable[[Partial, Partial], Partial],
 ) -> list[Partial]:
     """Reduce over all slots and all invocations along the axis.
 
-    `columns` has the values of each slot, and `combine` merges two of them. Return the results for the slots of the
-    layout without the axis.
+    `slot_values` has the value of each slot of the layout, and `combine` merges two of them. Return the results for the
+    slots of the layout without the axis.
     """
     remaining = layout.without(axis)
     by_result: dict[tuple[int, ...], list[Partial]] = {}
-    for slot, column in zip(layout.slots(), columns, strict=True):
-        by_result.setdefault((*slot[:axis], *slot[axis + 1 :]), []).append(column)
-    partials = [_tree(line, combine) for line in by_result.values()]
+    for slot, slot_value in zip(layout.slots(), slot_values, strict=True):
+        by_result.setdefault((*slot[:axis], *slot[axis + 1 :]), []).append(slot_value)
+    partials = [_tree(values, combine) for values in by_result.values()]
     assert len(partials) == remaining.slots_per_invocation
     reduced_axis = layout.axes[axis]
     shuffled = _shuffled_bits(context, layout, reduced_axis)
     for bit in range(shuffled):
-        partials = [combine(c, _xor_partner(context, c, 1 << (reduced_axis.shift + bit))) for c in partials]
+        partials = [combine(p, _xor_partner(context, p, 1 << (reduced_axis.shift + bit))) for p in partials]
     if shuffled < reduced_axis.bits:
         partials = _reduce_through_memory(context, layout.scope, reduced_axis, shuffled, partials, combine)
     return partials
 
 
-def _tree(line: list[Partial], combine: Callable[[Partial, Partial], Partial]) -> Partial:
-    """Combine a list of values to one as a balanced tree: adjacent ones pairwise, then the results."""
-    while len(line) > 1:
-        half = [combine(line[n], line[n + 1]) for n in range(0, len(line) - 1, 2)]
-        line = [*half, line[-1]] if len(line) % 2 else half
-    return line[0]
+def _tree(values: list[Partial], combine: Callable[[Partial, Partial], Partial]) -> Partial:
+    """Combine a list of values to one by a balanced tree: first adjacent values in pairs, then their results."""
+    while len(values) > 1:
+        half = [combine(values[n], values[n + 1]) for n in range(0, len(values) - 1, 2)]
+        values = [*half, values[-1]] if len(values) % 2 else half
+    return values[0]
 
 
 def _shuffled_bits(context: LoweringContext, layout: Layout, axis: Axis) -> int:
@@ -320,14 +333,14 @@ def _shuffled_bits(context: LoweringContext, layout: Layout, axis: Axis) -> int:
     size = context.options.subgroup
     if not context.options.shuffles or context.invocations % size:
         return 0
-    inside = size.bit_length() - 1
-    return max(0, min(axis.bits, inside - axis.shift))
+    lane_bits = size.bit_length() - 1  # the lowest bits of an invocation's number, which number it in its subgroup
+    return max(0, min(axis.bits, lane_bits - axis.shift))
 
 
-def _xor_partner(context: LoweringContext, column: Partial, mask: int) -> Partial:
-    """Return the values of `column` in the invocation whose number is this one's xor `mask`."""
-    context.uses_lanes()
-    return tuple(context.builder.emit("sg_shuffle_xor", value, mask=mask) for value in column)
+def _xor_partner(context: LoweringContext, values: Partial, mask: int) -> Partial:
+    """Return the `values` of the invocation whose number is this invocation's number xor `mask`."""
+    context.record_subgroup_use()
+    return tuple(context.builder.emit("sg_shuffle_xor", value, mask=mask) for value in values)
 
 
 def _reduce_through_memory(
@@ -335,20 +348,20 @@ def _reduce_through_memory(
     scope: str,
     axis: Axis,
     first_bit: int,
-    columns: list[Partial],
+    partials: list[Partial],
     combine: Callable[[Partial, Partial], Partial],
 ) -> list[Partial]:
     """Combine partial results through shared memory over the axis' bits from `first_bit` up, up to four bits at a time.
 
-    The lower bits are combined already.
+    Over the bits below `first_bit` they are combined already.
     """
     max_bits = 4
     done = first_bit
     while done < axis.bits:
         bits = min(max_bits, axis.bits - done)
-        columns = _combine_step(context, scope, axis, done, bits, columns, combine)
+        partials = _combine_step(context, scope, axis, done, bits, partials, combine)
         done += bits
-    return columns
+    return partials
 
 
 def _combine_step(
@@ -357,50 +370,52 @@ def _combine_step(
     axis: Axis,
     done: int,
     bits: int,
-    columns: list[Partial],
+    inputs: list[Partial],
     combine: Callable[[Partial, Partial], Partial],
 ) -> list[Partial]:
     """Combine partial results over the `bits` bits of the axis from bit `done` up.
 
-    Invocations that differ only in the lower `done` bits hold the same partial results; one of them stores these to
-    shared memory. Then each invocation loads the 2**bits partial results that it needs and combines them.
+    Invocations that differ only in the axis' lowest `done` bits hold the same partial results; one of them stores these
+    to shared memory. Then each invocation loads the 2**bits partial results that it needs and combines them.
     """
     b = context.builder
     count = 1 << context.bits(scope)
     rank = (
-        b.emit("floormod", context.rank(scope), b.index(count)) if count != context.invocations else context.rank(scope)
+        b.emit("floormod", context.invocation_number(scope), b.index(count))
+        if count != context.invocations
+        else context.invocation_number(scope)
     )
     low_shift, high_shift = axis.shift, axis.shift + done
-    # `own_place` is the index of the invocation's partial result in memory: its number without the `done` combined
-    # bits. `coordinate` are the bits that are combined now; the partial results of coordinates 0, 1, ... are at
-    # `first_place`, `first_place + (1 << low_shift)`, ...
-    places = count >> done
+    # For each of the `inputs`, memory holds `stored_count` partial results. `own_index` is the index of the
+    # invocation's own one: its number without the `done` combined bits. `coordinate` are the bits that are combined
+    # now; the partial results of coordinates 0, 1, ... are at `first_index`, `first_index + (1 << low_shift)`, ...
+    stored_count = count >> done
     upper = b.emit("floordiv", rank, b.index(1 << high_shift)) if high_shift else rank
     lower = b.emit("floormod", rank, b.index(1 << low_shift)) if low_shift else b.index(0)
-    own_place = b.emit("add", b.emit("mul", upper, b.index(1 << low_shift)), lower)
+    own_index = b.emit("add", b.emit("mul", upper, b.index(1 << low_shift)), lower)
     coordinate = b.emit("floormod", upper, b.index(1 << bits))
-    first_place = b.emit("sub", own_place, b.emit("mul", coordinate, b.index(1 << low_shift)))
+    first_index = b.emit("sub", own_index, b.emit("mul", coordinate, b.index(1 << low_shift)))
     writes = _writer(context, scope, rank, low_shift, done, count)
-    widest = max(v.type.dtype.itemsize for v in columns[0])  # type: ignore[attr-defined]
-    step = max(1, min(len(columns), _CHUNK_BYTES // (places * widest)))
+    widest = max(v.type.dtype.itemsize for v in inputs[0])  # type: ignore[attr-defined]
+    inputs_per_step = max(1, min(len(inputs), _CHUNK_BYTES // (stored_count * widest)))
     results: list[Partial] = []
-    for start in range(0, len(columns), step):
-        part = columns[start : start + step]
-        arrays = []
+    for start in range(0, len(inputs), inputs_per_step):
+        part = inputs[start : start + inputs_per_step]
+        arrays = []  # one for the elements, and for `argument` another one for their indices
         for number, value in enumerate(part[0]):
             assert isinstance(value.type, Scalar)
             arrays.append(
                 context.alternating_scratch(
-                    value.type.dtype, places * len(part), "exchange" if number == 0 else "places"
+                    value.type.dtype, stored_count * len(part), "exchange" if number == 0 else "places"
                 )
             )
         for array in arrays:
             context.access(array, "w")
 
         def write(part: list[Partial] = part, arrays: list[Value] = arrays) -> None:
-            for place, column in enumerate(part):
-                for array, value in zip(arrays, column, strict=True):
-                    b.op("store", array, context.at(own_place, place * places), value)
+            for position, values in enumerate(part):
+                for array, value in zip(arrays, values, strict=True):
+                    b.op("store", array, context.at(own_index, position * stored_count), value)
 
         if writes is None:
             write()
@@ -409,10 +424,10 @@ def _combine_step(
                 write()
         for array in arrays:
             context.access(array, "r")
-        for place in range(len(part)):
+        for position in range(len(part)):
             partials = [
                 tuple(
-                    b.emit("load", array, context.at(first_place, place * places + (n << low_shift)))
+                    b.emit("load", array, context.at(first_index, position * stored_count + (n << low_shift)))
                     for array in arrays
                 )
                 for n in range(1 << bits)
@@ -422,10 +437,11 @@ def _combine_step(
 
 
 def _writer(context: LoweringContext, scope: str, rank: Value, shift: int, done: int, count: int) -> Value | None:
-    """Return the condition that this invocation stores its values, so that equal values are stored once; else None.
+    """Return the condition that this invocation stores its values, so that equal values are stored once; None if all
+    invocations store.
 
     Invocations whose numbers differ only in the `done` bits from bit `shift` up hold equal values. Invocations numbered
-    `count` or higher hold replicas. None means that all invocations store.
+    `count` or higher hold replicas.
     """
     b = context.builder
     tests: list[Value | None] = []
@@ -433,7 +449,7 @@ def _writer(context: LoweringContext, scope: str, rank: Value, shift: int, done:
         part = b.emit("floordiv", rank, b.index(1 << shift)) if shift else rank
         tests.append(b.emit("eq", b.emit("floormod", part, b.index(1 << done)), b.index(0)))
     if scope == "workgroup" and count != context.invocations:
-        tests.append(b.emit("lt", context.rank(scope), b.index(count)))
+        tests.append(b.emit("lt", context.invocation_number(scope), b.index(count)))
     return context.all_of(tests)
 
 
@@ -450,6 +466,7 @@ def scan(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
     assert isinstance(element, Scalar)
     identity = b.const(identity_of(op, element.dtype), element)
     values = dict(zip(layout.slots(), _masked_values(context, tile, axis, identity), strict=True))
+    # The distinct slots along the other axes, in the order of the layout's slots.
     other_slots = list(dict.fromkeys((*s[:axis], *s[axis + 1 :]) for s in layout.slots()))
     cycles = scanned_axis.slots_per_invocation // scanned_axis.group
 
@@ -467,7 +484,7 @@ def scan(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
     totals_before, totals_of_all = _across(context, op, layout.scope, scanned_axis, totals, identity)
     for position, (other, cycle) in enumerate(group_keys):
         before_group = totals_before[position]  # the combination of all elements before this group
-        if cycle:  # add the total of all earlier cycles
+        if cycle:  # combine with the total of all earlier cycles
             earlier = totals_of_all[position - 1]
             before_group = b.emit(op, earlier, before_group)
             totals_of_all[position] = b.emit(op, earlier, totals_of_all[position])
@@ -482,50 +499,58 @@ def _across(
 ) -> tuple[list[Value], list[Value]]:
     """Scan the totals of groups across the invocations of an axis.
 
-    Return for each total its exclusive scan over the invocations with lower coordinates, and the combination of all
-    invocations' totals.
+    Return two values for each total: the combination of the totals of invocations with lower coordinates (an exclusive
+    scan), and the combination of the totals of all invocations.
     """
     b = context.builder
     if axis.bits == 0:
         return [identity] * len(totals), list(totals)
-    place, totals_so_far = context.coordinate(axis, scope), list(totals)
-    for bit in range(axis.bits):  # blocks of doubling size: the right half adds the last value of the left one
+    own_coordinate = context.coordinate(axis, scope)
+    totals_so_far = list(totals)
+    for bit in range(axis.bits):  # blocks of doubling size: combine the right half with the last value of the left half
         stride = 1 << bit
-        right = b.emit("eq", b.emit("floormod", b.emit("floordiv", place, b.index(stride)), b.index(2)), b.index(1))
-        block = b.emit("mul", b.emit("floordiv", place, b.index(2 * stride)), b.index(2 * stride))
+        right = b.emit(
+            "eq", b.emit("floormod", b.emit("floordiv", own_coordinate, b.index(stride)), b.index(2)), b.index(1)
+        )
+        block = b.emit("mul", b.emit("floordiv", own_coordinate, b.index(2 * stride)), b.index(2 * stride))
         source = b.emit("add", block, b.index(stride - 1))
-        from_left = _from_place(context, scope, axis, totals_so_far, source)
+        from_left = _from_coordinate(context, scope, axis, totals_so_far, source)
         totals_so_far = [
-            b.emit("select", right, b.emit(op, o, h), h) for o, h in zip(from_left, totals_so_far, strict=True)
+            b.emit("select", right, b.emit(op, left, own), own)
+            for left, own in zip(from_left, totals_so_far, strict=True)
         ]
     last = b.index((1 << axis.bits) - 1)
-    totals_of_all = _from_place(context, scope, axis, totals_so_far, last)
-    previous = b.emit("max", b.emit("sub", place, b.index(1)), b.index(0))
-    shifted = _from_place(context, scope, axis, totals_so_far, previous)
-    first = b.emit("eq", place, b.index(0))
-    return [b.emit("select", first, identity, s) for s in shifted], totals_of_all
+    totals_of_all = _from_coordinate(context, scope, axis, totals_so_far, last)
+    previous = b.emit("max", b.emit("sub", own_coordinate, b.index(1)), b.index(0))
+    shifted = _from_coordinate(context, scope, axis, totals_so_far, previous)
+    first = b.emit("eq", own_coordinate, b.index(0))
+    return [b.emit("select", first, identity, total) for total in shifted], totals_of_all
 
 
-def _from_place(context: LoweringContext, scope: str, axis: Axis, values: list[Value], place: Value) -> list[Value]:
-    """Return `values` as held by the invocation at coordinate `place` along the axis, and otherwise like this one."""
+def _from_coordinate(
+    context: LoweringContext, scope: str, axis: Axis, values: list[Value], target: Value
+) -> list[Value]:
+    """Return `values` of another invocation: the one at coordinate `target` along the axis whose coordinates along
+    other axes equal this invocation's.
+    """
     b = context.builder
     count = 1 << context.bits(scope)
-    rank = context.rank(scope)
-    if count != context.invocations and scope == "workgroup":
+    rank = context.invocation_number(scope)
+    if count != context.invocations and scope == "workgroup":  # replicas act as the invocation whose values they hold
         rank = b.emit("floormod", rank, b.index(count))
-    distance = b.emit("sub", place, context.coordinate(axis, scope))
+    distance = b.emit("sub", target, context.coordinate(axis, scope))
     source = b.emit("add", rank, b.emit("mul", distance, b.index(1 << axis.shift)))
     if scope == "subgroup" or _shuffled_bits(context, Layout((axis,), scope), axis) == axis.bits:
-        context.uses_lanes()
+        context.record_subgroup_use()
         lane = source if scope == "subgroup" else b.emit("floormod", source, b.index(context.options.subgroup))
         return [b.emit("sg_shuffle", v, lane) for v in values]
     element = values[0].type
     assert isinstance(element, Scalar)
-    step = max(1, min(len(values), _CHUNK_BYTES // (count * element.dtype.itemsize)))
+    values_per_step = max(1, min(len(values), _CHUNK_BYTES // (count * element.dtype.itemsize)))
     results: list[Value] = []
-    writes = _writer(context, scope, rank, 0, 0, count)
-    for start in range(0, len(values), step):
-        part = values[start : start + step]
+    writes = _writer(context, scope, rank, shift=0, done=0, count=count)  # all invocations but replicas
+    for start in range(0, len(values), values_per_step):
+        part = values[start : start + values_per_step]
         array = context.scratch(element.dtype, count * len(part))
         context.access(array, "w")
 

@@ -5,16 +5,16 @@ tiles and all values of tile types: they become registers, memory accesses, shar
 an access has to wait for accesses of other invocations. `kernel.attrs["tiles"]` lists the choices that were made, with
 source lines and reasons. The package's docstring defines the terms (slice, product, slot, staging, engine).
 
-1. Each tile has a layout (see `assign_layouts`) over a power of two of invocations, the largest one that the workgroup
-   or subgroup has. Its further invocations hold replicas and write nothing.
+1. Each tile has a layout (see `assign_layouts`) over the invocations of its scope, a workgroup or subgroup. Their
+   number is rounded down to a power of two; the remaining invocations hold replicas and write nothing.
 2. A slice that is used only as operand A or B of products isn't loaded into registers, if possible. If its memory can't
    change before the product, the product loads it: it stages the slice in shared memory or reads it from global memory,
    depending on the engine. Otherwise, if the engine reads shared memory, the slice is staged at the position of the
    `tile_load`.
 3. A barrier precedes a memory access that conflicts with an access since the last barrier. At the start of a loop's
    body, all accesses of the body count as accesses since the last barrier, as the previous iteration made them.
-4. Products whose accumulators are held in cooperative matrices (see `mma_fragments`) are computed there. `engines`
-   chooses how each other product is computed.
+4. Products whose accumulators are held in cooperative matrices (see `mma_fragments`) are computed on these matrices.
+   `engines` chooses how all other products are computed.
 5. If a product in a loop has the attribute `prefetch`, its operands for the next iteration are loaded during the
    current one: see `prefetch` and `software_pipeline`.
 """
@@ -59,25 +59,26 @@ from .tile_state import Deferred, Held, LoweringContext, Options, Staged
 __all__ = ["LowerTiles", "options_for"]
 
 MAX_KEPT_BYTES = 512
-"""The limit, in bytes per invocation, of accumulators and an operand that are kept in matrices: half of the registers
-of an invocation.
+"""The maximum size, in bytes per invocation, of the accumulators and the operand that are kept in matrices.
+
+It is half of the registers of an invocation.
 """
 
 
 def options_for(caps: DeviceCaps) -> Options:
     """Return the resources and heuristics of the tile lowering for a device."""
-    processor = caps.kind in ("cpu", "llvm-cpu")
+    on_cpu = caps.kind in ("cpu", "llvm-cpu")
     return Options(
         subgroup=caps.subgroup_size,
         shuffles="subgroup_shuffle" in caps.features or caps.kind == "interpreter",
         shared_bytes=caps.shared_bytes,
-        vector=1 if processor else 4,
-        reads_global_memory=processor,
-        lane_bits=4 if processor else 0,
-        unroll=128 if processor else 256,
-        max_held=512 if processor else 256,
-        ordered_keys=not processor,
-        reciprocals=not processor,
+        vector=1 if on_cpu else 4,
+        reads_global_memory=on_cpu,
+        lane_bits=4 if on_cpu else 0,
+        unroll=128 if on_cpu else 256,
+        max_held=512 if on_cpu else 256,
+        ordered_keys=not on_cpu,
+        reciprocals=not on_cpu,
     )
 
 
@@ -97,6 +98,7 @@ class LowerTiles:
 
 
 Place = Held | Staged | Deferred | Packed | KeptInMatrices | Fragments | Splat
+"""The possible locations of a tile's elements."""
 
 
 @dataclass(slots=True)
@@ -106,9 +108,9 @@ class Lowering:
     - `tiles` maps each tile value lowered so far to where its elements are.
     - `plans` maps the values held in cooperative matrices to their partition.
     - `prefetches` maps each product whose operands are prefetched to its prefetch.
-    - `replaced` maps values that aren't tiles to the values that replace them.
-    - `uses`, `regions` and `order` describe the kernel before the lowering: the operations that use a value, and the
-      region and the position in program order of an operation.
+    - `replaced` maps values that aren't tiles to the values that stand for them in the lowered code.
+    - `uses`, `regions` and `order` describe the kernel before the lowering. `uses` maps a value to the operations that
+      use it, `regions` an operation to its region, and `order` an operation to its number in program order.
     - `exits` maps each `break` and `continue` to the values that its operands define. `targets` is a stack: for each
       region being lowered, the values that its `yield` defines.
     """
@@ -184,7 +186,7 @@ class Lowering:
             self.context.builder.region.ops.append(op)
 
     def resolved_operands(self, op: Op) -> list[Value]:
-        """Return the operands of an operation after replacement."""
+        """Return the values that stand for an operation's operands in the lowered code."""
         return [resolve(self.replaced, value) for value in op.operands]
 
     def receivers(self, op: Op) -> Sequence[Value]:
@@ -192,17 +194,17 @@ class Lowering:
         return self.targets[-1] if op.name == "yield" else self.exits.get(op, op.operands)
 
     def flatten(self, values: Sequence[Value], targets: Sequence[Value]) -> list[Value]:
-        """Flatten values that a terminator or a loop passes to `targets`, one value for each target.
+        """Flatten the values that a terminator or a loop passes to `targets`, one value for each target.
 
-        A tile becomes one value per slot, in the layout of its target; a tile whose target is held in matrices becomes
-        one value per matrix; other values stay single.
+        A tile becomes one value per slot, in the layout of its target. A tile whose target is held in matrices becomes
+        one value per matrix. A value that isn't a tile stays a single value.
         """
         flat: list[Value] = []
         for value, target in zip(values, targets, strict=True):
             if target in self.plans:
-                flat += self.matrices(value, self.plans[target]).values
+                flat += self.in_matrices(value, self.plans[target]).values
             elif isinstance(value.type, Tile):
-                flat += self.held(value, self.layouts.of(target)).values
+                flat += self.in_registers(value, self.layouts.of(target)).values
             else:
                 flat.append(resolve(self.replaced, value))
         return flat
@@ -225,17 +227,17 @@ class Lowering:
         """Return the types of values after flattening."""
         types: list[Type] = []
         for value in values:
-            kind, plan = value.type, self.plans.get(value)
+            plan = self.plans.get(value)
             if plan is not None:
                 types += [plan.kind] * plan.matrices_per_subgroup
-                continue
-            types += (
-                [Scalar(kind.dtype)] * self.layouts.of(value).slots_per_invocation if isinstance(kind, Tile) else [kind]
-            )
+            elif isinstance(value.type, Tile):
+                types += [Scalar(value.type.dtype)] * self.layouts.of(value).slots_per_invocation
+            else:
+                types.append(value.type)
         return types
 
     def branch(self, op: Op) -> None:
-        """Lower an `if`. After it, the accesses of either region are pending."""
+        """Lower an `if`. After it, the accesses that are pending at the end of either region are pending."""
         condition = resolve(self.replaced, op.operands[0])
         before, assumed = set(self.context.pending), set(self.context.assumed)
         after: set[tuple[AliasClass, str]] = set()
@@ -251,25 +253,28 @@ class Lowering:
         self.unflatten(op.results, lowered.results)
 
     def loop(self, op: Op) -> None:
-        """Lower a `for` or `loop`, with the prefetched operands as further loop-carried values."""
-        first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
+        """Lower a `for` or `loop`. Prefetched operands become additional loop-carried values."""
+        is_for = op.name == "for"
+        first_carried = 3 if is_for else 0  # a `for` has the operands start, end and step before the carried ones
+        first_argument = 1 if is_for else 0  # and its induction variable before the carried arguments
         body = op.regions[0]
-        fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
-        carried = self.flatten(op.operands[first:], body.args[1 if first else 0 :])
-        prefetches = self._prefetched(op, fixed) if op.name == "for" else []
+        bounds = [resolve(self.replaced, value) for value in op.operands[:first_carried]]
+        carried = self.flatten(op.operands[first_carried:], body.args[first_argument:])
+        prefetches = self._prefetched(op, bounds) if is_for else []
         prefetched_values = [value for item in prefetches for value in item.current]
         prefetched_types = [v.type for v in prefetched_values]
         old = list(body.args)
         # The lowered body's arguments: the old ones flattened, then the prefetched values.
         body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *prefetched_types])]
         self.unflatten(old, body.args)
-        if op.name == "for":
-            self.context.induction_variables[body.args[0]] = (fixed[0], fixed[2])
+        if is_for:
+            start, _, step = bounds
+            self.context.induction_variables[body.args[0]] = (start, step)
         prefetched_args = iter(body.args[len(body.args) - len(prefetched_values) :])
         for item in prefetches:
             item.begin_body(body.args[0], [next(prefetched_args) for _ in item.current])
         before, assumed = set(self.context.pending), self.context.assume(body)  # rule 3
-        self._loop_body(op, old[1 if first else 0 :])
+        self._loop_body(op, old[first_argument:])
         self.context.pending |= before
         self.context.assumed = assumed
         for item in prefetches:
@@ -277,14 +282,14 @@ class Lowering:
             if isinstance(item, PipelinedProduct):
                 item.finish(self.context)
         types = [*self.types_of(op.results), *prefetched_types]
-        lowered = Op(op.name, [*fixed, *carried, *prefetched_values], types, op.attrs, op.regions, op.loc)
+        lowered = Op(op.name, [*bounds, *carried, *prefetched_values], types, op.attrs, op.regions, op.loc)
         self.context.builder.region.ops.append(lowered)
         self.unflatten(op.results, lowered.results)
 
-    def _prefetched(self, loop: Op, fixed: Sequence[Value]) -> list[Prefetch]:
-        """Emit the loads before the loop for each of its products that is prefetched (rule 5); return the prefetches.
+    def _prefetched(self, loop: Op, bounds: Sequence[Value]) -> list[Prefetch]:
+        """Begin the prefetch of each product of a loop that has prefetched operands (rule 5); return the prefetches.
 
-        `fixed` is the start, the end and the step of the loop.
+        `bounds` are the start, the end and the step of the loop.
         """
         prefetched = []
         for product in prefetch.prefetching_products(loop):
@@ -298,8 +303,10 @@ class Lowering:
             begin: Callable[..., Prefetch] = prefetch.begin
             if prefetch.is_pipelined(product, plan, numbers):
                 begin = software_pipeline.begin
-            packs = self.transposed_operands(product, numbers)
-            begun = begin(self.context, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
+            transposed = self.transposed_operands(product, numbers)
+            begun = begin(
+                self.context, loop, product, numbers, bounds, plan, transposed, lambda v: resolve(self.replaced, v)
+            )
             self.prefetches[product] = begun
             prefetched.append(begun)
             when = "after" if product.attrs["prefetch"].endswith("late") else "before"
@@ -312,13 +319,13 @@ class Lowering:
 
     def _loop_body(self, op: Op, arguments: Sequence[Value]) -> None:
         """Lower the body of a loop; `arguments` are its loop-carried values."""
-        for end in exits_of(op.regions[0]):
-            self.exits[end] = op.results if end.name == "break" else arguments
+        for exit_op in exits_of(op.regions[0]):
+            self.exits[exit_op] = op.results if exit_op.name == "break" else arguments
         self.region(op.regions[0], [])
 
     # -- where the elements of tiles are
-    def held(self, value: Value, layout: Layout | None = None) -> Held:
-        """Return a tile in registers, in the given layout or in its own; emit the code that brings it there."""
+    def in_registers(self, value: Value, layout: Layout | None = None) -> Held:
+        """Return a tile in registers, in the given layout or in its own; emit the code that moves it to registers."""
         tile = self.tiles[value]
         target = layout or self.layouts.of(value)
         if isinstance(tile, Held):
@@ -334,8 +341,8 @@ class Lowering:
             )
         raise InternalError("a tile that only products read is needed in registers")
 
-    def matrices(self, value: Value, plan: Plan) -> Fragments:
-        """Return accumulators in cooperative matrices; a splat is filled into them."""
+    def in_matrices(self, value: Value, plan: Plan) -> Fragments:
+        """Return accumulators in cooperative matrices. If the tile is a splat, fill matrices with its value."""
         tile = self.tiles[value]
         if isinstance(tile, Splat):
             return mma_matmul.fill(self.context, plan, tile.value)
@@ -347,42 +354,44 @@ class Lowering:
         """Return the engine that computes a product."""
         plan = self.plans.get(op.result)
         if plan is not None:
-            return Choice("matrix", f"the device multiplies {plan.shape.a}, {plan}")
+            return Choice("matrix", f"the device multiplies matrices of {plan.shape.a}: {plan}")
         return choose_engine(op, self.options, self.caps)
 
     def transposed_operands(self, product: Op, operand_numbers: Sequence[int]) -> list[bool] | None:
-        """Return, for each of these operands of a product, True if it is transposed while it is staged.
+        """For each of these operands of a product, return True if it is transposed while it is staged.
 
-        Return None if the operands can't be staged as 16-byte vectors (see `shared_operands`). All must be slices.
+        All of them must be slices. Return None if they can't all be staged as 16-byte vectors (see `shared_operands`).
         """
-        plan, sums = self.plans.get(product.result), self.layouts.of(product.result)
-        factors = [(number, product.operands[number].op) for number in operand_numbers]
-        slices = [(number, op) for number, op in factors if op is not None]
-        if plan is not None:
+        plan, accumulators = self.plans.get(product.result), self.layouts.of(product.result)
+        operands = [(number, product.operands[number].op) for number in operand_numbers]
+        slices = [(number, op) for number, op in operands if op is not None]
+        if plan is not None:  # matrices can be loaded from rows along either axis
             return [False] * len(slices) if all(shared_operands.can_pack(op, plan) for _, op in slices) else None
-        if not all(shared_operands.suits_accumulators(self.context, op, number, sums) for number, op in slices):
+        if not all(shared_operands.suits_accumulators(self.context, op, number, accumulators) for number, op in slices):
             return None
-        return [shared_operands.is_transposed(op, number, sums) for number, op in slices]
+        return [shared_operands.is_transposed(op, number, accumulators) for number, op in slices]
 
     def stays_in_matrices(self, op: Op, uses: Sequence[Op]) -> bool:
-        """True if an operand stays in matrices from its `tile_load` to the only product that uses it.
+        """True if an operand stays in matrices from its `tile_load`, `op`, to the product that uses it.
 
-        The product must be in another region, such as a loop, so that the matrices are used repeatedly. Registers must
-        suffice for the operand and the accumulators of all products.
+        The product must be the only use, and in another region, such as a loop, so that the matrices are used
+        repeatedly. Registers must suffice for the operand and the accumulators of all products.
         """
         if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.regions[uses[0]] is self.regions[op]:
             return False
-        kind, plan, lanes = tile_of(op.result), self.plans[uses[0].result], self.options.subgroup
+        tile, plan, lanes = tile_of(op.result), self.plans[uses[0].result], self.options.subgroup
+        # A subgroup holds the rows of A, or the columns of B, of its block of the accumulators.
         blocks = plan.down if op.result is uses[0].operands[0] else plan.across
-        operand_bytes = kind.shape[0] * kind.shape[1] * kind.dtype.itemsize // blocks
-        product_plans = {
-            use: self.plans[use.result] for use in self.order if use.name == "tile_mma" and use.result in self.plans
-        }
-        accumulators = [
-            p.matrices_per_subgroup * p.shape.m * p.shape.n * p.accumulator_dtype.itemsize
-            for p in product_plans.values()
+        operand_bytes = tile.shape[0] * tile.shape[1] * tile.dtype.itemsize // blocks
+        plans = [
+            self.plans[product.result]
+            for product in self.order
+            if product.name == "tile_mma" and product.result in self.plans
         ]
-        return (operand_bytes + sum(accumulators)) // lanes <= MAX_KEPT_BYTES
+        accumulator_bytes = [
+            p.matrices_per_subgroup * p.shape.m * p.shape.n * p.accumulator_dtype.itemsize for p in plans
+        ]
+        return (operand_bytes + sum(accumulator_bytes)) // lanes <= MAX_KEPT_BYTES
 
     def check_held(self, value: Value) -> None:
         """Raise CompileError if an invocation would hold more elements of a tile than `Options.max_held`."""
@@ -427,12 +436,11 @@ def _load(low: Lowering, op: Op) -> None:
         same_engine = all(low.engine(use).engine == choice.engine for use in uses)
         same_region = len(uses) == 1 and low.regions[uses[0]] is low.regions[op]
         # The engines that read a deferred slice skip the part of K outside of the array, which is right for zeros only.
-        padded = constant_of(op.operands[-1]) == 0
-        if (
-            padded
-            and low.is_unchanged(op)
-            and (same_region or (same_engine and choice.engine not in ("fma", "matrix")))
-        ):
+        zero_padded = constant_of(op.operands[-1]) == 0
+        # The engines "fma" and "matrix" stage a deferred slice at each use, in a loop in each iteration. So several
+        # uses, or one in another region, share the slice that is staged here, below. Other engines stage nothing.
+        stages_nothing = same_engine and choice.engine not in ("fma", "matrix")
+        if zero_padded and low.is_unchanged(op) and (same_region or stages_nothing):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
         if same_engine and choice.engine == "matrix" and shared_operands.can_pack(op, low.plans[uses[0].result]):
@@ -469,17 +477,19 @@ def _store(low: Lowering, op: Op) -> None:
         low.context.access(operands[0], "w")
 
         def through_registers() -> None:
-            memory.store(low.context, op, operands, low.held(op.operands[-1]))
+            memory.store(low.context, op, operands, low.in_registers(op.operands[-1]))
 
         mma_matmul.store(low.context, op, operands, source, tile_of(op.operands[-1]), through_registers)
         return
-    tile = low.held(op.operands[-1])
+    tile = low.in_registers(op.operands[-1])
     low.context.access(operands[0], "w", tile.layout.scope)
     memory.store(low.context, op, operands, tile)
 
 
 def _touch(low: Lowering, op: Op, scope: str) -> None:
-    """Replace values in the region of a `tile_map` or `tile_each`, and record the region's memory accesses."""
+    """Prepare the region of a `tile_map` or `tile_each` for inlining: replace the values that it uses by those of the
+    lowered code, and record its memory accesses.
+    """
     replace_uses(op.regions[0], low.replaced)
     for inner in op.regions[0].walk():
         effect = OPS[inner.name].effect
@@ -491,52 +501,54 @@ def _touch(low: Lowering, op: Op, scope: str) -> None:
 
 def _map(low: Lowering, op: Op) -> None:
     """Lower a `tile_map`: a splat, a scaling of the rows of accumulators in matrices, or any other elementwise code."""
-    number = mma_fragments.splat_of(op.result)
-    if number is not None:
-        for inner in op.regions[0].ops[:-1]:
+    splat_value = mma_fragments.splat_of(op.result)
+    if splat_value is not None:
+        for inner in op.regions[0].ops[:-1]:  # at most constants, one of which may be the value
             low.context.builder.region.ops.append(inner)
-        low.tiles[op.result] = Splat(resolve(low.replaced, number))
+        low.tiles[op.result] = Splat(resolve(low.replaced, splat_value))
         return
     plan = low.plans.get(op.result)
     if plan is not None:
-        factor = low.held(op.operands[1])
-        low.tiles[op.result] = mma_matmul.scale_rows(low.context, low.matrices(op.operands[0], plan), factor)
+        factor = low.in_registers(op.operands[1])
+        low.tiles[op.result] = mma_matmul.scale_rows(low.context, low.in_matrices(op.operands[0], plan), factor)
         return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
-    operands = [low.held(v, layout.operand(tile_of(v).shape)) for v in op.operands]
+    operands = [low.in_registers(v, layout.operand(tile_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
     low.tiles[op.result] = memory.map_region(low.context, op, layout, operands)
 
 
 def _each(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.operands[0])
-    operands = [low.held(v, layout.operand(tile_of(v).shape)) for v in op.operands]
+    operands = [low.in_registers(v, layout.operand(tile_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
     memory.run_each(low.context, op, layout, operands)
 
 
 def _reduce(low: Lowering, op: Op) -> None:
     function = layout_conversion.argument if op.name == "tile_argument" else layout_conversion.reduce
-    reduced = function(low.context, op_name(op.attrs["op"]), low.held(op.operands[0]), op.attrs["axis"])
+    reduced = function(low.context, op_name(op.attrs["op"]), low.in_registers(op.operands[0]), op.attrs["axis"])
     low.tiles[op.result] = layout_conversion.convert_layout(low.context, reduced, low.layouts.of(op.result))
 
 
 def _scan(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.result)
     low.tiles[op.result] = layout_conversion.scan(
-        low.context, op_name(op.attrs["op"]), low.held(op.operands[0], layout), op.attrs["axis"]
+        low.context, op_name(op.attrs["op"]), low.in_registers(op.operands[0], layout), op.attrs["axis"]
     )
 
 
 def _reshape(low: Lowering, op: Op) -> None:
     low.check_held(op.result)
-    low.tiles[op.result] = layout_conversion.reshape(low.context, low.held(op.operands[0]), low.layouts.of(op.result))
+    low.tiles[op.result] = layout_conversion.reshape(
+        low.context, low.in_registers(op.operands[0]), low.layouts.of(op.result)
+    )
 
 
 def _transpose(low: Lowering, op: Op) -> None:
     """Lower a `tile_transpose`: permute the axes of the layout, and reorder the values by the new order of slots."""
-    tile, axes = low.held(op.operands[0]), permutation(op)
+    tile, axes = low.in_registers(op.operands[0]), permutation(op)
     layout = tile.layout.permuted(axes)
     slot_numbers = {slot: number for number, slot in enumerate(tile.layout.slots())}
     inverse = [axes.index(a) for a in range(len(axes))]
@@ -548,7 +560,7 @@ def _transpose(low: Lowering, op: Op) -> None:
 
 def _get(low: Lowering, op: Op) -> None:
     indices = [resolve(low.replaced, v) for v in op.operands[1:]]
-    low.replaced[op.result] = layout_conversion.element_at(low.context, low.held(op.operands[0]), indices)
+    low.replaced[op.result] = layout_conversion.element_at(low.context, low.in_registers(op.operands[0]), indices)
 
 
 _HANDLERS: dict[OpName, Callable[[Lowering, Op], None]] = {

@@ -37,7 +37,7 @@ def multiply(low: Lowering, op: Op) -> None:
         _matrix_product(low, op, depth)
         return
     low.check_held(op.result)
-    acc = low.held(op.operands[2], low.layouts.of(op.result))
+    acc = low.in_registers(op.operands[2], low.layouts.of(op.result))
     low.context.notes.append(f"{note} ({choice.reason}); each invocation sums {acc.layout}")
     if choice.engine == "fma":
         _staged_product(low, op, acc, depth)
@@ -47,6 +47,7 @@ def multiply(low: Lowering, op: Op) -> None:
         if isinstance(source, Deferred):
             low.context.access(source.operands[0], "r", acc.layout.scope)
     if choice.engine == "direct" and any(isinstance(s, Held) for s in sources):
+        # With an operand in registers, the loop over K would be unrolled completely (see `fma_matmul`).
         sources = [_stage(low, s, v) if isinstance(s, Held) else s for s, v in zip(sources, (left, right), strict=True)]
     _read_staged(low, sources)
     low.tiles[op.result] = fma_matmul.multiply(low.context, sources[0], sources[1], acc, depth)
@@ -56,13 +57,13 @@ def multiply(low: Lowering, op: Op) -> None:
 
 
 def _readable(low: Lowering, value: Value) -> Held | Staged | Deferred:
-    """Return where an operand is, after moving it to registers if multiply-add can't read it from where it is."""
+    """Return the location of an operand. An operand that multiply-add can't read in place is moved to registers."""
     tile = low.tiles[value]
-    return tile if isinstance(tile, Held | Staged | Deferred) else low.held(value)
+    return tile if isinstance(tile, Held | Staged | Deferred) else low.in_registers(value)
 
 
 def _stage(low: Lowering, tile: Held, value: Value) -> Staged:
-    """Stage an operand from registers; `value` is the tile value, which has the shape."""
+    """Stage the operand `value`, whose elements are in the registers `tile`."""
     return fma_matmul.stage_held(low.context, tile, tile_of(value), "factor")
 
 
@@ -73,11 +74,11 @@ def _read_staged(low: Lowering, sources: Sequence[Place]) -> None:
             low.context.access(source.array, "r")
 
 
-def _stage_operands(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+def _stage_operands(low: Lowering, op: Op, *, pad_rows: bool) -> tuple[list[Place], list[Value]]:
     """Bring both operands into shared memory, loading all slices before any store.
 
-    Return where the operands are, and the shared arrays that were allocated for this product. `packed` is True for
-    products on matrices, whose rows in shared memory need 16 bytes of padding.
+    Return the locations of the operands, and the shared arrays that were allocated for this product. `pad_rows` is True
+    for products on matrices, which need 16 bytes of padding after each row in shared memory.
     """
     operand_tiles: list[Place] = [low.tiles[v] for v in op.operands[:2]]
     slices = [(s.op, s.operands, label(s.operands[0])) for s in operand_tiles if isinstance(s, Deferred)]
@@ -88,7 +89,7 @@ def _stage_operands(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place]
     if transposed is not None:
         staged = iter(shared_operands.stage(low.context, slices, transposed))
     else:
-        staged = iter(fma_matmul.stage_slices(low.context, slices, pad_rows=packed))
+        staged = iter(fma_matmul.stage_slices(low.context, slices, pad_rows=pad_rows))
     sources: list[Place] = []
     arrays: list[Value] = []
     for source, value in zip(operand_tiles, op.operands[:2], strict=True):
@@ -96,7 +97,7 @@ def _stage_operands(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place]
         if isinstance(source, Deferred):
             location = next(staged)
         elif not isinstance(source, Staged | Packed | KeptInMatrices):
-            location = _stage(low, low.held(value), value)
+            location = _stage(low, low.in_registers(value), value)
         sources.append(location)
         if location is not source and isinstance(location, Staged | Packed):
             arrays.append(location.array)
@@ -104,20 +105,23 @@ def _stage_operands(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place]
     return sources, arrays
 
 
-def _stage_or_take_prefetched(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
+def _stage_or_take_prefetched(low: Lowering, op: Op, *, pad_rows: bool) -> tuple[list[Place], list[Value]]:
     """Like `_stage_operands`, but use operands that were prefetched in the previous iteration, if there are any."""
     prefetch = low.prefetches.get(op)
     if prefetch is None:
-        return _stage_operands(low, op, packed=packed)
+        return _stage_operands(low, op, pad_rows=pad_rows)
     arrays: list[Value] = []
 
     def stager(number: int) -> Callable[[], Staged | Packed | KeptInMatrices]:
-        """Return a function that stages an operand that isn't prefetched. A slice is loaded now, before the stores."""
+        """Return a function that stages an operand that isn't prefetched.
+
+        The operand is loaded to registers here already, before the prefetched operands are stored.
+        """
         value = op.operands[number]
         staged = low.tiles[value]
         if isinstance(staged, Staged | Packed | KeptInMatrices):
             return lambda: staged
-        tile = low.held(value)
+        tile = low.in_registers(value)
 
         def stage() -> Staged:
             place = _stage(low, tile, value)
@@ -134,35 +138,35 @@ def _stage_or_take_prefetched(low: Lowering, op: Op, *, packed: bool) -> tuple[l
 
 def _staged_product(low: Lowering, op: Op, acc: Held, depth: int) -> None:
     """Lower a product by multiply-add with operands in shared memory; `depth` is the size of K."""
-    (left, right), arrays = _stage_or_take_prefetched(low, op, packed=False)
+    (left, right), arrays = _stage_or_take_prefetched(low, op, pad_rows=False)
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)
     prefetch = low.prefetches.get(op)
-    alone = prefetch is not None and sum(other.loop is prefetch.loop for other in low.prefetches.values()) == 1
-    low.tiles[op.result] = fma_matmul.multiply(low.context, left, right, acc, depth, prefetched=alone)
+    only_prefetched = prefetch is not None and sum(p.loop is prefetch.loop for p in low.prefetches.values()) == 1
+    low.tiles[op.result] = fma_matmul.multiply(low.context, left, right, acc, depth, prefetched=only_prefetched)
     _release(low, op, arrays)
 
 
 def _matrix_product(low: Lowering, op: Op, depth: int) -> None:
     """Lower a product on cooperative matrices; `depth` is the size of K."""
-    acc = low.matrices(op.operands[2], low.plans[op.result])
+    acc = low.in_matrices(op.operands[2], low.plans[op.result])
     prefetch = low.prefetches.get(op)
     if isinstance(prefetch, PipelinedProduct):
         low.tiles[op.result] = prefetch.multiply(low.context, acc)
         return
-    (left, right), arrays = _stage_or_take_prefetched(low, op, packed=True)
+    (left, right), arrays = _stage_or_take_prefetched(low, op, pad_rows=True)
     assert isinstance(left, Staged | Packed | KeptInMatrices)
     assert isinstance(right, Staged | Packed | KeptInMatrices)
     low.tiles[op.result] = mma_matmul.multiply(low.context, left, right, acc, depth)
     _release(low, op, arrays)
 
 
-def _release(low: Lowering, op: Op, made: Sequence[Value]) -> None:
-    """Release the shared arrays `made` for this product, and those of staged operands that have no later use.
+def _release(low: Lowering, op: Op, arrays: Sequence[Value]) -> None:
+    """Release `arrays`, the shared arrays of this product, and the arrays of staged operands that have no later use.
 
-    An operand with a definition or use in another region keeps its array, since a loop may read it again.
+    An operand that is defined or used in another region keeps its array, since a loop may read it again.
     """
-    for array in made:
+    for array in arrays:
         low.context.release(array)
     for value in dict.fromkeys(op.operands[:2]):
         uses, kept = low.uses[value], low.tiles[value]

@@ -27,7 +27,10 @@ __all__ = ["load", "map_region", "run_each", "slice_operands", "store"]
 
 
 def slice_operands(operands: Sequence[Value]) -> tuple[Value, list[Value], list[Value], Value]:
-    """Return the operands of a `tile_load` or `tile_store`, as (array, starts, lengths, last): see the module."""
+    """Return the operands of a `tile_load` or `tile_store` as (array, starts, lengths, last operand).
+
+    The module's docstring describes them.
+    """
     array = operands[0]
     assert isinstance(array.type, Array)
     rank = array.type.rank
@@ -65,7 +68,7 @@ def is_inside(context: LoweringContext, lengths: Sequence[Value], shape: Sequenc
 def load(context: LoweringContext, op: Op, operands: Sequence[Value], layout: Layout) -> Held:
     """Load a slice into registers in the given layout. Elements outside of the array get the padding value.
 
-    `operands` are those of the `tile_load` after replacement.
+    `op` is the `tile_load`, and `operands` are its operands in the lowered code.
     """
     array, starts, lengths, pad = slice_operands(operands)
     axes, b = op.attrs["axes"], context.builder
@@ -94,9 +97,10 @@ def load(context: LoweringContext, op: Op, operands: Sequence[Value], layout: La
     test = is_inside(context, lengths, layout.shape)
     if layout.exact and test is None:
         return Held(layout, tuple(plain()))
-    # If no element lies inside the array, there is no index to which the others could be clamped.
+    # If no element of the slice lies inside the array, there is no index to clamp to.
     nonempty = context.all_of(b.emit("gt", n, b.index(0)) for n in lengths if not (constant_of(n) or 0) > 0)
     guarded = _guarded(context, nonempty, types, clipped, lambda: [pad] * len(slots))
+    # If some slots have no element, the path without bounds tests can't be used, even if the slice lies in the array.
     values = guarded() if not layout.exact or test is None else _branch(context, test, types, plain, guarded)
     return Held(layout, tuple(values))
 
@@ -130,10 +134,10 @@ def _branch(
 def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Held) -> None:
     """Store the elements of a tile that lie inside the array.
 
-    `operands` are those of the `tile_store` after replacement, without the tile. Of the invocations that hold replicas
-    of an element, only the owner stores it (see `layout`).
+    `op` is the `tile_store`, and `operands` are its operands in the lowered code, without the tile. If several
+    invocations hold replicas of an element, only its owner (see `layout`) stores it.
     """
-    array, starts, lengths, _ = slice_operands([*operands, operands[0]])
+    array, starts, lengths, _ = slice_operands([*operands, operands[0]])  # operands[0] stands for the missing tile
     axes, b, layout = op.attrs["axes"], context.builder, tile.layout
     positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
     slots = list(layout.slots())
@@ -178,12 +182,10 @@ def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Hel
 def map_region(context: LoweringContext, op: Op, layout: Layout, operands: Sequence[Held]) -> Held:
     """Inline the region of a `tile_map` for each slot of the layout; return the results as a tile.
 
-    `operands` have the layouts of `Layout.operand`, so that each slot finds its operands in the same invocation.
+    `operands` have the layouts from `layout.operand`, so that the operands of each slot are in the same invocation.
     """
-    positions, quotients = (
-        _used_positions(context, op, layout),
-        shared_divisions(context, op, layout.slots_per_invocation, operands),
-    )
+    positions = _used_positions(context, op, layout)
+    quotients = shared_divisions(context, op, layout.slots_per_invocation, operands)
     if quotients.divisions:
         context.notes.append(f"{op.loc}: elements are multiplied by the reciprocals of divisors that they share")
     values = (_inlined(context, op, layout, s, positions, operands, quotients)[0] for s in layout.slots())
@@ -208,6 +210,7 @@ def _used_positions(context: LoweringContext, op: Op, layout: Layout) -> list[li
     """Return the element index of each slot along each axis; placeholders along axes whose index the region ignores."""
     used = {value for inner in op.regions[0].walk() for value in inner.operands}
     per_axis = []
+    # The region's first arguments are the element's index along each axis; the elements of the operands follow.
     for axis, argument in zip(layout.axes, op.regions[0].args, strict=False):
         per_axis.append(
             context.element_indices(axis, layout.scope) if argument in used else [argument] * axis.slots_per_invocation
@@ -226,8 +229,8 @@ def _inlined(
 ) -> list[Value]:
     """Inline the region for one slot and return the values that it yields.
 
-    `positions` has the element index of each slot along each axis. `quotients` are divisions to be replaced by
-    multiplications.
+    `positions` has the element index of each slot along each axis. `quotients` has the divisions that become
+    multiplications (see `reciprocals`); None if there are none.
     """
     region = op.regions[0]
     rank = len(layout.axes)
@@ -235,6 +238,7 @@ def _inlined(
     for argument, axis_indices, axis_slot in zip(region.args[:rank], positions, slot, strict=True):
         mapping[argument] = axis_indices[axis_slot]
     for argument, operand in zip(region.args[rank:], operands, strict=True):
+        # As in NumPy's broadcasting, operands with fewer axes are aligned with the last axes of the result.
         aligned_slot = slot[rank - len(operand.layout.axes) :]
         operand_slot = tuple(
             0 if axis.size == 1 else s for axis, s in zip(operand.layout.axes, aligned_slot, strict=True)

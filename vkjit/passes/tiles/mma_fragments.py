@@ -100,7 +100,7 @@ def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Val
 
 
 def _plan_carried(loop: Op, plans: dict[Value, Plan]) -> None:
-    """Plan the loop-carried values that an iteration passes to the next one in matrices."""
+    """Add plans for the loop-carried values of a loop, and its results, that an iteration passes on in matrices."""
     for position, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
         for end in exits_of(loop.regions[0]):
             plan = plans.get(end.operands[position])
@@ -122,6 +122,7 @@ def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Valu
         if op.name not in ("tile_mma", "tile_map") or op.result not in plans:
             continue
         accumulator = op.operands[2] if op.name == "tile_mma" else op.operands[0]
+        # A product can start from a splat; a scaling of rows needs accumulators that are in matrices already.
         if not grounded(accumulator, plans[op.result]) or (op.name == "tile_map" and splat_of(accumulator) is not None):
             del plans[op.result]
     for loop in loops:
@@ -132,6 +133,7 @@ def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Valu
                 plans.pop(result, None)
                 continue
             passes_on = all(e.name == "continue" and plans.get(e.operands[position]) == plan for e in ends)
+            # The initial values follow the operands start, end and step.
             if not passes_on or not grounded(loop.operands[3 + position], plan):
                 del plans[argument]
                 plans.pop(result, None)
@@ -144,22 +146,20 @@ def _row_factor(op: Op) -> Value | None:
     """
     if op.name != "tile_map" or len(op.operands) != 2 or len(op.regions[0].ops) != 2:
         return None
-    first, second = (v.type for v in op.operands)
-    assert isinstance(first, Tile)
-    assert isinstance(second, Tile)
+    tile, factors = (v.type for v in op.operands)
+    assert isinstance(tile, Tile)
+    assert isinstance(factors, Tile)
     product, end = op.regions[0].ops
-    fits = (
-        product.name == "mul"
-        and set(product.operands) == set(op.regions[0].args[2:])
-        and end.operands == product.results
-    )
-    return op.operands[1] if fits and second.shape == (first.shape[0], 1) and first.dtype is second.dtype else None
+    _, _, *elements = op.regions[0].args  # the arguments are the index along each axis, and an element of each operand
+    is_product = product.name == "mul" and set(product.operands) == set(elements) and end.operands == product.results
+    scales_rows = is_product and factors.shape == (tile.shape[0], 1) and tile.dtype is factors.dtype
+    return op.operands[1] if scales_rows else None
 
 
 def splat_of(value: Value) -> Value | None:
     """Return the value that all elements of a tile have; None if they may differ.
 
-    That is known for a `tile_map` without operands whose region yields a constant or a value from outside.
+    The value is known for a `tile_map` without operands whose region yields a constant or a value from outside.
     """
     op = value.op
     if op is None or op.name != "tile_map" or op.operands:
@@ -171,43 +171,45 @@ def splat_of(value: Value) -> Value | None:
 
 
 def _plan(op: Op, caps: DeviceCaps, subgroups: int) -> Plan | None:
-    """Return the plan of a product on the largest matrices that the device supports for its types and shape; None if
-    there are none.
+    """Return the plan of a product on the largest matrices that the device supports for its types and shape.
+
+    Return None if the product can't run on matrices.
     """
-    a, b, total = (v.type for v in op.operands)
+    a, b, accumulators = (v.type for v in op.operands)
     assert isinstance(a, Tile)
     assert isinstance(b, Tile)
-    assert isinstance(total, Tile)
-    if a.dtype is not b.dtype or total.scope != "workgroup":
+    assert isinstance(accumulators, Tile)
+    if a.dtype is not b.dtype or accumulators.scope != "workgroup":
         return None
     best: tuple[int, Plan] | None = None
     for shape in caps.matrices:
         names = (shape.a, shape.b, shape.c, shape.result)
         if shape.flexible or shape.saturating or shape.scope != "subgroup":
             continue
-        if names != (a.dtype.name, a.dtype.name, total.dtype.name, total.dtype.name):
+        if names != (a.dtype.name, a.dtype.name, accumulators.dtype.name, accumulators.dtype.name):
             continue
-        if total.shape[0] % shape.m or total.shape[1] % shape.n or a.shape[1] % shape.k:
+        if accumulators.shape[0] % shape.m or accumulators.shape[1] % shape.n or a.shape[1] % shape.k:
             continue
-        plan = _partition(shape, total, a.dtype, subgroups)
+        plan = _partition(shape, accumulators, a.dtype, subgroups)
         if plan is not None and (best is None or shape.m * shape.n * shape.k > best[0]):
             best = shape.m * shape.n * shape.k, plan
     return best[1] if best is not None else None
 
 
-def _partition(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: int) -> Plan | None:
-    """Return the partition of the accumulators `total` into subgroup blocks closest to square; None if none fits.
+def _partition(shape: MatrixShape, accumulators: Tile, operand_dtype: dtypes.DType, subgroups: int) -> Plan | None:
+    """Return the partition of a tile of accumulators into one block for each subgroup; None if no partition fits.
 
-    `factor` is the element type of operands A and B, `subgroups` the number of subgroups of a workgroup.
+    The blocks are as close to square as possible. `operand_dtype` is the element type of operands A and B, `subgroups`
+    the number of subgroups of a workgroup.
     """
-    rows, columns = total.shape[0] // shape.m, total.shape[1] // shape.n
+    rows, columns = accumulators.shape[0] // shape.m, accumulators.shape[1] // shape.n
     best: Plan | None = None
     for down in (d for d in range(1, subgroups + 1) if subgroups % d == 0):
         across = subgroups // down
         if rows % down or columns % across:
             continue
-        plan = Plan(shape, down, across, rows // down, columns // across, factor, total.dtype)
-        if plan.matrices_per_subgroup * shape.m * shape.n * total.dtype.itemsize > _MAX_BYTES:
+        plan = Plan(shape, down, across, rows // down, columns // across, operand_dtype, accumulators.dtype)
+        if plan.matrices_per_subgroup * shape.m * shape.n * accumulators.dtype.itemsize > _MAX_BYTES:
             continue
         if best is None or plan.rows + plan.columns < best.rows + best.columns:
             best = plan

@@ -57,5 +57,5 @@ def floats_of(context: LoweringContext, op: str, keys: Sequence[Value]) -> list[
 def _flip_negative(context: LoweringContext, bits: Value) -> Value:
     """Invert all bits but the sign of negative numbers (rule 1 of the module). The function is its own inverse."""
     b = context.builder
-    sign = b.emit("shr_raw", bits, b.const(31, _KEY))
+    sign = b.emit("shr_raw", bits, b.const(31, _KEY))  # an arithmetic shift: all ones for negative numbers, else 0
     return b.emit("xor", bits, b.emit("and", sign, b.const(_MAGNITUDE, _KEY)))

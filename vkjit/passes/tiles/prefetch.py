@@ -1,6 +1,6 @@
 """Software pipelining: load the operands of the next iteration into registers while this iteration's are multiplied.
 
-Applies to each product (`tile_mma`) in a `for` whose attribute `prefetch` is "early" or "late", and to those with
+Applies to each product (`tile_mma`) in a `for` whose attribute `prefetch` is "early" or "late", and to products with
 "overlap" and "overlap late" that `software_pipeline` can't take. `lower` begins the prefetch before it lowers the
 loop's body, and `matmul` uses the loaded values. The loop carries them from one iteration to the next::
 
@@ -51,9 +51,11 @@ __all__ = ["Prefetch", "PrefetchedOperand", "begin", "is_pipelined", "prefetchab
 class PrefetchedOperand:
     """One prefetched operand of a product.
 
-    `load` is its `tile_load` and `place` its location in shared memory. `fetch` emits the loads of an invocation's
-    share of the slice, given the operands of a `tile_load`. `write` emits the stores of these values to a location in
-    shared memory.
+    - `load` is the operand's `tile_load`, and `place` its location in shared memory.
+    - `fetch(operands)` emits the loads of this invocation's share of a slice and returns the loaded values. `operands`
+      are the operands that the `tile_load` has in the iteration to load for, in the lowered code.
+    - `write(place, values)` emits the stores of these values to shared memory. It gets the location as an argument
+      because an iteration may use other memory than `place` (see `LoweringContext.reacquire`).
     """
 
     load: Op
@@ -68,10 +70,11 @@ class Prefetch:
 
     - `operand_numbers` are the prefetched operands (0 for A, 1 for B), `operands` describes each of them.
     - `current` are the loaded values that an iteration receives as loop-carried values, `following` those that it
-      passes on. `counts` has the number of them that belong to each operand.
+      passes on. `counts` has the number of loaded values of each operand.
     - `bounds` are the start, end and step of the loop, `body` the operations of its body.
-    - `induction_variables` are the values that stand for the induction variable: the one before and the one after the lowering.
-    - `resolve` returns the value that replaces a value from outside of the loop.
+    - `induction_variables` are the values that stand for the induction variable: first the one before the lowering,
+      then the one after it.
+    - `resolve` returns the value that stands for a value from outside of the loop in the lowered code.
     """
 
     loop: Op
@@ -94,11 +97,12 @@ class Prefetch:
     def stage_and_load_next(
         self, context: LoweringContext, others: dict[int, Callable[[], Source]]
     ) -> tuple[Source, Source]:
-        """Store the received values to shared memory and load those of the next iteration. Return the locations of
-        operands A and B in this iteration.
+        """Store the values that this iteration received to shared memory, and load the values of the next iteration.
+        Return the locations of operands A and B in this iteration.
 
-        `others` has a function for each operand that isn't prefetched, by its number, which stages that operand.
+        `others` has, by operand number, a function for each operand that isn't prefetched; the function stages it.
         """
+        # The memory was released after the last product (rule 4).
         staged = [replace(piece.place, array=context.reacquire(piece.place.array)) for piece in self.operands]
         for place in staged:
             context.access(place.array, "w")
@@ -128,27 +132,29 @@ class Prefetch:
         instead would make the code after it wait for them.
         """
         b, current = context.builder, self.induction_variables[-1]
+        _, end, step = self.bounds
         later = current
         for _ in range(iterations):
-            later = b.emit("add", later, self.bounds[2])
+            later = b.emit("add", later, step)
         if not iterations:
             return later
-        # The addition may have wrapped.
-        exists = b.emit("and", b.emit("lt", later, self.bounds[1]), b.emit("gt", later, current))
+        # The second test detects that the addition has wrapped around.
+        exists = b.emit("and", b.emit("lt", later, end), b.emit("gt", later, current))
         return b.emit("select", exists, later, current)
 
     def _fetched(self, context: LoweringContext, induction: Value) -> list[Value]:
         """Load the operands of the iteration whose induction variable is `induction`."""
         mapping = dict.fromkeys(self.induction_variables, induction)
-        parts = [
+        values_by_operand = [
             piece.fetch([self._cloned(context, v, mapping) for v in piece.load.operands]) for piece in self.operands
         ]
-        self.counts = [len(part) for part in parts]
-        return [v for part in parts for v in part]
+        self.counts = [len(values) for values in values_by_operand]
+        return [v for values in values_by_operand for v in values]
 
     def start(self, context: LoweringContext) -> None:
         """Load the operands of the first iteration before the loop; zeros if the loop has no iterations."""
-        self.current = self.load_in_preheader(context, self.bounds[0], lambda: self._fetched(context, self.bounds[0]))
+        first = self.bounds[0]
+        self.current = self.load_in_preheader(context, first, lambda: self._fetched(context, first))
 
     def load_in_preheader(
         self, context: LoweringContext, induction: Value, load: Callable[[], list[Value]]
@@ -162,16 +168,17 @@ class Prefetch:
             b.op("yield", *values)
         with b.at(outside):
             b.op("yield", *[_zero(b, v.type) for v in values])
-        test = b.emit("lt", induction, self.bounds[1])
-        if induction is not self.bounds[0]:
-            test = b.emit("and", test, b.emit("gt", induction, self.bounds[0]))
+        start, end, _ = self.bounds
+        test = b.emit("lt", induction, end)
+        if induction is not start:  # a sum, which may have wrapped around
+            test = b.emit("and", test, b.emit("gt", induction, start))
         return context.choose(test, [v.type for v in values], inside, outside)
 
     def _cloned(self, context: LoweringContext, value: Value, mapping: dict[Value, Value]) -> Value:
-        """Recompute a value of the loop's body for another iteration. A value from outside of the loop stays the same,
-        apart from replacements by the lowering.
+        """Recompute a value of the loop's body for another iteration. For a value from outside of the loop, return the
+        value that stands for it in the lowered code.
 
-        `mapping` maps the induction variable and the values recomputed so far to those of that iteration.
+        `mapping` maps the induction variable and the values recomputed so far to their values in that iteration.
         """
         if value in mapping:
             return mapping[value]
@@ -181,14 +188,14 @@ class Prefetch:
         for operand in op.operands:
             if operand not in mapping:
                 mapping[operand] = self._cloned(context, operand, mapping)
-        clone = clone_op(op, mapping)
+        clone = clone_op(op, mapping)  # maps the results of `op` to those of the clone, too
         context.builder.region.ops.append(clone)
         return mapping[value]
 
 
-def _zero(builder: Builder, kind: Type) -> Value:
-    assert isinstance(kind, Scalar | Vector)
-    return builder.const(0.0 if kind.dtype.is_float else 0, kind)
+def _zero(builder: Builder, type: Type) -> Value:
+    assert isinstance(type, Scalar | Vector)
+    return builder.const(0.0 if type.dtype.is_float else 0, type)
 
 
 def prefetching_products(loop: Op) -> list[Op]:
@@ -199,26 +206,27 @@ def prefetching_products(loop: Op) -> list[Op]:
 def prefetchable_operands(
     loop: Op, product: Op, written: Collection[AliasClass], uses: dict[Value, list[Op]]
 ) -> tuple[list[int], str]:
-    """Return which operands of a product in a loop can be prefetched (0 for A, 1 for B) and, if none can, the reason.
+    """Return the numbers of a product's operands that can be prefetched (0 for A, 1 for B), and the reason if none can.
 
-    A slice that is loaded in the loop but can't be prefetched rules out the other operand, too. `written` are the alias
-    classes that the kernel writes, `uses` the operations that use a value.
+    If a slice is loaded in the loop but can't be prefetched, no operand is. `written` are the alias classes that the
+    kernel writes, `uses` maps values to the operations that use them.
     """
     body = loop.regions[0]
     step, exits = loop.operands[2], list(exits_of(body))
     if not is_constant(step) or constant_of(step) <= 0 or exits != [body.terminator]:
-        return [], "the loop's step isn't a constant above 0, or it is left early"
-    inside, numbers = frozenset(body.ops), []
+        return [], "the loop's step isn't a positive constant, or the loop has an early exit"
+    inside = frozenset(body.ops)
+    numbers = []
     for number, value in enumerate(product.operands[:2]):
         source = value.op
         if source is None or source.name != "tile_load" or source not in inside:
             continue
         if len(uses.get(value, ())) != 1:
-            return [], "a factor isn't a slice that this product alone reads"
+            return [], "a factor is a slice that has other uses, too"
         if alias_class(source.operands[0]) in written or constant_of(source.operands[-1]) != 0:
             return [], "a factor's array is written by the kernel, or padded with something else than 0"
         if not all(_movable(v, inside, body) for v in source.operands):
-            return [], "where a factor lies doesn't follow from the loop's counter alone"
+            return [], "the position of a factor's slice can't be computed from the induction variable alone"
         numbers.append(number)
     return numbers, "" if numbers else "no factor is a slice that is loaded in the loop"
 
@@ -228,7 +236,9 @@ def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
 
     `inside` are the operations of `body`.
     """
-    if value.op is None:
+    if (
+        value.op is None
+    ):  # a region's argument: the induction variable, `args[0]`, can be replaced, carried values can't
         return value not in body.args[1:]
     if value.op not in inside:
         return True
@@ -254,48 +264,49 @@ def begin(
 ) -> Prefetch:  # fmt: skip
     """Begin the prefetch of a product: load the operands of the first iteration before the loop.
 
-    `operand_numbers` are the prefetched operands (0 for A, 1 for B), and `bounds` the start, end and step of the loop. `plan` is
-    the product's plan if it runs on matrices. `transposed` is None if the operands are staged as single elements; if
-    they are staged as 16-byte vectors, it has True for each operand that is transposed while it is staged.
+    `operand_numbers` are the prefetched operands (0 for A, 1 for B), and `bounds` the start, end and step of the loop.
+    `plan` is the product's plan if it runs on matrices. `transposed` is None if the operands are staged as single
+    elements; if they are staged as 16-byte vectors, it has True for each operand that is transposed while it is staged.
+    `resolve` is the field of `Prefetch`.
     """
-    factors = [product.operands[number] for number in operand_numbers]
-    loads = [v.op for v in factors if v.op is not None]
+    operands = [product.operands[number] for number in operand_numbers]
+    loads = [v.op for v in operands if v.op is not None]
     pieces = []
-    for number, op in enumerate(loads):
+    for position, op in enumerate(loads):
         label = op.operands[0].name or "tile"
         if transposed is not None:
-            pieces.append(_packed(context, op, label, turn=transposed[number]))
+            pieces.append(_packed(context, op, label, transpose=transposed[position]))
         else:
-            pieces.append(_staged(context, op, label, lines=plan is not None))
+            pieces.append(_staged(context, op, label, pad_rows=plan is not None))
     body = loop.regions[0]
     prefetch = Prefetch(
         loop, product, list(operand_numbers), pieces, list(bounds), resolve, frozenset(body.ops), [body.args[0]]
     )
     prefetch.start(context)
-    for piece in pieces:
+    for piece in pieces:  # nothing is stored before an iteration, which reacquires the memory
         context.release(piece.place.array)
     return prefetch
 
 
-def _packed(context: LoweringContext, op: Op, label: str, *, turn: bool) -> PrefetchedOperand:
-    """Return an operand that is staged as 16-byte vectors, transposed if `turn`; `op` is its `tile_load`."""
-    place, slots = shared_operands.reserve(context, op, label, transpose=turn)
+def _packed(context: LoweringContext, op: Op, label: str, *, transpose: bool) -> PrefetchedOperand:
+    """Return an operand that is staged as 16-byte vectors, transposed if `transpose`; `op` is its `tile_load`."""
+    place, slots = shared_operands.reserve(context, op, label, transpose=transpose)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return shared_operands.vectors(context, op, operands, slots)
 
     return PrefetchedOperand(
-        op, place, fetch, lambda where, values: shared_operands.write(context, where, slots, values)
+        op, place, fetch, lambda memory, values: shared_operands.write(context, memory, slots, values)
     )
 
 
-def _staged(context: LoweringContext, op: Op, label: str, *, lines: bool) -> PrefetchedOperand:
-    """Return an operand that is staged as single elements, with rows padded for matrices if `lines`."""
-    place, layout = fma_matmul.reserve(context, op, label, pad_rows=lines)
+def _staged(context: LoweringContext, op: Op, label: str, *, pad_rows: bool) -> PrefetchedOperand:
+    """Return an operand that is staged as single elements, with rows padded for matrices if `pad_rows`."""
+    place, layout = fma_matmul.reserve(context, op, label, pad_rows=pad_rows)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return list(load(context, op, operands, layout).values)
 
     return PrefetchedOperand(
-        op, place, fetch, lambda where, values: fma_matmul.write(context, where, Held(layout, tuple(values)))
+        op, place, fetch, lambda memory, values: fma_matmul.write(context, memory, Held(layout, tuple(values)))
     )

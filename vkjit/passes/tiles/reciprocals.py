@@ -39,7 +39,10 @@ _SCALE = 2.0**64
 
 @dataclass(slots=True)
 class SharedDivisions:
-    """The divisions of a region to replace, and the (inverse, scale) of each divisor that was needed so far."""
+    """The divisions to replace in the region of a `tile_map`.
+
+    `inverses` caches the (inverse, scale) of each divisor that `quotient` was called for.
+    """
 
     context: LoweringContext
     divisions: frozenset[Op]
@@ -67,6 +70,7 @@ def shared_divisions(context: LoweringContext, op: Op, slots: int, operands: Seq
     for inner in region.ops:
         if inner.name != "div" or inner.result.type != _F32 or inner.operands[1] in inside:
             continue
+        # A divisor from outside of the region has a single value, an operand of the `tile_map` one per slot.
         if slots >= _MIN_ELEMENTS * counts.get(inner.operands[1], 1):
             divisions.append(inner)
     usable = context.options.reciprocals and not context.function.attrs.get("strict")
@@ -84,11 +88,13 @@ def _inverse(context: LoweringContext, divisor: Value) -> tuple[Value, Value]:
     scale = b.emit("select", large, b.const(1 / _SCALE, _F32), scale)
     scaled = b.emit("mul", divisor, scale)
     estimate = b.emit("div", one, scaled)
-    (high, low), (upper, lower) = _parts(context, scaled), _parts(context, estimate)
-    residual = b.emit("sub", one, b.emit("mul", high, upper))
-    for x, y in ((high, lower), (low, upper), (low, lower)):
+    scaled_high, scaled_low = _parts(context, scaled)
+    estimate_high, estimate_low = _parts(context, estimate)
+    residual = b.emit("sub", one, b.emit("mul", scaled_high, estimate_high))
+    for x, y in ((scaled_high, estimate_low), (scaled_low, estimate_high), (scaled_low, estimate_low)):
         residual = b.emit("sub", residual, b.emit("mul", x, y))
     refined = b.emit("add", estimate, b.emit("mul", estimate, residual))
+    # False if the residual is NaN (rule 3).
     in_range = b.emit("and", b.emit("lt", residual, b.const(0.5, _F32)), b.emit("gt", residual, b.const(-0.5, _F32)))
     return b.emit("select", in_range, refined, estimate), scale
 

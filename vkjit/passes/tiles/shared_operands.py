@@ -3,10 +3,14 @@
 `matmul` and `prefetch` use this for products on cooperative matrices and for multiply-add with 32-bit elements, if the
 operands divide into whole vectors; otherwise `fma_matmul` stages single elements.
 
-An operand is a slice of a global array, given as its `tile_load`. It is loaded as 16-byte vectors along the last axis
-of the array, where its elements are contiguous, and stored to rows in shared memory. These are padded by one vector to
-avoid bank conflicts between the elements of a column. Rows and columns are counted in that arrangement: `line` is a
-row, `column` a vector in it.
+An operand is a slice of a global array, given as its `tile_load`. The attribute `axes` of the `tile_load` has, for each
+axis of the array, the axis of the tile that runs along it, or None. Operand number 0 is A, whose axis 1 is K; operand
+number 1 is B, whose axis 0 is K. So K is axis `1 - number` of operand `number`.
+
+A slice is loaded as 16-byte vectors along the last axis of the array, where its elements are contiguous, and stored to
+rows in shared memory. Each row is padded by one vector to avoid bank conflicts between the elements of a column. In
+this module, `row` is the index of such a row, and `column` the index of a vector in it. A slot is a position of a
+vector (`VectorSlot`), not a slot of a `Layout`.
 
 Multiply-add in registers reads contiguous elements along the M or N axis. An operand whose rows in global memory run
 along K instead is transposed while it is staged: an invocation loads blocks of four vectors of four elements and stores
@@ -53,7 +57,7 @@ _SIDE = 4
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An operand in shared memory, in rows that begin `pitch` vectors apart.
+    """Operand A or B of a product in shared memory, as 16-byte vectors in rows that begin `pitch` vectors apart.
 
     Axis `along` of the tile runs along a row: the axis that is contiguous in global memory, or, if `transposed`, the
     other axis of the tile. `element` is the type of the elements.
@@ -67,8 +71,9 @@ class Packed:
 
 
 VectorSlot = tuple[Value, Value, "Value | None"]
-"""The row and column of a vector that an invocation loads, and the condition that it has such a vector; None if it
-does.
+"""The row and column of a vector that an invocation loads, and the condition that the vector exists.
+
+The condition is None if the vector always exists.
 """
 
 
@@ -79,13 +84,14 @@ def stage(
 ) -> list[Packed]:
     """Stage slices in shared memory; all are loaded before any is stored.
 
-    A slice is given as its `tile_load`, the operands of that after replacement, and a label for notes. `transposed` has
-    True for each slice that is transposed while it is staged; None stands for all False.
+    Each slice is given as its `tile_load`, the operands of the `tile_load` in the lowered code, and a label that names
+    the slice in notes. `transposed` has True for each slice that is transposed while it is staged; None stands for all
+    False.
     """
     ready: list[tuple[Packed, list[VectorSlot], list[Value]]] = []
-    for (op, operands, label), turn in zip(slices, transposed or [False] * len(slices), strict=True):
+    for (op, operands, label), transpose in zip(slices, transposed or [False] * len(slices), strict=True):
         context.access(operands[0], "r")
-        packed, slots = reserve(context, op, label, transpose=turn)
+        packed, slots = reserve(context, op, label, transpose=transpose)
         ready.append((packed, slots, vectors(context, op, operands, slots)))
     for packed, _, _ in ready:
         context.access(packed.array, "w")
@@ -95,39 +101,43 @@ def stage(
 
 
 def write(context: LoweringContext, packed: Packed, slots: Sequence[VectorSlot], loaded: Sequence[Value]) -> None:
-    """Store the vectors that an invocation loaded to shared memory, transposed if `packed` is.
+    """Store the vectors that an invocation has loaded to shared memory; transpose them if `packed.transposed`.
 
     `slots` are the positions from `reserve`, and `loaded` the vectors that `vectors` loaded for them.
     """
     b = context.builder
     if packed.transposed:
         slots, loaded = _transposed(context, slots, loaded)
-    for (line, column, test), vector in zip(slots, loaded, strict=True):
-        place = b.emit("add", b.emit("mul", line, b.index(packed.pitch)), column)
+    for (row, column, test), vector in zip(slots, loaded, strict=True):
+        offset = b.emit("add", b.emit("mul", row, b.index(packed.pitch)), column)
         if test is None:
-            b.op("store", packed.array, place, vector)
+            b.op("store", packed.array, offset, vector)
             continue
         with b.when(test):
-            b.op("store", packed.array, place, vector)
+            b.op("store", packed.array, offset, vector)
 
 
 def _transposed(
-    context: LoweringContext, spots: Sequence[VectorSlot], loaded: Sequence[Value]
+    context: LoweringContext, slots: Sequence[VectorSlot], loaded: Sequence[Value]
 ) -> tuple[list[VectorSlot], list[Value]]:
     """Transpose blocks of four vectors; return the positions of the results in shared memory, and the results."""
-    b, slots_of_results, vectors = context.builder, [], []
-    for start in range(0, len(spots), _SIDE):
-        line, column, test = spots[start]
-        words = [
+    b = context.builder
+    transposed_slots: list[VectorSlot] = []
+    transposed_vectors: list[Value] = []
+    for start in range(0, len(slots), _SIDE):
+        row, column, test = slots[start]
+        block = [  # the four elements of each of the four vectors
             [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(_SIDE)]
             for vector in loaded[start : start + _SIDE]
         ]
-        # Rows of the array become columns in shared memory: row and column of a block are swapped.
-        first, block = b.emit("mul", column, b.index(_SIDE)), b.emit("floordiv", line, b.index(_SIDE))
+        # Rows of the array become columns in shared memory. `row` and `column` are those of the block's first vector in
+        # the array. Rows are counted in elements and columns in vectors, so swapping them takes a factor of `_SIDE`.
+        first_row = b.emit("mul", column, b.index(_SIDE))
+        new_column = b.emit("floordiv", row, b.index(_SIDE))
         for number in range(_SIDE):
-            slots_of_results.append((context.at(first, number), block, test))
-            vectors.append(b.emit("vec_make", *[row[number] for row in words], type=VECTOR))
-    return slots_of_results, vectors
+            transposed_slots.append((context.at(first_row, number), new_column, test))
+            transposed_vectors.append(b.emit("vec_make", *[elements[number] for elements in block], type=VECTOR))
+    return transposed_slots, transposed_vectors
 
 
 def can_pack(op: Op, plan: Plan) -> bool:
@@ -135,34 +145,41 @@ def can_pack(op: Op, plan: Plan) -> bool:
 
     `op` is the slice's `tile_load`, `plan` the plan of the product that uses it.
     """
-    kind, along, shape = tile_of(op.result), op.attrs["axes"][-1], plan.shape
-    each = VECTOR_BYTES // kind.dtype.itemsize
-    if along is None or len(kind.shape) != 2 or kind.shape[along] % each:
+    tile, matrix = tile_of(op.result), plan.shape
+    along = op.attrs["axes"][-1]
+    elements_per_vector = VECTOR_BYTES // tile.dtype.itemsize
+    if along is None or len(tile.shape) != 2 or tile.shape[along] % elements_per_vector:
         return False
-    return not any(size % each for size in (shape.m, shape.n, shape.k))
+    return not any(size % elements_per_vector for size in (matrix.m, matrix.n, matrix.k))
 
 
 def suits_accumulators(context: LoweringContext, op: Op, number: int, accumulators: Layout) -> bool:
-    """True if multiply-add in registers can read operand `number` (0 for A, 1 for B) from shared memory in whole
-    vectors.
+    """True if multiply-add in registers can read operand `number` (0 for A, 1 for B) in whole vectors.
 
-    If each invocation holds contiguous accumulators along the axis that the operand shares with them, the vectors run
-    along this axis; the operand is transposed for that if its rows in global memory run along K. If not, the vectors of
-    A may run along K, if its rows in global memory do.
+    The vectors are in shared memory. If each invocation holds contiguous accumulators along the axis that the operand
+    shares with them, the vectors run along this axis, and the operand is transposed if its rows in global memory run
+    along K. Otherwise only A can be read in vectors, which run along K, and only if its rows in global memory run along
+    K.
     """
-    kind, array = tile_of(op.result), op.operands[0].type
+    tile, array = tile_of(op.result), op.operands[0].type
     assert isinstance(array, Array)
+    # Whole vectors can be loaded only if the rows of the array are contiguous and begin at multiples of 16 bytes.
     if not (context.function.attrs.get("aligned") and array.contiguous and array.space == "global"):
         return False
-    axis, along = accumulators.axes[number], op.attrs["axes"][-1]
-    if kind.dtype.bits != 32 or along is None or any(size % _SIDE for size in kind.shape) or not axis.exact:
+    shared_axis = accumulators.axes[number]  # M for A, N for B
+    along = op.attrs["axes"][-1]
+    # The size of each axis must be a multiple of a vector, and each slot must hold an element (`exact`), so that no
+    # vector runs past the end.
+    if tile.dtype.bits != 32 or along is None or any(size % _SIDE for size in tile.shape) or not shared_axis.exact:
         return False
-    return axis.group % _SIDE == 0 or (number == 0 and along == 1)
+    is_a_along_k = number == 0 and along == 1
+    return shared_axis.group % _SIDE == 0 or is_a_along_k
 
 
 def is_transposed(op: Op, number: int, accumulators: Layout) -> bool:
     """True if an operand for which `suits_accumulators` holds is transposed while it is staged."""
-    return op.attrs["axes"][-1] == 1 - number and accumulators.axes[number].group % _SIDE == 0
+    runs_along_k = op.attrs["axes"][-1] == 1 - number
+    return runs_along_k and accumulators.axes[number].group % _SIDE == 0
 
 
 def _contiguous_axis(op: Op) -> int:
@@ -172,64 +189,76 @@ def _contiguous_axis(op: Op) -> int:
     return axis
 
 
-def _lines(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return the numbers of rows, and of vectors in a row, of a slice (or a part) of this shape in shared memory."""
+def _rows_and_vectors(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the number of rows in shared memory of a slice (or a part) of this shape, and of vectors in each row."""
     along = _contiguous_axis(op)
     return shape[1 - along], shape[along] * tile_of(op.result).dtype.itemsize // VECTOR_BYTES
 
 
 def bytes_of(op: Op, shape: tuple[int, int]) -> int:
-    """Return the size in shared memory of a slice, or part of one, of that shape, in bytes."""
-    lines, wide = _lines(op, shape)
-    return lines * (wide + 1) * VECTOR_BYTES
+    """Return the size in bytes that a slice, or a part of one, of this shape has in shared memory."""
+    rows, vectors_per_row = _rows_and_vectors(op, shape)
+    return rows * (vectors_per_row + 1) * VECTOR_BYTES  # each row is padded by one vector
 
 
 def reserve(
     context: LoweringContext, op: Op, label: str, shape: tuple[int, int] | None = None, *, transpose: bool = False
 ) -> tuple[Packed, list[VectorSlot]]:
-    """Allocate shared memory for a slice, or a part of one with that shape; return it with the positions of the vectors
-    that the invocation loads. `transpose` is True if the slice is transposed while it is staged.
+    """Allocate shared memory for a slice, or for a part of one if `shape` is given, the part's shape.
+
+    Return the memory, and the positions of the vectors that the invocation loads. `transpose` is True if the slice is
+    transposed while it is staged.
     """
     if transpose:
-        return _reserve_turned(context, op, label)
-    b, along, kind = context.builder, _contiguous_axis(op), tile_of(op.result)
-    lines, wide = _lines(op, shape or (kind.shape[0], kind.shape[1]))
-    pitch, total = wide + 1, lines * wide
-    array = context.stage(VECTOR, lines * pitch, label)
-    context.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
-    return Packed(array, pitch, along, kind.dtype), _spread(context, total, wide)
-
-
-def _reserve_turned(context: LoweringContext, op: Op, label: str) -> tuple[Packed, list[VectorSlot]]:
-    """Like `reserve`, for a slice that is transposed: the invocation loads blocks of four vectors in adjacent rows."""
-    b, along, kind = context.builder, _contiguous_axis(op), tile_of(op.result)
-    shape = kind.shape
-    wide, blocks = shape[1 - along] // _SIDE, shape[along] // _SIDE
-    pitch = wide + 1
-    array = context.stage(VECTOR, shape[along] * pitch, label)
+        return _reserve_transposed(context, op, label)
+    b, along, tile = context.builder, _contiguous_axis(op), tile_of(op.result)
+    rows, vectors_per_row = _rows_and_vectors(op, shape or (tile.shape[0], tile.shape[1]))
+    pitch = vectors_per_row + 1
+    array = context.stage(VECTOR, rows * pitch, label)
     context.notes.append(
-        f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks; turned on the way, "
-        "as products read neighbours across memory's rows"
+        f"{b.loc}: {label} staged in lines of {vectors_per_row} vectors of 16 bytes, {pitch} apart: other banks for "
+        "the elements of a column"
+    )
+    return Packed(array, pitch, along, tile.dtype), _spread(context, rows * vectors_per_row, vectors_per_row)
+
+
+def _reserve_transposed(context: LoweringContext, op: Op, label: str) -> tuple[Packed, list[VectorSlot]]:
+    """Like `reserve`, for a slice that is transposed: the invocation loads blocks of four vectors in adjacent rows."""
+    b, along, tile = context.builder, _contiguous_axis(op), tile_of(op.result)
+    # The slice has `blocks_per_row` blocks along its rows in the array. Across these rows, it has as many blocks as
+    # there are vectors in a row of shared memory.
+    blocks_per_row = tile.shape[along] // _SIDE
+    vectors_per_row = tile.shape[1 - along] // _SIDE
+    pitch = vectors_per_row + 1
+    array = context.stage(VECTOR, tile.shape[along] * pitch, label)
+    context.notes.append(
+        f"{b.loc}: {label} staged in lines of {vectors_per_row} vectors of 16 bytes, {pitch} apart: other banks for "
+        "the elements of a column; turned on the way (transposed), as its rows in global memory run along K, but "
+        "vectors are read along M or N"
     )
     slots: list[VectorSlot] = []
-    for line, column, test in _spread(context, wide * blocks, blocks):
-        first = b.emit("mul", line, b.index(_SIDE))
-        slots += [(context.at(first, number), column, test) for number in range(_SIDE)]
-    return Packed(array, pitch, 1 - along, kind.dtype, transposed=True), slots
+    for block_row, column, test in _spread(context, vectors_per_row * blocks_per_row, blocks_per_row):
+        first_row = b.emit("mul", block_row, b.index(_SIDE))
+        slots += [(context.at(first_row, number), column, test) for number in range(_SIDE)]
+    return Packed(array, pitch, 1 - along, tile.dtype, transposed=True), slots
 
 
-def _spread(context: LoweringContext, total: int, wide: int) -> list[VectorSlot]:
-    """Return the row and column of each item that the invocation gets of `total` items in rows of `wide`.
+def _spread(context: LoweringContext, total: int, items_per_row: int) -> list[VectorSlot]:
+    """Distribute `total` items, which form rows of `items_per_row`, over the invocations of the workgroup.
 
-    The condition is that the item exists; where it doesn't, row and column are those of the last item.
+    Return the row and column of each item that this invocation gets, and the condition that the item exists; where it
+    doesn't, row and column are those of the last item.
     """
     b, count = context.builder, context.invocations
     items: list[VectorSlot] = []
-    for step in range(-(-total // count)):
-        item = context.at(context.rank("workgroup"), step * count)
-        test = None if (step + 1) * count <= total else b.emit("lt", item, b.index(total))
+    for step in range(-(-total // count)):  # total / count, rounded up
+        item = context.at(context.invocation_number("workgroup"), step * count)
+        all_exist = (step + 1) * count <= total  # in this step, for all invocations
+        test = None if all_exist else b.emit("lt", item, b.index(total))
         item = item if test is None else b.emit("min", item, b.index(total - 1))
-        items.append((b.emit("floordiv", item, b.index(wide)), b.emit("floormod", item, b.index(wide)), test))
+        items.append(
+            (b.emit("floordiv", item, b.index(items_per_row)), b.emit("floormod", item, b.index(items_per_row)), test)
+        )
     return items
 
 
@@ -242,28 +271,30 @@ def vectors(
 ) -> list[Value]:
     """Load the vectors of a slice at `slots`, moved by `shift` rows and columns.
 
-    `op` is the slice's `tile_load`, and `operands` are its operands after replacement. A run-time test selects whole
-    loads if the slice lies entirely inside its array and starts at a vector boundary. Otherwise, vectors are loaded
-    whole under a test each, if start and length are known to be multiples of a vector, or else assembled from single
-    elements.
+    `op` is the slice's `tile_load`, and `operands` are its operands in the lowered code. If the slice lies entirely
+    inside its array and starts at a vector boundary, which is tested at run time, whole vectors are loaded without
+    further tests. Otherwise each vector is loaded whole under a test of its own if the slice's start and length are
+    known to be multiples of a vector; if they aren't, vectors are assembled from single elements.
     """
     array, starts, lengths, _ = slice_operands(operands)
-    b, kind, along = context.builder, tile_of(op.result), _contiguous_axis(op)
-    elements_per_vector = VECTOR_BYTES // kind.dtype.itemsize
-    slots = [(context.at(line, shift[0]), context.at(column, shift[1]), test) for line, column, test in slots]
+    b, tile, along = context.builder, tile_of(op.result), _contiguous_axis(op)
+    elements_per_vector = VECTOR_BYTES // tile.dtype.itemsize
+    slots = [(context.at(row, shift[0]), context.at(column, shift[1]), test) for row, column, test in slots]
 
-    def packed() -> list[Value]:
+    def assembled() -> list[Value]:
         """Assemble the vectors from single elements."""
-        return [_assemble_vector(context, op, operands, line, column, elements_per_vector) for line, column, _ in slots]
+        return [_assemble_vector(context, op, operands, row, column, elements_per_vector) for row, column, _ in slots]
 
     assert isinstance(array.type, Array)
     if not (context.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
-        return packed()
-    is_multiple = context.is_multiple(starts[-1], elements_per_vector)
-    aligned = (
-        None if is_multiple else b.emit("eq", b.emit("floormod", starts[-1], b.index(elements_per_vector)), b.index(0))
+        return assembled()
+    start_is_multiple = context.is_multiple(starts[-1], elements_per_vector)
+    starts_at_vector = (  # None: known to be true
+        None
+        if start_is_multiple
+        else b.emit("eq", b.emit("floormod", starts[-1], b.index(elements_per_vector)), b.index(0))
     )
-    test = context.all_of([is_inside(context, lengths, kind.shape), aligned])
+    test = context.all_of([is_inside(context, lengths, tile.shape), starts_at_vector])
     types: list[Type] = [VECTOR] * len(slots)
 
     def direct() -> list[Value]:
@@ -277,7 +308,9 @@ def vectors(
     if test is None:
         return direct()
     regions = [Region(), Region()]
-    guarded = clipped if is_multiple and context.is_multiple(lengths[along], elements_per_vector) else packed
+    # If the slice's start and length are multiples of a vector, no vector lies partly inside the array.
+    vectors_stay_whole = start_is_multiple and context.is_multiple(lengths[along], elements_per_vector)
+    guarded = clipped if vectors_stay_whole else assembled
     for region, make in zip(regions, (direct, guarded), strict=True):
         with b.at(region):
             b.op("yield", *make())
@@ -285,89 +318,98 @@ def vectors(
 
 
 def _load_vectors(
-    context: LoweringContext, op: Op, operands: Sequence[Value], places: Sequence[VectorSlot], *, clipped: bool
+    context: LoweringContext, op: Op, operands: Sequence[Value], slots: Sequence[VectorSlot], *, clipped: bool
 ) -> list[Value]:
     """Load whole vectors; if `clipped`, those outside of the array are padding."""
     array, starts, lengths, pad = slice_operands(operands)
-    b, kind, along = context.builder, tile_of(op.result), _contiguous_axis(op)
-    elements_per_vector, kind_of_array = VECTOR_BYTES // kind.dtype.itemsize, array.type
-    assert isinstance(kind_of_array, Array)
+    b, along = context.builder, _contiguous_axis(op)
+    elements_per_vector = VECTOR_BYTES // tile_of(op.result).dtype.itemsize
+    assert isinstance(array.type, Array)
     view = b.emit(
         "linear",
         array,
-        type=Array(VECTOR, 1, access=kind_of_array.access, restrict=kind_of_array.restrict, linear=True),
+        type=Array(VECTOR, 1, access=array.type.access, restrict=array.type.restrict, linear=True),
     )
-    base, stride = _base(context, array, starts, op.attrs["axes"], elements_per_vector)
-    row_offsets = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
-    offsets = [b.emit("add", at, column) for at, (_, column, _) in zip(row_offsets, places, strict=True)]
+    base, row_stride = _base(context, array, starts, op.attrs["axes"], elements_per_vector)
+    row_offsets = [b.emit("add", base, b.emit("mul", row, row_stride)) for row, _, _ in slots]
+    offsets = [b.emit("add", start, column) for start, (_, column, _) in zip(row_offsets, slots, strict=True)]
     if not clipped:
-        return [b.emit("load", view, spot) for spot in offsets]
-    outside, vectors_in_row = (
-        _padding(context, pad, elements_per_vector),
-        b.emit("floordiv", lengths[along], b.index(elements_per_vector)),
-    )
+        return [b.emit("load", view, offset) for offset in offsets]
+    padding = _padding(context, pad, elements_per_vector)
+    vectors_in_row = b.emit("floordiv", lengths[along], b.index(elements_per_vector))  # those inside the array
     values = []
-    for spot, (line, column, _) in zip(offsets, places, strict=True):
-        inside = b.emit("and", b.emit("lt", line, lengths[1 - along]), b.emit("lt", column, vectors_in_row))
+    for offset, (row, column, _) in zip(offsets, slots, strict=True):
+        inside = b.emit("and", b.emit("lt", row, lengths[1 - along]), b.emit("lt", column, vectors_in_row))
         regions = [Region(), Region()]
         with b.at(regions[0]):
-            b.op("yield", b.emit("load", view, spot))
+            b.op("yield", b.emit("load", view, offset))
         with b.at(regions[1]):
-            b.op("yield", outside)
+            b.op("yield", padding)
         values += context.choose(inside, [VECTOR], *regions)
     return values
 
 
-def _padding(context: LoweringContext, pad: Value, each: int) -> Value:
-    """Return a vector of `each` elements that are all the padding value `pad`."""
+def _padding(context: LoweringContext, pad: Value, elements_per_vector: int) -> Value:
+    """Return a vector whose `elements_per_vector` elements are all the padding value `pad`."""
     b = context.builder
     if constant_of(pad) == 0:
         return b.const(0, VECTOR)
-    word = _bits(context, pad)  # repeated to fill 32 bits
-    for place in range(1, each // 4):
-        word = b.emit("or", word, b.emit("shl_raw", _bits(context, pad), b.const(place * 128 // each, dtypes.u32)))
+    elements_per_word = elements_per_vector // 4
+    word = _bits(context, pad)
+    for number in range(1, elements_per_word):  # repeat the element to fill 32 bits
+        shift = number * 32 // elements_per_word
+        word = b.emit("or", word, b.emit("shl_raw", _bits(context, pad), b.const(shift, dtypes.u32)))
     return b.emit("vec_make", word, word, word, word, type=VECTOR)
 
 
 def _base(
-    context: LoweringContext, array: Value, starts: Sequence[Value], axes: Sequence[int | None], each: int
+    context: LoweringContext,
+    array: Value,
+    starts: Sequence[Value],
+    axes: Sequence[int | None],
+    elements_per_vector: int,
 ) -> tuple[Value, Value]:
-    """Return a slice's offset in its array and the distance between its rows, both in vectors of `each` elements."""
+    """Return a slice's offset in its array and the distance between its rows, both in vectors.
+
+    `axes` is the attribute of the `tile_load`: of the array's axes before the last, the one with a tile axis runs
+    across the slice's rows, and the others have a single index.
+    """
     b = context.builder
-    base = b.emit("floordiv", starts[-1], b.index(each))
+    base = b.emit("floordiv", starts[-1], b.index(elements_per_vector))
     row_stride = b.index(0)
-    for axis, (start, which) in enumerate(zip(starts[:-1], axes[:-1], strict=True)):
-        stride = b.emit("floordiv", b.emit("stride", array, axis=axis), b.index(each))
+    for axis, (start, tile_axis) in enumerate(zip(starts[:-1], axes[:-1], strict=True)):
+        stride = b.emit("floordiv", b.emit("stride", array, axis=axis), b.index(elements_per_vector))
         base = b.emit("add", base, b.emit("mul", start, stride))
-        row_stride = stride if which is not None else row_stride
+        row_stride = stride if tile_axis is not None else row_stride
     return base, row_stride
 
 
 def _assemble_vector(
-    context: LoweringContext, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int
+    context: LoweringContext, op: Op, operands: Sequence[Value], row: Value, column: Value, elements_per_vector: int
 ) -> Value:
-    """Assemble the vector at a row and column from `each` single elements; those outside of the array are padding."""
+    """Assemble the vector at a row and column from single elements; those outside of the array are padding."""
     array, starts, lengths, pad = slice_operands(operands)
     b, along = context.builder, _contiguous_axis(op)
-    first = b.emit("mul", column, b.index(each))
-    words: list[Value | None] = [None] * 4
-    per_word = each // 4
-    for number in range(each):
-        at: list[Value] = [line, line]
-        at[along] = context.at(first, number)
-        inside = context.all_of(b.emit("lt", p, n) for p, n in zip(at, lengths, strict=True))
+    first = b.emit("mul", column, b.index(elements_per_vector))
+    words: list[Value | None] = [None] * 4  # filled with elements from the lowest bits up
+    elements_per_word = elements_per_vector // 4
+    for number in range(elements_per_vector):
+        tile_index: list[Value] = [row, row]
+        tile_index[along] = context.at(first, number)
+        inside = context.all_of(b.emit("lt", p, n) for p, n in zip(tile_index, lengths, strict=True))
         assert inside is not None
         taken, other = Region(), Region()
         with b.at(taken):
-            b.op("yield", b.emit("load", array, *indices(context, starts, op.attrs["axes"], at)))
+            b.op("yield", b.emit("load", array, *indices(context, starts, op.attrs["axes"], tile_index)))
         with b.at(other):
             b.op("yield", pad)
         (element,) = context.choose(inside, [pad.type], taken, other)
-        word, place = _bits(context, element), number % per_word
-        if place:
-            word = b.emit("shl_raw", word, b.const(place * 32 // per_word, dtypes.u32))
-        before = words[number // per_word]
-        words[number // per_word] = word if before is None else b.emit("or", before, word)
+        bits = _bits(context, element)
+        shift = number % elements_per_word * 32 // elements_per_word
+        if shift:
+            bits = b.emit("shl_raw", bits, b.const(shift, dtypes.u32))
+        word = words[number // elements_per_word]
+        words[number // elements_per_word] = bits if word is None else b.emit("or", word, bits)
     return b.emit("vec_make", *[w for w in words if w is not None], type=VECTOR)
 
 
@@ -376,8 +418,8 @@ def _bits(context: LoweringContext, element: Value) -> Value:
     b = context.builder
     assert isinstance(element.type, Scalar)
     dtype = element.type.dtype
-    if dtype is dtypes.bf16:
+    if dtype is dtypes.bf16:  # the upper half of the f32 with the same value
         wide = b.emit("bitcast", b.cast(element, dtypes.f32), type=Scalar(dtypes.u32))
         return b.emit("shr_raw", wide, b.const(16, dtypes.u32))
-    plain = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32}[dtype.bits]
-    return b.cast(element if dtype is plain else b.emit("bitcast", element, type=Scalar(plain)), dtypes.u32)
+    unsigned = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32}[dtype.bits]
+    return b.cast(element if dtype is unsigned else b.emit("bitcast", element, type=Scalar(unsigned)), dtypes.u32)

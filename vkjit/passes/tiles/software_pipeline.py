@@ -14,12 +14,12 @@ memory into registers, as 16-byte vectors. The loop carries the values in regist
             current, next = next, matrices of the following slice
             multiply current
 
-The operands of one iteration may need more shared memory than there is. Then one operand is staged in several parts
-along K, one after the other, and the loads of the other operand are spread over these parts. Without that, an iteration
-is a single part.
+If the operands of one iteration need more shared memory than there is, one operand is staged in several parts along K,
+one after the other, and the loads of the other operand are spread over these parts. Otherwise an iteration is a single
+part.
 
 `lower` begins the pipeline before it lowers the loop's body, and `matmul` calls `PipelinedProduct.multiply`. Rules 1 to
-3 of `prefetch` hold. Unlike there, the product keeps its shared memory for the whole loop.
+3 of `prefetch` hold. Unlike products in `prefetch`, a pipelined product keeps its shared memory for the whole loop.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ Slice = tuple[list[Value], list[Value]]
 class PipelinedOperand(PrefetchedOperand):
     """One operand of a pipelined product.
 
-    `slots` are the positions of the vectors that an invocation loads of one part, `shifts` the offset of each part in
-    rows and columns of vectors.
+    `slots` are the positions of the vectors of one part that an invocation loads, and `shifts` has the offset of each
+    part in rows and columns of vectors.
     """
 
     slots: tuple[VectorSlot, ...]
@@ -106,7 +106,7 @@ class PipelinedProduct(Prefetch):
         for side in self.sides:
             context.access(side.place.array, "r")
         self.waiting = {side: [] for side in self.sides}
-        self._load(context, first, -1)
+        self._load(context, first, -1)  # as at the end of a part before the first one
         left, right = self._slice(context, 0)
         self.current = [*self._carried(), *left, *right]
 
@@ -118,7 +118,7 @@ class PipelinedProduct(Prefetch):
     def multiply(self, context: LoweringContext, sums: Fragments) -> Fragments:
         """Emit the product of an iteration, interleaved with the loads and stores of the following iterations.
 
-        Take the accumulators and return the new ones.
+        `sums` are the accumulators. Return the new ones.
         """
         values = iter(self.current)
         self.waiting = {side: [next(values) for _ in range(n)] for side, n in zip(self.sides, self.counts, strict=True)}
@@ -136,7 +136,7 @@ class PipelinedProduct(Prefetch):
         return sums
 
     def _advance(self, context: LoweringContext, part: int) -> None:
-        """At the end of a part, store the vectors of the next part to shared memory, and start loading those after it.
+        """At the end of a part, store the vectors of the next part to shared memory, and load those of a later part.
 
         An operand that is staged whole is only stored at the end of an iteration's last part.
         """
@@ -162,15 +162,20 @@ class PipelinedProduct(Prefetch):
         """
         requests: dict[int, LoadRequests] = {}
         for side in self.sides:
-            # Load the part `which` of the operands of so many iterations later.
-            iterations, which = divmod(part + 2, self.parts)
-            chunk = slice(None)
+            # Load part `part_to_load` of the operand for the iteration that comes `iterations` after the current one.
             if side.whole:
+                # The last part of an iteration stores the operand of the next iteration. So from then on, and up to the
+                # end of the next iteration's last but one part, the operand of the iteration after that is loaded.
                 iterations, portion = divmod(part + 1, self.parts)
-                iterations, which = iterations + 1, 0
-                size = -(-len(side.slots) // self.parts)
+                iterations += 1
+                part_to_load = 0
+                size = -(-len(side.slots) // self.parts)  # of a portion, rounded up
                 chunk = slice(portion * size, (portion + 1) * size)
-            requests.setdefault(iterations, []).append((side, which, chunk))
+            else:
+                # The part after this one is stored to shared memory now, so the one after that is loaded.
+                iterations, part_to_load = divmod(part + 2, self.parts)
+                chunk = slice(None)
+            requests.setdefault(iterations, []).append((side, part_to_load, chunk))
         for iterations, batch in requests.items():
             for side, values in self._load_ahead(context, induction, iterations, batch).items():
                 self.waiting[side] += values
@@ -189,9 +194,9 @@ class PipelinedProduct(Prefetch):
             return [
                 shared_operands.vectors(
                     context, side.load, [self._cloned(context, v, mapping) for v in side.load.operands], side.slots[chunk],
-                    side.shifts[which],
+                    side.shifts[part],
                 )
-                for side, which, chunk in requests
+                for side, part, chunk in requests
             ]  # fmt: skip
 
         sides = [side for side, _, _ in requests]
@@ -222,17 +227,19 @@ class PipelinedProduct(Prefetch):
         for side in self.sides:
             assert isinstance(side.place, Packed)
             context.pending.add((alias_class(side.place.array), "r"))
-            places.append((side.place, number % (self.slices if side.whole else slices_per_part) * self.plan.shape.k))
+            slices_in_memory = self.slices if side.whole else slices_per_part
+            places.append((side.place, number % slices_in_memory * self.plan.shape.k))
         return mma_matmul.load_slice(context, self.plan, *places)
 
 
 def begin(
     context: LoweringContext, loop: Op, product: Op, numbers: Sequence[int], bounds: Sequence[Value], plan: Plan,
-    _packs: Sequence[bool] | None, resolve: Callable[[Value], Value],
+    _transposed: Sequence[bool] | None, resolve: Callable[[Value], Value],
 ) -> PipelinedProduct:  # fmt: skip
     """Begin the pipeline of a product: emit its prologue before the loop.
 
-    The parameters are those of `prefetch.begin`, which this replaces where `prefetch.is_pipelined` holds.
+    This replaces `prefetch.begin` for products for which `prefetch.is_pipelined` holds, and has the same parameters.
+    Both operands are prefetched, and none is transposed, so `_transposed` isn't needed.
     """
     loads = [v.op for v in product.operands[:2] if v.op is not None]
     parts = _parts(context, plan, loads)
@@ -256,12 +263,14 @@ def _parts_note(loads: Sequence[Op], parts: Sequence[int]) -> str:
 
 
 def _side(context: LoweringContext, op: Op, inner: int, parts: int) -> PipelinedOperand:
-    """Return the operand that the `tile_load` `op` loads, to be staged in `parts` parts along its axis `inner`, which
-    is K.
+    """Return an operand that is staged in `parts` parts along K.
+
+    `op` is its `tile_load`, and `inner` the axis of the operand that is K.
     """
-    label, shape = op.operands[0].name or "tile", list(tile_of(op.result).shape)
+    label = op.operands[0].name or "tile"
+    shape = list(tile_of(op.result).shape)  # of one part
     shape[inner] //= parts
-    place, spots = shared_operands.reserve(context, op, label, (shape[0], shape[1]))
+    place, slots = shared_operands.reserve(context, op, label, (shape[0], shape[1]))
     elements_per_vector = shared_operands.VECTOR_BYTES // tile_of(op.result).dtype.itemsize
     if place.along == inner:
         shifts = tuple((0, part * shape[inner] // elements_per_vector) for part in range(parts))
@@ -269,14 +278,14 @@ def _side(context: LoweringContext, op: Op, inner: int, parts: int) -> Pipelined
         shifts = tuple((part * shape[inner], 0) for part in range(parts))
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
-        return shared_operands.vectors(context, op, operands, spots)
+        return shared_operands.vectors(context, op, operands, slots)
 
     return PipelinedOperand(
         op,
         place,
         fetch,
-        lambda where, values: shared_operands.write(context, where, spots, values),
-        tuple(spots),
+        lambda memory, values: shared_operands.write(context, memory, slots, values),
+        tuple(slots),
         shifts,
     )
 
@@ -289,7 +298,8 @@ def _parts(context: LoweringContext, plan: Plan, loads: Sequence[Op]) -> tuple[i
     one operand is divided: B, or A if only A's rows in shared memory run across K, as the parts of such an operand
     consist of whole rows.
     """
-    runs_across_k = [op.attrs["axes"][-1] == part_count for part_count, op in enumerate(loads)]
+    # K is axis 1 of A (operand 0) and axis 0 of B (operand 1).
+    runs_across_k = [op.attrs["axes"][-1] == operand_number for operand_number, op in enumerate(loads)]
     divided_operand = 0 if runs_across_k[0] and not runs_across_k[1] else 1
     depth = tile_of(loads[0].result).shape[1]
     min_depth = max(plan.shape.k, shared_operands.VECTOR_BYTES // plan.operand_dtype.itemsize)

@@ -29,8 +29,9 @@ Element = Scalar | Vector
 SHARED = "shared"
 """A pseudo alias class for all shared memory: tile operations of a loop that aren't lowered yet may access any."""
 _ALIGNMENT = 16
-"""Alignment in bytes of the sizes of shared arrays, and of the rows of global arrays in kernels with the attribute
-`aligned`.
+"""The number of bytes of which the sizes of shared arrays are multiples.
+
+In kernels with the attribute `aligned`, the rows of global arrays begin at multiples of it, too.
 """
 _MAX_ALTERNATED_BYTES = 1024
 """The largest scratch array, in bytes, that `alternating_scratch` alternates."""
@@ -57,10 +58,10 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A `tile_load` whose code isn't emitted where it is, but by the operation that uses it.
+    """A `tile_load` whose code is emitted at its use, by the operation that uses it.
 
-    The memory doesn't change in between. `operands` are those of the `tile_load` after replacement; they are visible at
-    the use.
+    The memory doesn't change between the `tile_load` and its use. `operands` are the operands of the `tile_load` in the
+    lowered code; they are visible at the use.
     """
 
     op: Op
@@ -76,9 +77,10 @@ class Options:
     - `shared_bytes`: the shared memory of a workgroup, in bytes.
     - `vector`: the largest group of contiguous elements in an invocation (`vector` of `layout.default_layout`).
     - `reads_global_memory`: True if products read their operands from global memory, on CPUs.
-    - `lane_bits`: `lane_bits` of `layout.default_layout`.
-    - `unroll`: the limit of multiply-adds in an unrolled iteration of a product's loop over K.
-    - `max_held`: the limit of elements of a tile that an invocation may hold.
+    - `lane_bits`: the base-2 logarithm of the number of consecutive invocations that, at least, lie along a row of a
+      tile (see `layout.default_layout`); 0 on GPUs.
+    - `unroll`: the maximum number of multiply-adds in an unrolled iteration of a product's loop over K.
+    - `max_held`: the maximum number of elements of a tile that an invocation may hold.
     """
 
     subgroup: int
@@ -100,7 +102,8 @@ class LoweringContext:
     """The context that all modules of the lowering share.
 
     - `builder` appends at the current position, `entry` to the code at the start of the kernel.
-    - `cached_values` caches ids and conditions of the invocation, which are computed at the start of the kernel.
+    - `cached_values` caches ids and conditions of the invocation, which are computed at the start of the kernel. A key
+      is a kind of value, such as a scope, and two parameters.
     - `scratch_arrays` are the shared arrays for exchanges between invocations, by element type and purpose. `sizes` has
       the number of elements of each shared array. `free` are the released arrays, by element type.
     - `pending` are the accesses since the last barrier: an alias class, and "r" or "w". `assumed` are those that the
@@ -138,18 +141,19 @@ class LoweringContext:
     def bits(self, scope: str) -> int:
         """Return the base-2 logarithm of the number of invocations that tiles are distributed over.
 
-        This number is the largest power of two that isn't greater than the scope's. Further invocations hold replicas.
+        This is the number of invocations in the scope, rounded down to a power of two. The remaining invocations hold
+        replicas.
         """
         count = self.invocations if scope == "workgroup" else min(self.options.subgroup, self.invocations)
-        return ceil_log2(count + 1) - 1
+        return ceil_log2(count + 1) - 1  # the logarithm of `count`, rounded down
 
-    def rank(self, scope: str) -> Value:
+    def invocation_number(self, scope: str) -> Value:
         """Return the invocation's number in its scope ("workgroup" or "subgroup")."""
-        key = (scope, -1, 0)
+        key = (scope, -1, 0)  # coordinates use the scope as key, too, but with a shift of at least 0
         if key not in self.cached_values:
             self.cached_values[key] = self._linear() if scope == "workgroup" else self.entry.emit("lane_id")
             if scope == "subgroup":
-                self.uses_lanes()
+                self.record_subgroup_use()
         return self.cached_values[key]
 
     def _linear(self) -> Value:
@@ -163,15 +167,15 @@ class LoweringContext:
             total = own if total is None else b.emit("add", b.emit("mul", total, b.index(size)), own)
         return b.index(0) if total is None else total
 
-    def uses_lanes(self) -> None:
+    def record_subgroup_use(self) -> None:
         """Record that the kernel uses subgroup operations."""
         self.function.attrs["subgroups"] = True
 
     def coordinate(self, axis: Axis, scope: str) -> Value:
-        """Return the invocation's coordinate along an axis (`place` in the formula of `layout`)."""
+        """Return the invocation's coordinate along an axis (see the formula in `layout`)."""
         key = (scope, axis.shift, axis.bits)
         if key not in self.cached_values:
-            b, rank = self.entry, self.rank(scope)
+            b, rank = self.entry, self.invocation_number(scope)
             if axis.bits == 0:
                 self.cached_values[key] = b.index(0)
                 return self.cached_values[key]
@@ -182,8 +186,8 @@ class LoweringContext:
 
     def element_indices(self, axis: Axis, scope: str) -> list[Value]:
         """Return for each slot along an axis the index of its element."""
-        b, place = self.builder, self.coordinate(axis, scope)
-        first = place if axis.group == 1 else b.emit("mul", place, b.index(axis.group))
+        b, own_coordinate = self.builder, self.coordinate(axis, scope)
+        first = own_coordinate if axis.group == 1 else b.emit("mul", own_coordinate, b.index(axis.group))
         offsets = [axis.offset(slot) for slot in range(axis.slots_per_invocation)]
         if axis.bits == 0:
             return [b.index(offset) for offset in offsets]
@@ -196,7 +200,7 @@ class LoweringContext:
         """
         b = self.builder
         size = b.index(axis.size)
-        furthest = axis.cycle - axis.group
+        furthest = axis.cycle - axis.group  # the offset of the last invocation's group in a cycle
         return [
             None if axis.offset(slot) + furthest < axis.size else b.emit("lt", position, size)
             for slot, position in enumerate(positions)
@@ -208,13 +212,14 @@ class LoweringContext:
         """
         scope = layout.scope
         count = self.invocations if scope == "workgroup" else self.options.subgroup
-        key = (f"{scope} owner", layout.used, 0)
-        if layout.used == count - 1:
+        key = (f"{scope} owner", layout.used_mask, 0)
+        if layout.used_mask == count - 1:  # the layout uses all bits
             return None
         if key not in self.cached_values:
-            b, rank = self.entry, self.rank(scope)
+            b, rank = self.entry, self.invocation_number(scope)
             test: Value | None = None
-            for shift, bits in _runs(~layout.used & ((1 << ceil_log2(count)) - 1)):
+            # The owner is the invocation in whose number all bits that no axis uses are 0.
+            for shift, bits in _runs(~layout.used_mask & ((1 << ceil_log2(count)) - 1)):
                 part = b.emit("floordiv", rank, b.index(1 << shift)) if shift else rank
                 is_zero = b.emit("eq", b.emit("floormod", part, b.index(1 << bits)), b.index(0))
                 test = is_zero if test is None else b.emit("and", test, is_zero)
@@ -223,7 +228,10 @@ class LoweringContext:
 
     # -- divisibility
     def is_multiple(self, value: Value, of: int) -> bool:
-        """True if an integer is known to be a multiple of `of`, a power of two. Wraparound doesn't change that."""
+        """True if an integer is known to be a multiple of `of`, a power of two.
+
+        Sums and products that wrap around remain multiples, as the modulus is a power of two, too.
+        """
         if not isinstance(value.type, Scalar) or value.type.dtype.is_float or value.type == BOOL:
             return False
         if value in self.induction_variables:
@@ -242,9 +250,11 @@ class LoweringContext:
         if op.name != "extent":
             return False
         array = op.operands[0].type
-        assert isinstance(array, Array)  # rows begin at multiples of 16 bytes, so the row length is one, too
-        rows = self.function.attrs.get("aligned") and array.contiguous and array.space == "global"
-        return bool(rows) and op.attrs["axis"] == array.rank - 1 > 0 and _ALIGNMENT % (of * _bytes(array.element)) == 0
+        assert isinstance(array, Array)
+        # Rows of such arrays begin at multiples of 16 bytes, so the length of a row is a multiple, too.
+        aligned = self.function.attrs.get("aligned") and array.contiguous and array.space == "global"
+        is_row_length = op.attrs["axis"] == array.rank - 1 > 0  # the last of several axes
+        return bool(aligned) and is_row_length and _ALIGNMENT % (of * _bytes(array.element)) == 0
 
     # -- conditions
     def all_of(self, tests: Iterable[Value | None]) -> Value | None:
@@ -262,7 +272,7 @@ class LoweringContext:
 
     # -- shared memory
     def scratch(self, dtype: DType, elements: int, purpose: str = "exchange") -> Value:
-        """Return the shared array for exchanges of this type and purpose, with at least that many elements.
+        """Return the shared array for exchanges of this type and purpose, with at least `elements` elements.
 
         Equal types and purposes share one array, which grows to the largest request.
         """
@@ -276,12 +286,13 @@ class LoweringContext:
     def alternating_scratch(self, dtype: DType, elements: int, purpose: str) -> Value:
         """Return a scratch array to be written, if possible one that needs no barrier before the write.
 
-        If the array of `scratch` has pending accesses, a second array for the same purpose is used, so both are used
-        alternately. This is only done outside of loops, where the pending accesses are known, and for small arrays, as
-        shared memory limits how many workgroups run at a time.
+        If the array of `scratch` has pending accesses, return a second array for the same purpose. Repeated calls thus
+        alternate between two arrays. This is only done outside of loops, where the pending accesses are known, and for
+        small arrays, as shared memory limits how many workgroups run at a time.
         """
-        first, loops = self.scratch(dtype, elements, purpose), any(one == SHARED for one, _ in self.assumed)
-        if loops or elements * dtype.itemsize > _MAX_ALTERNATED_BYTES or not self._conflicts(first, "w"):
+        first = self.scratch(dtype, elements, purpose)
+        in_loop = any(memory == SHARED for memory, _ in self.assumed)
+        if in_loop or elements * dtype.itemsize > _MAX_ALTERNATED_BYTES or not self._conflicts(first, "w"):
             return first
         second = self.scratch(dtype, elements, f"{purpose}_again")
         return first if self._conflicts(second, "w") else second
@@ -339,10 +350,9 @@ class LoweringContext:
     def finalize(self) -> None:
         """Set the final sizes of the shared arrays, and insert the code of `entry` at the start of the kernel."""
         for array, size in self.sizes.items():
-            each = max(
-                1, _ALIGNMENT // _bytes(self.element(array))
-            )  # round up to 16 bytes, at multiples of which matrices begin
-            sized = _shared(self.element(array), -(-size // each) * each)
+            # Round up to 16 bytes: matrices begin at multiples of that.
+            multiple = max(1, _ALIGNMENT // _bytes(self.element(array)))
+            sized = _shared(self.element(array), -(-size // multiple) * multiple)
             assert array.op is not None
             array.op.attrs["type"] = array.type = sized
         self.function.body.ops[:0] = self.entry.region.ops
@@ -358,7 +368,7 @@ class LoweringContext:
 
     # -- barriers
     def access(self, array: Value, kind: str, scope: str = "workgroup") -> None:
-        """Record a read ("r") or write ("w") of an array, after a barrier if it conflicts with a pending access.
+        """Record a read ("r") or write ("w") of an array. If it conflicts with a pending access, emit a barrier first.
 
         For a subgroup's tiles a fence suffices, as a subgroup orders its own accesses.
         """
@@ -391,8 +401,10 @@ class LoweringContext:
         self.assumed.clear()
 
     def assume(self, region: Region) -> set[tuple[AliasClass, str]]:
-        """Before the body `region` of a loop is lowered, add to `assumed` the accesses that an iteration may leave
-        pending for the next one, and those pending before the loop. Return the old `assumed`.
+        """Add to `assumed` the accesses that an iteration of a loop may leave pending for the next iteration, and those
+        that are pending before the loop. Return the old `assumed`.
+
+        This is called before the loop's body, `region`, is lowered.
         """
         before = set(self.assumed)
         self.assumed |= self.pending
@@ -405,7 +417,10 @@ class LoweringContext:
         return before
 
     def record_accesses(self, op: Op) -> None:
-        """Record the memory accesses of an operation that isn't a tile operation; a barrier ends all pending ones."""
+        """Record the memory accesses of an operation that isn't a tile operation.
+
+        After a barrier, no access is pending.
+        """
         effect = OPS[op.name].effect
         if op.name == "barrier":
             self.pending.clear()

@@ -88,10 +88,13 @@ def _all_ones(value: Value) -> bool:
         return False
     dtype = dtype_of(value)
     number = constant_of(value)
-    return number is True if dtype.kind == "bool" else number == (-1 if dtype.is_signed else (1 << dtype.bits) - 1)
+    if dtype.kind == "bool":
+        return number is True
+    all_ones = -1 if dtype.is_signed else (1 << dtype.bits) - 1
+    return bool(number == all_ones)
 
 
-def _of(value: Value, name: OpName) -> Op | None:
+def _defined_by(value: Value, name: OpName) -> Op | None:
     """Return the operation that defines the value if it has that name, else None."""
     op = value.op
     return op if op is not None and op.name == name else None
@@ -102,7 +105,7 @@ def _zero(op: Op, builder: Builder) -> list[Value]:
     return [builder.const(False if _kind(op.result) == "bool" else 0, op.result.type)]
 
 
-def _marks(op: Op) -> dict[str, Any]:
+def _kept_attributes(op: Op) -> dict[str, Any]:
     """Return the attributes that the replacement of an operation keeps (such as `exact`: not to be contracted)."""
     return {name: value for name, value in op.attrs.items() if name != "type"}
 
@@ -117,9 +120,9 @@ def _add(op: Op, builder: Builder) -> list[Value] | None:
         if same_constant(y, -0.0):
             return [x]
         for a, b in ((x, y), (y, x)):
-            negated = _of(b, "neg")
+            negated = _defined_by(b, "neg")
             if negated is not None:
-                return [builder.emit("sub", a, negated.operands[0], **_marks(op))]
+                return [builder.emit("sub", a, negated.operands[0], **_kept_attributes(op))]
         return None
     return [x] if same_constant(y, 0) else _reassociate(op, builder)
 
@@ -132,8 +135,8 @@ def _sub(op: Op, builder: Builder) -> list[Value] | None:
     if _kind(x) == "float":
         if same_constant(x, -0.0):
             return [builder.emit("neg", y)]
-        negated = _of(y, "neg")
-        return None if negated is None else [builder.emit("add", x, negated.operands[0], **_marks(op))]
+        negated = _defined_by(y, "neg")
+        return None if negated is None else [builder.emit("add", x, negated.operands[0], **_kept_attributes(op))]
     if x is y:
         return _zero(op, builder)
     if is_constant(y):
@@ -154,7 +157,7 @@ def _mul(op: Op, builder: Builder) -> list[Value] | None:
 def _reassociate(op: Op, builder: Builder) -> list[Value] | None:
     """Reassociate (x + a) + b and (x * a) * b of integers, which wrap, to combine the constants."""
     x, y = op.operands
-    inner = _of(x, op.name)
+    inner = _defined_by(x, op.name)
     if inner is None or not (is_constant(y) and is_constant(inner.operands[1])):
         return None
     a, b = constant_of(inner.operands[1]), constant_of(y)
@@ -174,15 +177,16 @@ def _div(op: Op, builder: Builder) -> list[Value] | None:
     if same_constant(y, 1):
         return [x]
     inverse = _exact_inverse(y)
-    return None if inverse is None else [builder.emit("mul", x, builder.const(inverse, y.type), **_marks(op))]
+    return None if inverse is None else [builder.emit("mul", x, builder.const(inverse, y.type), **_kept_attributes(op))]
 
 
 def _exact_inverse(value: Value) -> float | None:
-    """Return 1 / 2**k for a constant 2**k (of either sign) if both are normal numbers of the type, else None."""
+    """Return the inverse of a constant 2**k or -2**k if both are normal numbers of the type, else None."""
     if not is_constant(value) or dtype_of(value) not in (dtypes.f32, dtypes.f64):
         return None
     number = float(constant_of(value))
-    limit = 125 if dtype_of(value) is dtypes.f32 else 1021  # keeps the exponent of the inverse in the normal range, too
+    # The limit of |k + 1|, the exponent that `frexp` returns, for which 2**k and 2**-k are normal.
+    limit = 125 if dtype_of(value) is dtypes.f32 else 1021
     if number == 0 or not math.isfinite(number):
         return None
     mantissa, exponent = math.frexp(number)
@@ -203,17 +207,17 @@ def _remainder(op: Op, builder: Builder) -> list[Value] | None:
 
 @_rule("neg")
 def _neg(op: Op, _builder: Builder) -> list[Value] | None:
-    inner = _of(op.operands[0], "neg")
+    inner = _defined_by(op.operands[0], "neg")
     return None if inner is None else [inner.operands[0]]
 
 
 @_rule("abs")
 def _abs(op: Op, builder: Builder) -> list[Value] | None:
     x = op.operands[0]
-    inner = _of(x, "abs")
+    inner = _defined_by(x, "abs")
     if inner is not None:
         return [x]
-    inner = _of(x, "neg")
+    inner = _defined_by(x, "neg")
     return None if inner is None or _kind(x) != "float" else [builder.emit("abs", inner.operands[0])]
 
 
@@ -284,6 +288,7 @@ def _compare(op: Op, builder: Builder) -> list[Value] | None:
     if kind == "uint" and same_constant(y, 0) and op.name in ("lt", "ge"):
         return [builder.const(op.name == "ge", op.result.type)]
     if kind == "bool" and is_constant(y) and op.name in ("eq", "ne"):
+        # x == true and x != false are x; x == false and x != true are not x.
         return [x] if constant_of(y) is (op.name == "eq") else [builder.emit("not", x)]
     return None
 
@@ -293,15 +298,15 @@ def _select(op: Op, builder: Builder) -> list[Value] | None:
     condition, x, y = op.operands
     if is_constant(condition):
         return [x if constant_of(condition) else y]
-    if x is y or _of(y, "poison"):
+    if x is y or _defined_by(y, "poison"):  # poison may be any value, so it may be the other one
         return [x]
-    if _of(x, "poison"):
+    if _defined_by(x, "poison"):
         return [y]
     if _kind(x) == "bool" and is_constant(x) and is_constant(y):  # before CSE, equal constants may be distinct values
         if constant_of(x) == constant_of(y):
             return [x]
         return [condition] if constant_of(x) else [builder.emit("not", condition)]
-    inner = _of(condition, "not")
+    inner = _defined_by(condition, "not")
     return None if inner is None else [builder.emit("select", inner.operands[0], y, x)]
 
 
@@ -317,8 +322,8 @@ def exact_conversion(source: DType, target: DType) -> bool:
     if source.is_float:
         return target.bits > source.bits
     if target.is_float:
-        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[target.name]
-        return source.bits - source.is_signed <= digits
+        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[target.name]  # significant bits
+        return source.bits - source.is_signed <= digits  # the sign needs none of them
     if source.is_signed and not target.is_signed:
         return False
     return target.bits > source.bits or (target.bits == source.bits and source.is_signed == target.is_signed)
@@ -330,13 +335,13 @@ def _cast(op: Op, builder: Builder) -> list[Value] | None:
     x = op.operands[0]
     if x.type == op.result.type:
         return [x]
-    inner = _of(x, "cast")
+    inner = _defined_by(x, "cast")
     if inner is None:
         return None
     source, middle, target = dtype_of(inner.operands[0]), dtype_of(x), dtype_of(op.result)
     integers = source.is_integer and middle.is_integer and target.is_integer
     exact = exact_conversion(source, middle)
-    # a cast through a float saturates, a direct one wraps
+    # A cast of a float to an integer saturates, a cast between integers wraps: they agree if no value is out of range.
     if exact and source.is_integer and middle.is_float and target.is_integer:
         exact = exact_conversion(source, target)
     if not (exact or (integers and target.bits <= middle.bits)):
@@ -348,7 +353,7 @@ def _cast(op: Op, builder: Builder) -> list[Value] | None:
 @_rule("bitcast")
 def _bitcast(op: Op, builder: Builder) -> list[Value] | None:
     x = op.operands[0]
-    inner = _of(x, "bitcast")
+    inner = _defined_by(x, "bitcast")
     origin = inner.operands[0] if inner is not None else x
     if origin.type == op.result.type:
         return [origin]
@@ -378,6 +383,7 @@ def _make(op: Op, builder: Builder) -> list[Value] | None:
     """Fold a vector of equal constants to a splat constant."""
     if not all(is_constant(v) for v in op.operands):
         return None
+    # Floats are compared by their bits, so that 0.0 and -0.0 differ, and a NaN equals itself.
     bits = {struct.pack("<d", v) if isinstance(v, float) else v for v in map(constant_of, op.operands)}
     return [builder.const(constant_of(op.operands[0]), op.result.type)] if len(bits) == 1 else None
 

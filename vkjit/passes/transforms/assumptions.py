@@ -1,6 +1,6 @@
 """Passes for `assume`: check assumptions in debug kernels, simplify with them, and remove them.
 
-The operation `assume %c, values {site}` states that %c is true; the values are shown if it isn't.
+The operation `assume %c, values {site}` states that %c is true; the report at `site` shows the values if it isn't.
 
 `CheckAssumptions` takes the high form of the IR (see `ir.verify`). In kernels with the attribute `debug` or under the
 sanitizer, it replaces each `assume` by a report that fires where %c is false. The interpreter checks assumptions by
@@ -106,10 +106,12 @@ class UseAssumptions:
 class _Simplifier:
     """The rewrite of one kernel.
 
-    `ranges` has the ranges of the operands of each operation of `_DECIDABLE`, `names` the names of array axes, `loops`
-    the loops of rule 3 by induction variable, and `replaced` the values that replace simplified ones. Methods pass on
-    what holds at the current operation: `facts`, pairs of keys (x, y) with x <= y, and `multiples`, which maps the key
-    of a value to a number that divides it.
+    - `ranges` has the ranges of the operands of each operation of `_DECIDABLE`.
+    - `names` has the names of array axes, `loops` the loops of rule 3 by induction variable, and `replaced` the values
+      that replace simplified ones.
+
+    Two parameters of the methods state what holds at the current operation: `facts` has pairs of keys (x, y) with
+    x <= y, and `multiples` maps the key of a value to a number that divides the value.
     """
 
     kernel: Function
@@ -171,7 +173,7 @@ class _Simplifier:
         return value
 
     def _learn(self, condition: Value, multiples: dict[Key, int]) -> frozenset[tuple[Key, Key]]:
-        """Return the facts that follow from an assumed condition, and add divisors that it states to `multiples`."""
+        """Return the facts that follow from an assumed condition. Add the divisors that it states to `multiples`."""
         op = condition.op
         if op is None or len(op.operands) != 2:
             return frozenset()
@@ -194,18 +196,19 @@ class _Simplifier:
         return frozenset({(self.key(x), self.key(y)), (self.key(y), self.key(x))})
 
     def _whole_iterations(self, op: Op, multiples: dict[Key, int]) -> None:
-        """Record a `for` without a partial last iteration (rule 3) under its induction variable."""
+        """Record a `for` in `loops` if it has no partial last iteration (rule 3)."""
         first, end, step = op.operands[:3]
         if not is_constant(first) or not is_constant(step) or constant_of(step) <= 0:
             return
         size = int(constant_of(step))
+        # A number that divides the end; 0 if none is known.
         end_multiple = int(constant_of(end)) if is_constant(end) else multiples.get(self.key(end), 0)
         if int(constant_of(first)) % size == 0 and end_multiple and end_multiple % size == 0:
             self.loops[op.regions[0].args[0]] = op
 
     # -- simplification
     def _ranges(self, op: Op) -> list[Interval]:
-        """Return the ranges of the operands; those that were simplified to constants have the exact range."""
+        """Return the ranges of the operands. The range of a constant operand is its exact value."""
         pairs = zip(op.operands, self.ranges[op], strict=True)
         return [(constant_of(v), constant_of(v)) if is_constant(v) else interval for v, interval in pairs]
 
@@ -218,32 +221,35 @@ class _Simplifier:
             return self._selected_operand(op, facts)
         if op.name == "sub":
             return self._difference(x, y, builder)
-        (x0, x1), (y0, y1) = self._ranges(op)
+        (x_min, x_max), (y_min, y_max) = self._ranges(op)
         if op.name in _TRUNCATING:
-            return builder.emit(_TRUNCATING[op.name], x, y) if x0 >= 0 and y0 > 0 else None
-        if op.name in ("gt", "ge"):
-            (x0, x1), (y0, y1) = (y0, y1), (x0, x1)
+            return builder.emit(_TRUNCATING[op.name], x, y) if x_min >= 0 and y_min > 0 else None
+        if op.name in ("gt", "ge"):  # x > y is decided as y < x
+            (x_min, x_max), (y_min, y_max) = (y_min, y_max), (x_min, x_max)
         strict = op.name in ("lt", "gt")
-        if x1 < y0 or (x1 == y0 and not strict):
+        if x_max < y_min or (x_max == y_min and not strict):
             return builder.const(True, types.BOOL)
-        if x0 > y1 or (x0 == y1 and strict):
+        if x_min > y_max or (x_min == y_max and strict):
             return builder.const(False, types.BOOL)
         return None
 
     def _selected_operand(self, op: Op, facts: frozenset[tuple[Key, Key]]) -> Value | None:
         """Return the operand that a min or max is known to select, by facts, ranges or rule 3; None if undecided."""
-        (x0, x1), (y0, y1) = self._ranges(op)
+        (x_min, x_max), (y_min, y_max) = self._ranges(op)
         x, y = op.operands
-        first, second = self.key(x), self.key(y)
-        less = x1 <= y0 or (first, second) in facts or self._within_iteration(x, y)
-        more = y1 <= x0 or (second, first) in facts or self._within_iteration(y, x)
-        if not (less or more):
+        x_key, y_key = self.key(x), self.key(y)
+        x_is_lower = x_max <= y_min or (x_key, y_key) in facts or self._within_iteration(x, y)
+        y_is_lower = y_max <= x_min or (y_key, x_key) in facts or self._within_iteration(y, x)
+        if not (x_is_lower or y_is_lower):
             return None
-        return (x if less else y) if op.name == "min" else (y if less else x)
+        lower, higher = (x, y) if x_is_lower else (y, x)
+        return lower if op.name == "min" else higher
 
     def _within_iteration(self, x: Value, end: Value) -> bool:
-        """True if x <= end by rule 3: x is the induction variable of a recorded loop that ends at `end`, plus at most
-        the loop's step.
+        """True if x <= end by rule 3.
+
+        That is so if x is i + c, where i is the induction variable of a loop in `loops`, the constant c is at most the
+        loop's step, and the loop's end equals `end`.
         """
         op = x.op
         if op is None or op.name != "add":
@@ -266,7 +272,7 @@ class _Simplifier:
 
 
 _TRUNCATING: dict[OpName, OpName] = {"floordiv": "truncdiv", "floormod": "truncrem"}
-"""Floor operations, and the cheaper ones that are equal for non-negative operands."""
+"""Maps floor operations to the cheaper truncating ones, which have equal results for non-negative operands."""
 _DECIDABLE: frozenset[OpName] = frozenset({"lt", "le", "gt", "ge", "min", "max", "sub", *_TRUNCATING})
 """The operations that assumptions may simplify."""
 

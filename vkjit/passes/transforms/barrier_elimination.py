@@ -70,7 +70,7 @@ class _Removal:
         self.collect_visible(kernel.body)
 
     def collect_visible(self, region: Region) -> bool:
-        """Fill `visible_ops` for a region. Return True if it contains a visible operation; barriers aren't visible."""
+        """Fill `visible_ops` for a region. Return True if the region contains a visible operation."""
         visible_inside = False
         for op in region.ops:
             inside = [self.collect_visible(inner) for inner in op.regions]
@@ -99,8 +99,8 @@ class _Removal:
     def forward(self, region: Region, *, clean: bool) -> bool:
         """Apply rules 1 and 2 to a region.
 
-        `clean` is True if on no path to the region's start there is a visible operation after the last barrier or the
-        kernel's start. Return the same for the region's end.
+        `clean` is True if there is no visible operation on any path to the region's start from the previous barrier or
+        the kernel's start. Return True if that holds for the region's end.
         """
         kept: list[Op] = []
         for op in region.ops:
@@ -112,6 +112,7 @@ class _Removal:
                 ends = [self.forward(inner, clean=clean) for inner in op.regions]
                 clean = all(ends)
             elif op.name in LOOPS:
+                # An iteration follows the code before the loop or another iteration; so does the code after the loop.
                 clean = clean and op not in self.visible_ops
                 clean = self.forward(op.regions[0], clean=clean) and clean
             elif op in self.visible_ops:
@@ -129,5 +130,5 @@ class _Removal:
             elif op.name == "if":
                 for inner in op.regions:
                     self.backward(inner)
-            if op in self.visible_ops or op.name in LOOPS:
+            if op in self.visible_ops or op.name in LOOPS:  # barriers before it, or in the loop, may be needed
                 return

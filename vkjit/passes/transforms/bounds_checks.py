@@ -49,12 +49,14 @@ _PER_OPERATION_CHECKS = frozenset({"overflow", "nan"})
 _DIVISIONS: frozenset[OpName] = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
 Comparison = tuple[object, object]
-"""A key of a bounds comparison, (index, extent): the index is a value or a constant, the extent is an int, the name of
-an axis, or (array, axis).
+"""A key of a bounds comparison: (index, extent).
+
+The index is a value or a constant. The extent is an int, the name of an axis, or (array, axis).
 """
 Fact = tuple[str, Value, Value]
-"""A fact that holds at an operation: ("lt", x, y) for x < y; ("ge", x, y) for x >= y with y >= 0. Both compare signed
-values.
+"""A fact about signed values that holds at an operation.
+
+("lt", x, y) stands for x < y, and ("ge", x, y) for x >= y with y >= 0.
 """
 
 
@@ -63,22 +65,24 @@ class Bounds:
     """Insert bounds and divisor checks; do nothing in kernels without the attributes that ask for them.
 
     `share` enables rules 1 and 2; without it, each access is checked on its own, in place. In sanitized kernels, rule 1
-    is off, as the sanitizer reports every failing access, and rule 2 is off for the sanitizer's checks `overflow` and
-    `nan`, which would instrument the copy heavily. As calls are inlined before the pass there, accesses at the same
-    source location share one report site.
+    is off, as the sanitizer reports every failing access. Rule 2 is off with the sanitizer's checks `overflow` and
+    `nan`, which would add much code to the copy of the loop. Sanitized kernels reach this pass with calls inlined, so
+    there may be several accesses with the same source location; they share one report site.
     """
 
     name: ClassVar[str] = "bounds"
     share: bool = True
 
     def run(self, module: Module) -> Module:
-        checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
-        debug = debug or "division" in module.kernel.attrs.get("sanitize", ())
-        sanitized = frozenset(module.kernel.attrs.get("sanitize", ()))
-        share, copy = self.share and not sanitized, self.share and not sanitized & _PER_OPERATION_CHECKS
-        if checks or debug:
+        attrs = module.kernel.attrs
+        sanitized = frozenset(attrs.get("sanitize", ()))
+        check_bounds = bool(attrs.get("bounds"))
+        check_divisors = bool(attrs.get("debug")) or "division" in sanitized
+        share = self.share and not sanitized
+        versioning = self.share and not sanitized & _PER_OPERATION_CHECKS
+        if check_bounds or check_divisors:
             for function in module.all_functions():
-                checker = _Checker(module, function, checks, debug, share, copy, sanitized)
+                checker = _Checker(module, function, check_bounds, check_divisors, share, versioning, sanitized)
                 checker.region(function.body, frozenset())
         return module
 
@@ -87,22 +91,23 @@ class Bounds:
 class _Checker:
     """The rewrite of one function.
 
-    - `checks` enables bounds checks, `debug` checks of divisors, `share` rule 1 and `copy` rule 2. `sanitized` are the
-      sanitizer's checks of the kernel.
+    - `check_bounds` and `check_divisors` enable these checks, `share` enables rule 1 and `versioning` rule 2.
+      `sanitized` are the names of the sanitizer's checks that the kernel asks for.
     - `reported` has the comparisons that dominate the current operation and report failures; `trail` lists them in the
       order of addition, so that those of a region can be removed at its end.
     - `hoisted_accesses` are the accesses whose checks were hoisted out of their loop. `guards` is the number of guarded
       accesses so far.
-    - `names` maps array axes to their names, `first` each name to the first axis with that name.
+    - `names` maps array axes to their names, `first_axes` each name to the first axis with that name.
     - `sites` maps report sites to their numbers, `mapping` replaced values to their replacements.
+    - `intervals` computes constant bounds of indices.
     """
 
     module: Module
     function: Function
-    checks: bool
-    debug: bool
+    check_bounds: bool
+    check_divisors: bool
     share: bool
-    copy: bool
+    versioning: bool
     sanitized: frozenset[str] = frozenset()
     reported: set[Comparison] = field(default_factory=set)
     trail: list[Comparison] = field(default_factory=list)
@@ -111,7 +116,7 @@ class _Checker:
     sites: dict[ReportSite, int] = field(default_factory=dict)
     mapping: dict[Value, Value] = field(default_factory=dict)
     names: dict[tuple[Value, int], str] = field(default_factory=dict)
-    first: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    first_axes: dict[str, tuple[Value, int]] = field(default_factory=dict)
     intervals: Intervals = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,8 +124,8 @@ class _Checker:
         self.intervals = Intervals(self.function)
         for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
             self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
-        if self.copy:
-            self.first = {name: axis_key for axis_key, name in reversed(self.names.items())}
+        if self.versioning:  # of equal names, the dictionary keeps the last, so the items are reversed
+            self.first_axes = {name: axis_key for axis_key, name in reversed(self.names.items())}
 
     def region(self, region: Region, facts: frozenset[Fact]) -> None:
         """Rewrite a region at whose start `facts` hold."""
@@ -130,14 +135,14 @@ class _Checker:
         for op in source:
             op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
             builder.loc = op.loc
-            if self.checks and op.name in _ACCESSES:
+            if self.check_bounds and op.name in _ACCESSES:
                 self.access(op, builder, facts)
-            elif self.checks and op.name in _MATRICES:
+            elif self.check_bounds and op.name in _MATRICES:
                 self.matrix(op, builder)
-            elif self.checks and self.copy and self.may_version(op):
+            elif self.check_bounds and self.versioning and self.may_version(op):
                 self.version_loop(op, builder, facts)
             else:
-                if self.debug and op.name in _DIVISIONS:
+                if self.check_divisors and op.name in _DIVISIONS:
                     self.division(op, builder)
                 region.ops.append(op)
                 self.regions_of(op, facts)
@@ -158,8 +163,8 @@ class _Checker:
     def may_version(self, op: Op) -> bool:
         """True if a loop may be versioned (rule 2).
 
-        With the sanitizer's check `races`, loops with accesses that it watches aren't: it adds much code to each of
-        them.
+        The sanitizer's check `races` adds much code to each access that it watches, so loops with such accesses aren't
+        versioned.
         """
         if not may_be_versioned(op, MAX_SANITIZED_OPERATIONS if self.sanitized else MAX_OPERATIONS):
             return False
@@ -168,28 +173,32 @@ class _Checker:
         return not any(self.is_watched(inner) for inner in op.regions[0].walk())
 
     def is_watched(self, op: Op) -> bool:
-        """True if the sanitizer's check `races` watches an operation, since it is an access that may race.
+        """True if the sanitizer's check `races` watches an operation, as it is an access that may race with others.
 
-        Accesses to local arrays can't race, nor can those to input arrays that overlap no other array.
+        Accesses to local arrays can't race, nor can accesses to input arrays that overlap no other array.
         """
         if op.name not in _ACCESSES:
             return op.name in _MATRICES
-        kind = op.operands[0].type
-        assert isinstance(kind, Array)
-        alone = kind.access == "in" and not self.function.attrs.get("overlaps")
-        return kind.space != "local" and not (kind.space == "global" and alone)
+        array = op.operands[0].type
+        assert isinstance(array, Array)
+        never_written = array.access == "in" and not self.function.attrs.get("overlaps")
+        return array.space != "local" and not (array.space == "global" and never_written)
 
     def version_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
-        """Version a loop (rule 2): an `if` on the hoisted checks, with the unchecked copy and the checked loop."""
+        """Version a loop (rule 2): emit an `if` on the hoisted checks, with the unchecked copy and the checked loop.
+
+        If no check can be hoisted, keep the checked loop only.
+        """
         copy = clone_op(op, {})  # before checks are inserted into the original
         replace_uses(copy.regions[0], self.mapping)
         guards_before = self.guards
         self.regions_of(op, facts)
-        condition = self.hoist_checks(copy, builder, facts) if self.guards > guards_before else None
+        has_checks = self.guards > guards_before
+        condition = self.hoist_checks(copy, builder, facts) if has_checks else None
         if condition is None:
             builder.region.ops.append(op)
             return
-        self.regions_of(copy, facts)
+        self.regions_of(copy, facts)  # inserts the checks that aren't hoisted
         sides = [Region(), Region()]
         for side, loop in zip(sides, (copy, op), strict=True):
             side.ops.append(loop)
@@ -210,47 +219,51 @@ class _Checker:
         ends = EndpointIndices(loop, before)
         hoisted_indices: list[_Hoisted] = []
         for op in loop.regions[0].ops:
-            unsure = self.unproven_axes(op, inside) if op.name in _ACCESSES else []
-            index_ends = [ends.of(op.operands[1 + axis]) for axis in unsure]
-            if not unsure or any(end_values is None for end_values in index_ends):
+            unproven = self.unproven_axes(op, inside) if op.name in _ACCESSES else []
+            index_ends = [ends.of(op.operands[1 + axis]) for axis in unproven]
+            # An access is guarded as a whole, so its checks are hoisted for all axes or for none.
+            if not unproven or any(end_values is None for end_values in index_ends):
                 continue
             self.hoisted_accesses.add(op)
             hoisted_indices += [
                 _Hoisted(op.operands[0], axis, op.operands[1 + axis], end_values)
-                for axis, end_values in zip(unsure, index_ends, strict=True)
+                for axis, end_values in zip(unproven, index_ends, strict=True)
                 if end_values is not None
             ]
         if not hoisted_indices:
             return None
-        conditions = [
-            self.comparison(end, check.array, check.axis, before)
-            for check in (self.extreme_indices(hoisted_indices) if self.sanitized else hoisted_indices)
-            for end in check.ends
-        ]
+        checked = self.extreme_indices(hoisted_indices) if self.sanitized else hoisted_indices
+        conditions = [self.comparison(end, index.array, index.axis, before) for index in checked for end in index.ends]
+        # `ends.limits` are values that must be in range for the end values to be those of the loop (see `loop_ranges`).
         conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
         builder.region.ops += before.region.ops
         return _all(conditions, builder)
 
     def extreme_indices(self, indices: list[_Hoisted]) -> list[_Hoisted]:
-        """Return the indices to check: of those that differ by constants, only the smallest and the largest.
+        """Return the indices to check: of each group of indices that differ by constants, the smallest and the largest.
 
-        If these are in range, those in between are, too, unless they differ by `LIMIT` or more, so that indices in
-        between might wrap around. Such groups are returned whole.
+        If these two are in range, all of the group are. That doesn't hold if they differ by `LIMIT` or more, as indices
+        in between might wrap around; then all indices of the group are returned.
         """
-        alike = ValueNumbers()
+        value_numbers = ValueNumbers()
+        # The members of a group, each as its constant, and its position in `indices`.
         groups: dict[object, list[tuple[int, int]]] = {}
         for number, hoisted in enumerate(indices):
-            terms, constant = alike.sum(hoisted.index)
+            terms, constant = value_numbers.sum(hoisted.index)
             extent = self.comparison_key(hoisted.index, hoisted.array, hoisted.axis)[1]
             groups.setdefault((extent, terms), []).append((constant, number))
         kept: set[int] = set()
         for members in groups.values():
-            no_wrap = max(members)[0] - min(members)[0] < LIMIT
-            kept |= {min(members)[1], max(members)[1]} if no_wrap else {number for _, number in members}
+            (smallest, first), (largest, last) = min(members), max(members)
+            no_wrap = largest - smallest < LIMIT
+            kept |= {first, last} if no_wrap else {number for _, number in members}
         return [hoisted for number, hoisted in enumerate(indices) if number in kept]
 
     def division(self, op: Op, builder: Builder) -> None:
-        """Emit a report before an integer division that fires if the divisor is 0, unless it is a nonzero constant."""
+        """Before an integer division, emit a report that fires if the divisor is 0.
+
+        Emit nothing if the divisor is a nonzero constant.
+        """
         divisor = op.operands[1]
         dtype = getattr(divisor.type, "dtype", None)
         if not isinstance(divisor.type, types.Scalar) or dtype is None or not dtype.is_integer:
@@ -263,20 +276,20 @@ class _Checker:
 
     def access(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
         """Guard a load, store or atomic along the axes for which it isn't provably in range."""
-        unsure = self.unproven_axes(op, facts) if op not in self.hoisted_accesses else []
-        if not unsure:
+        unproven = self.unproven_axes(op, facts) if op not in self.hoisted_accesses else []
+        if not unproven:
             builder.region.ops.append(op)
             return
         array = op.operands[0]
-        kind = array.type
-        assert isinstance(kind, Array)
-        indices = op.operands[1 : 1 + kind.rank]
-        compared = {self.comparison_key(indices[axis], array, axis) for axis in unsure}
+        assert isinstance(array.type, Array)
+        rank = array.type.rank
+        indices = op.operands[1 : 1 + rank]
+        compared = {self.comparison_key(indices[axis], array, axis) for axis in unproven}
         already_reported = self.share and compared <= self.reported
         self.trail += compared - self.reported
         self.reported |= compared
-        extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
-        condition = _all([self.comparison(indices[axis], array, axis, builder) for axis in unsure], builder)
+        extents = [_extent(builder, array, axis) for axis in range(rank)]
+        condition = _all([self.comparison(indices[axis], array, axis, builder) for axis in unproven], builder)
         self.guards += 1
         self.guarded(op, builder, condition, [*indices, *extents], report=not already_reported)
 
@@ -291,6 +304,7 @@ class _Checker:
         indices = op.operands[1 : 1 + kind.rank]
         sizes = [1] * (kind.rank - 2) + list(memory_rows(op))
         last_indices = [builder.emit("add", i, builder.index(size - 1)) for i, size in zip(indices, sizes, strict=True)]
+        # (axis, index) of the first element, and of the last one where it differs.
         corner_indices = [*enumerate(indices), *((axis, i) for axis, i in enumerate(last_indices) if sizes[axis] > 1)]
         extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
         condition = _all([_in_range(builder, index, extents[axis]) for axis, index in corner_indices], builder)
@@ -302,7 +316,7 @@ class _Checker:
 
         Axes of one name use the extent of the first of them, so that CSE merges equal comparisons.
         """
-        representative = self.first.get(self.names.get((array, axis), ""), (array, axis))
+        representative = self.first_axes.get(self.names.get((array, axis), ""), (array, axis))
         return _in_range(builder, index, _extent(builder, *representative))
 
     def unproven_axes(self, op: Op, facts: frozenset[Fact]) -> list[int]:
@@ -321,17 +335,20 @@ class _Checker:
 
     def in_range(self, index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
         """True if an index along an axis of an array is provably in range, by constant bounds or by `facts`."""
-        kind = array.type
-        shape = kind.shape if isinstance(kind, Array) else None
+        shape = array.type.shape if isinstance(array.type, Array) else None
         if shape is not None and self.within(index, shape[axis]):
             return True
-        literal = self.names.get((array, axis), "")
+        literal = self.names.get((array, axis), "")  # `dims` may have a constant size in place of a name
         if literal.isdecimal() and self.within(index, int(literal)):
             return True
         base, offset = _parts(index)
         if not (is_non_negative(index) or _lower_bound(base, facts) + offset >= 0):
             return False
-        limits = [(y, _parts(x)[1]) for f, x, y in facts if f == "lt" and _parts(x)[0] is base and base is not None]
+        # The index is base + offset. Each limit is a fact base + shift < y, which means that index < y + offset -
+        # shift.
+        limits = [
+            (y, _parts(x)[1]) for fact, x, y in facts if fact == "lt" and _parts(x)[0] is base and base is not None
+        ]
         return any(self.is_limit(y, array, axis, shape, offset - shift) for y, shift in limits)
 
     def within(self, index: Value, extent: int) -> bool:
@@ -354,7 +371,10 @@ class _Checker:
         return other == (array, axis) or (name is not None and self.names.get(other) == name)
 
     def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value], *, report: bool) -> None:
-        """Wrap an access in an `if`; the other branch reports, and yields 0 for each result."""
+        """Wrap an access in an `if` on `condition`; the other branch reports, and yields 0 for each result.
+
+        `values` are the indices and extents for the report. Without `report`, the other branch only yields.
+        """
         results = [r.type for r in op.results]
         taken, other = Region(), Region()
         taken.ops.append(op)
@@ -409,18 +429,22 @@ def _parts(value: Value) -> tuple[Value | None, int]:
         if is_constant(value):
             return None, total + int(constant_of(value))
         op = value.op
-        if op is None or op.name not in ("add", "sub") or not is_constant(op.operands[1]):
-            if op is None or op.name != "add" or not is_constant(op.operands[0]):
-                break
-            value, other = op.operands[1], op.operands[0]
+        if op is None or op.name not in ("add", "sub"):
+            break
+        x, y = op.operands
+        if is_constant(y):
+            value, constant = x, y
+        elif op.name == "add" and is_constant(x):
+            value, constant = y, x
         else:
-            value, other = op.operands
-        number = int(constant_of(other))
+            break
+        number = int(constant_of(constant))
         total += -number if op.name == "sub" else number
     return value, total
 
 
 _INT64_MIN = -(1 << 63)
+"""The lower bound of values about which nothing is known."""
 
 
 def _lower_bound(base: Value | None, facts: frozenset[Fact]) -> int:
@@ -429,16 +453,19 @@ def _lower_bound(base: Value | None, facts: frozenset[Fact]) -> int:
         return 0  # the value is a constant: `_parts` returned all of it as the number
     candidates = [0] if is_non_negative(base) else []
     for fact, x, y in facts:
-        (small, low), (large, high) = (_parts(x), _parts(y)) if fact == "lt" else (_parts(y), _parts(x))
-        if large is base and small is None:
+        # Split both sides: the fact is small + low < large + high or, for "ge", 0 <= small + low <= large + high.
+        smaller, larger = (x, y) if fact == "lt" else (y, x)
+        small, low = _parts(smaller)
+        large, high = _parts(larger)
+        if large is base and small is None:  # low < base + high, or low <= base + high
             candidates.append(low - high + (1 if fact == "lt" else 0))
-        elif fact == "ge" and large is base:
+        elif fact == "ge" and large is base:  # 0 <= base + high
             candidates.append(-high)
     return max(candidates, default=_INT64_MIN)
 
 
 def _zero_value(type: types.Type, builder: Builder) -> Value:
-    """Emit the replacement for a value whose access is out of range: zeros."""
+    """Emit a zero, or a matrix of zeros, to replace the result of an access that is out of range."""
     if isinstance(type, Matrix):
         return builder.emit("mat_fill", builder.const(_zero(type), type.dtype), type=type)
     return builder.const(_zero(type), type)
@@ -450,7 +477,7 @@ def _zero(type: types.Type) -> bool | int | float:
 
 
 def _in_range(builder: Builder, index: Value, extent: Value) -> Value:
-    """Emit 0 <= index < extent as a single unsigned comparison."""
+    """Emit 0 <= index < extent as a single unsigned comparison: unsigned, a negative index exceeds any extent."""
     unsigned = [builder.cast(value, dtypes.u64) for value in (index, extent)]
     return builder.emit("lt", *unsigned)
 
@@ -487,7 +514,7 @@ def _facts(condition: Value) -> frozenset[Fact]:
 
 
 def _loop_facts(op: Op) -> frozenset[Fact]:
-    """Return the facts about an ascending loop's induction variable: it is below the end and not below the start."""
+    """Return the facts about an ascending loop's induction variable: it is less than the end and at least the start."""
     low, high, step = op.operands[:3]
     if not is_constant(step) or constant_of(step) <= 0 or getattr(low.type, "dtype", dtypes.u32).kind == "uint":
         return frozenset()

@@ -2,9 +2,9 @@
 
 After each `assume_uniform %v` that the whole workgroup reaches, the first invocation stores its value to shared memory.
 After a barrier, all invocations load that value, compare it with their own, and report a difference. A second barrier
-after the load keeps the next check from overwriting it too early. Values that the uniformity analysis proves uniform
-aren't checked, nor are assumptions in divergent control flow, where a barrier isn't allowed. The pass takes the high
-form of the IR (see `ir.verify`). The interpreter checks all assumptions by itself.
+after the load keeps the check from overwriting the value too early if it runs again. Values that the uniformity
+analysis proves uniform aren't checked, nor are assumptions in divergent control flow, where a barrier isn't allowed.
+The pass takes the high form of the IR (see `ir.verify`). The interpreter checks all assumptions by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MESSAGE = "assume_uniform: the value differs within the workgroup: it is {0} her
 class CheckUniformAssumptions:
     """Insert checks of `assume_uniform` into debug kernels.
 
-    Does nothing if the sanitizer's check `uniform` is on: it makes the same check without barriers.
+    Do nothing if the sanitizer's check `uniform` is on, as it checks the same without barriers.
     """
 
     name: ClassVar[str] = "check_promises"
@@ -114,10 +114,11 @@ class _Writer:
 
 
 _INTEGERS = {16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+"""The unsigned integer type with this number of bits."""
 
 
 def _bits(builder: Builder, value: Value) -> Value:
-    """Bitcast a float to an integer, so that NaN equals itself; return other values unchanged."""
+    """Return a float's bits as an integer, so that a NaN equals itself; return other values unchanged."""
     assert isinstance(value.type, Scalar)
     if not value.type.dtype.is_float:
         return value

@@ -8,7 +8,7 @@ Works on any form of the IR (see `ir.verify`)::
       store %z, %i, %b                   yield
       ...
 
-1. Only operations without side effects that aren't convergent are merged. Operands of commutative operations are
+1. Only operations that have no side effects and aren't convergent are merged. Operands of commutative operations are
    compared in either order.
 2. Constants are equal if their types and bits are.
 3. A load is replaced by the value of an earlier load or store with the same array and indices if nothing in between may
@@ -50,10 +50,14 @@ class CSE:
 class _Numbering:
     """The elimination in one function, by hash-based value numbering.
 
-    `available` maps keys of operations to their results, `known` maps conditions to their values (rule 4), and
-    `versions` maps alias classes to numbers that change with each write, so that keys of loads before and after a write
-    differ. These tables are scoped: `undo` has the old entries, and `restore` puts them back at the end of a region.
-    `clock` is the last version number, and `writes` has the alias classes that each operation writes.
+    - `replaced` maps the results of eliminated operations to the equal earlier values.
+    - `available` maps keys of operations to their results, and `known` maps conditions to their values (rule 4).
+    - `versions` maps alias classes to numbers that change with each write, so that keys of loads before and after a
+      write differ. `clock` is the last version number.
+    - `writes` has the alias classes that each operation writes.
+
+    `available`, `known` and `versions` are scoped: `undo` has their old entries, which `restore` puts back at the end
+    of a region.
     """
 
     def __init__(self, function: Function) -> None:
@@ -70,7 +74,7 @@ class _Numbering:
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         """Set an entry of a scoped table."""
-        self.undo.append((table, key, table.get(key)))
+        self.undo.append((table, key, table.get(key)))  # None if there was no entry, as no entry is None
         table[key] = value
 
     def restore(self, mark: int) -> None:
@@ -98,7 +102,9 @@ class _Numbering:
         self.restore(mark)
 
     def current(self, value: Value, op: Op, region: Region) -> Value:
-        """Return what replaces an operand: an equal earlier value, a constant for a known condition, or else itself."""
+        """Return the value that replaces an operand of `op`: an equal earlier value, a constant for a known condition,
+        or else the operand itself.
+        """
         value = self.replaced.get(value, value)
         if not self.known or value not in self.known:
             return value
@@ -159,7 +165,7 @@ class _Numbering:
     # -- memory
 
     def invalidate_writes(self, op: Op) -> None:
-        """Give the alias classes that an operation writes new versions; make a stored value available for loads."""
+        """Give new versions to the alias classes that an operation writes. Make a stored value available for loads."""
         written = self.writes.get(op)
         if not written:
             return
@@ -168,7 +174,7 @@ class _Numbering:
             self.put(self.available, self.memory_key(op.operands[:-1]), op.operands[-1])
 
     def overwrite(self, classes: Iterable[AliasClass]) -> None:
-        """Give alias classes new versions, so that earlier loads and stores don't match later loads."""
+        """Give new versions to alias classes, so that earlier loads and stores don't match later loads."""
         for memory in classes:
             self.clock += 1
             self.put(self.versions, memory, self.clock)

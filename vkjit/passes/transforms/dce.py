@@ -56,8 +56,8 @@ class _Liveness:
 
     - `sources` maps each value that control flow defines (a result of an `if` or a loop, or a loop-carried argument) to
       the operands that may become it.
-    - `partners` links a loop's argument to the result with the same index and type: they are live or dead together, so
-      that both lists stay of the same form.
+    - `partners` links each loop-carried argument to the result with the same index, and back, in loops where they have
+      the same types: the two are live or dead together, so that arguments and results keep the same types.
     - `parents` has the enclosing operation of each operation, `stores` the writes to each array, and `exits` the
       `break`s and `continue`s of each loop.
     - `work` has the live values and operations whose operands haven't been visited yet.
@@ -98,9 +98,10 @@ class _Liveness:
     def _scan_loop(self, op: Op) -> None:
         """Record where the loop-carried values and results of a loop come from."""
         first = _first_carried(op)
-        arguments = op.regions[0].args[1 if first else 0 :]
+        is_for = op.name == "for"
+        arguments = op.regions[0].args[1 if is_for else 0 :]  # without the induction variable
         self._pass_on(arguments, op.operands[first:])
-        if first:
+        if is_for:  # it may have no iterations
             self._pass_on(op.results, op.operands[first:])
         if _results_match_carried(op):
             self.partners.update(zip(arguments, op.results, strict=True))
@@ -111,11 +112,11 @@ class _Liveness:
                 self._pass_on(op.results, exit.operands)
                 continue
             self._pass_on(arguments, exit.operands)
-            if first:
+            if is_for:  # the `continue` of its last iteration defines the results
                 self._pass_on(op.results, exit.operands)
 
     def _pass_on(self, targets: list[Value], values: list[Value]) -> None:
-        """Record that control flow passes each of `values` to the target at the same position."""
+        """Record that control flow passes each of `values` to the target with the same index."""
         for target, value in zip(targets, values, strict=True):
             self.sources.setdefault(target, []).append(value)
 
@@ -130,7 +131,7 @@ class _Liveness:
                 self._need_op(item)
 
     def _need_value(self, value: Value) -> None:
-        """Mark a value live, and put what it needs on the work list."""
+        """Mark a value live, and put the values and operations that define it on the work list."""
         if value in self.live_values:
             return
         self.live_values.add(value)
@@ -144,7 +145,7 @@ class _Liveness:
                 self.work += self.stores.get(value, ())
 
     def _need_op(self, op: Op) -> None:
-        """Mark an operation live, and put what it needs on the work list."""
+        """Mark an operation live, and put its operands and its enclosing operation on the work list."""
         if op in self.live_ops:
             return
         self.live_ops.add(op)
@@ -172,12 +173,12 @@ def _first_carried(loop: Op) -> int:
 
 
 def _results_match_carried(loop: Op) -> bool:
-    """True if the results of a loop have the types of its loop-carried values."""
+    """True if a loop has as many results as loop-carried values, with the same types."""
     return [v.type for v in loop.operands[_first_carried(loop) :]] == [r.type for r in loop.results]
 
 
 def _sweep(region: Region, liveness: _Liveness) -> None:
-    """Remove the dead operations of a region, and the dead results and loop-carried values of the others."""
+    """Remove the dead operations of a region, and the dead results and loop-carried values of the live ones."""
     kept: list[Op] = []
     for op in region.ops:
         if op not in liveness.live_ops and not OPS[op.name].terminator:
@@ -217,9 +218,10 @@ def _narrow_if(op: Op, liveness: _Liveness) -> None:
 def _narrow_loop(op: Op, liveness: _Liveness) -> None:
     """Remove the dead loop-carried values and results of a loop."""
     first = _first_carried(op)
+    is_for = op.name == "for"
     body = op.regions[0]
     live = liveness.live_values
-    first_argument = 1 if first else 0
+    first_argument = 1 if is_for else 0  # after the induction variable
     arguments = [a in live for a in body.args[first_argument:]]
     results = [r in live for r in op.results]
     if all(arguments) and all(results):

@@ -51,7 +51,10 @@ class DeadStores:
 
 @dataclass(frozen=True, slots=True)
 class _Effects:
-    """The effects of a region or operation: True for memory accesses, exits of the enclosing loop, and returns."""
+    """The effects of a region or operation.
+
+    `memory` is True if it may access memory, `exits` if it may exit the enclosing loop, and `returns` if it may return.
+    """
 
     memory: bool = False
     exits: bool = False
@@ -75,7 +78,7 @@ def _sweep(region: Region) -> _Effects:
                 continue
             pending.add(op)
         elif op.regions or op.name == "call":
-            if inside != _Effects():
+            if inside != _Effects():  # rule 2
                 pending.clear()
         elif effect == Effect.READ:
             pending.read(alias_class(op.operands[0]))
@@ -94,32 +97,35 @@ def _effects(op: Op) -> _Effects:
     effects = _Effects(op.name == "call" or effect in _TOUCHES, op.name in ("break", "continue"), op.name == "return")
     for inner in op.regions:
         effects |= _sweep(inner)
-    return _Effects(effects.memory, effects.exits and op.name not in LOOPS, effects.returns)
+    leaves_loop = effects.exits and op.name not in LOOPS  # the exits in a loop are its own
+    return _Effects(effects.memory, leaves_loop, effects.returns)
 
 
 class _Pending:
-    """For the backward walk: the locations that are overwritten later without a read in between, by alias class."""
+    """The locations, by alias class, that are overwritten after the current operation of the backward walk, with no
+    read in between.
+    """
 
     def __init__(self) -> None:
-        self.places: dict[AliasClass, set[Location]] = {}
+        self.locations: dict[AliasClass, set[Location]] = {}
 
     def covers(self, store: Op) -> bool:
         """True if the location of a store is overwritten later."""
-        return tuple(store.operands[:-1]) in self.places.get(alias_class(store.operands[0]), ())
+        return tuple(store.operands[:-1]) in self.locations.get(alias_class(store.operands[0]), ())
 
     def add(self, store: Op) -> None:
-        self.places.setdefault(alias_class(store.operands[0]), set()).add(tuple(store.operands[:-1]))
+        self.locations.setdefault(alias_class(store.operands[0]), set()).add(tuple(store.operands[:-1]))
 
     def clear(self) -> None:
-        self.places.clear()
+        self.locations.clear()
 
     def read(self, memory: AliasClass) -> None:
         """Apply rule 2 for a load from an alias class."""
-        self.places.pop(memory, None)
+        self.locations.pop(memory, None)
 
     def order(self) -> None:
         """Apply rule 3: only stores to local arrays stay pending."""
-        self.places = {memory: places for memory, places in self.places.items() if _is_local(memory)}
+        self.locations = {memory: locations for memory, locations in self.locations.items() if _is_local(memory)}
 
 
 def _is_local(memory: AliasClass) -> bool:

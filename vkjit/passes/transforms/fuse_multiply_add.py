@@ -36,8 +36,10 @@ _FUSED = frozenset({dtypes.f16, dtypes.f32, dtypes.f64})
 
 @dataclass(frozen=True, slots=True)
 class FuseMultiplyAdd:
-    """Contract multiply-adds; do nothing if `enabled` is False, as for CPUs: LLVM fuses by itself, and software drivers
-    compute an fma in two steps anyway.
+    """Contract multiplications and additions to fused multiply-adds, if `enabled`.
+
+    The pass is disabled for CPUs: LLVM contracts on its own, and Vulkan drivers that run on the CPU compute an fma in
+    two steps anyway.
     """
 
     enabled: bool = True
@@ -55,18 +57,18 @@ class FuseMultiplyAdd:
 class _Fusion:
     """The rewrite of one function.
 
-    `uses` counts the uses of values; `home` maps each product that may be fused to its region.
+    `uses` counts the uses of values. `product_regions` maps each multiplication that may be fused to its region.
     """
 
     uses: Counter[Value]
-    home: dict[Op, Region] = field(default_factory=dict)
+    product_regions: dict[Op, Region] = field(default_factory=dict)
 
     def rule(self, op: Op, builder: Builder) -> list[Value] | None:
-        """Fuse an addition or subtraction with a product, or record a product (a rule for `rewrite_region`)."""
+        """Fuse an addition or subtraction with a product, or record a multiplication. A rule for `rewrite_region`."""
         if op.name not in ("add", "sub", "mul") or op.attrs.get("exact") or not _fusible(op.result):
             return None
         if op.name == "mul":
-            self.home[op] = builder.region
+            self.product_regions[op] = builder.region
             return None
         x, y = op.operands
         for product, other, position in ((x, y, 0), (y, x, 1)):
@@ -75,18 +77,18 @@ class _Fusion:
         return None
 
     def single(self, value: Value, region: Region) -> bool:
-        """True if a product has a single use and is in `region` (rule 1)."""
+        """True if a value is a product in `region` with a single use (rule 1)."""
         op = value.op
-        return op is not None and self.home.get(op) is region and self.uses[value] == 1
+        return op is not None and self.product_regions.get(op) is region and self.uses[value] == 1
 
-    def fused(self, op: Op, product: Value, other: Value, place: int, builder: Builder) -> Value:
-        """Emit the fma (rule 2); `place` is the index of the product among the operands."""
+    def fused(self, op: Op, product: Value, other: Value, position: int, builder: Builder) -> Value:
+        """Emit the fma that replaces `op` (rule 2); `position` is the index of the product among its operands."""
         assert product.op is not None
         a, b = product.op.operands
         if op.name == "sub":
-            if place == 0:
+            if position == 0:  # product - other
                 other = _negated(other, builder)
-            elif is_constant(b):
+            elif is_constant(b):  # other - product: negate either factor; a constant's negation costs nothing
                 b = _negated(b, builder)
             else:
                 a = _negated(a, builder)

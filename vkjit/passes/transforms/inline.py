@@ -43,9 +43,9 @@ class Inline:
 
 
 def _inline_calls(module: Module, function: Function, done: set[str], path: tuple[str, ...]) -> None:
-    """Inline all calls in a function, after those in the functions that it calls.
+    """Inline all calls in a function, after the calls in the functions that it calls.
 
-    `done` holds the names of finished functions, `path` the current call chain. Raises InternalError for recursion.
+    `done` has the names of finished functions, `path` the names of the callers. Raises InternalError for recursion.
     """
     if function.name in done and function is not module.kernel:
         return

@@ -7,9 +7,9 @@ Works on any form of the IR (see `ir.verify`)::
       %o = add %b, %k : index          ->       %o = add %b, %k : index
       ...                                       ...
 
-Only speculatable operations without side effects that aren't convergent are hoisted. Loads are never hoisted, since the
-loop may have no iterations, in which case the program doesn't load. Expensive operations aren't hoisted out of an `if`,
-whose region may never be executed. An operation moves as far out as its operands allow, in one step.
+Only operations that are speculatable, have no side effects, and aren't convergent are hoisted. Loads are never hoisted,
+since the loop may have no iterations, in which case the program doesn't load. Expensive operations aren't hoisted out
+of an `if`, whose region may never be executed. An operation moves as far out as its operands allow, in one step.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class LICM:
 class _Hoister:
     """The rewrite of one function.
 
-    `depth` is the loop depth of each value's definition, 0 outside of loops. `preheaders` holds the operations hoisted
-    to the preheaders of the enclosing loops, outermost first.
+    `depth` maps each value to the loop depth of its definition, 0 outside of loops. `preheaders` has, for each
+    enclosing loop, the operations hoisted to its preheader, the outermost loop first.
     """
 
     def __init__(self) -> None:

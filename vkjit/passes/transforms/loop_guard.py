@@ -9,7 +9,8 @@ The pass inserts a counter, `count`. At each point of the program, its value in 
 of the iterations that the vector has executed so far:
 
   * Cheap loops with a constant bound aren't instrumented. Their cost, and the single iteration of loops that no
-    invocation enters, are constants. They are added where the enclosing code is counted, even if they aren't executed.
+    invocation enters, are constants. The constants of a loop's body are added to the count in each of its iterations;
+    those of code outside of counted loops are subtracted from the limit.
   * A `for` without `break` and without counted loops inside has no overhead per iteration: its trip count is computed
     before the loop.
   * Other counted loops carry the count and add a constant in each iteration.
@@ -18,9 +19,9 @@ of the iterations that the vector has executed so far:
     (then - before) + (else - before) + before, which may exceed the cap although neither branch does.
   * If a loop around counted loops has several `continue`s, the count at the start of its body is the maximum over the
     subgroup, as invocations may arrive with different counts.
-  * If an invocation exits a loop from inside an `if` that counts, the others would not get its count. In kernels with
-    such exits, and on devices without subgroup arithmetic, each invocation counts separately, and the limit is the cap
-    divided by the size of the vector, so that the sum over the vector stays below the cap.
+  * If an invocation exits a loop from inside an `if` that contains counted loops, the other invocations don't get its
+    count. In kernels with such exits, and on devices without subgroup arithmetic, each invocation counts separately,
+    and the limit is the cap divided by the size of the vector, so that the sum over the vector stays below the cap.
 
 Reports are placed after the outermost counted loops, and after branches whose counts are added. The guard itself never
 exits a loop early.
@@ -44,7 +45,8 @@ from ..formulas.formula import Formula, Term
 
 __all__ = ["LoopGuard", "bound_from_json", "bound_to_json", "bounded_trip_product"]
 
-_CEILING = 1 << 30  # counts are clamped to this, so that they don't wrap around
+_CEILING = 1 << 30
+"""Counts are clamped to this, so that they don't wrap around."""
 
 MESSAGE = (
     "this device's driver stops loops silently after {cap:,} iterations, summed over all loops of the kernel (and over "
@@ -92,8 +94,8 @@ class LoopGuard:
 def bounded_trip_product(module: Module) -> TripBound | None:
     """Return an upper bound of the iterations of all loops of the kernel, as an expression that launches evaluate.
 
-    Return None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch whose
-    bound is below the cap needs no guard. The module may already contain the guard.
+    Return None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch for
+    which the bound is below the cap needs no guard. The module may already contain the guard.
     """
     return LoopCostModel.bound(module.kernel)
 
@@ -144,17 +146,18 @@ class _Guard:
     ) -> Value:
         """Instrument an `if`, and return the count after it; the parameters are those of `region`."""
         counting = [any(map(self.costs.contains_counted, region.ops)) for region in op.regions]
-        runs_both = self.jointly and not self.costs.uniform(op.operands[0])
+        runs_both = self.jointly and not self.costs.is_uniform(op.operands[0])
         both_counted = runs_both and all(counting)
-        # The vector executes both branches: their sum may exceed the cap although neither does.
+        # If the vector executes both branches, the sum of their counts is reported here: it may exceed the cap although
+        # neither count does.
         combined = both_counted and outermost
         needed = (needed or combined) and any(counting)
         ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
         builder.region.ops.append(op)
         if not needed or not completes(op):
             return count
-        # The new results: the count at the region's end; for `both_counted`, one for each branch, unchanged in the
-        # other one.
+        # Add the count at the regions' ends as a result. For `both_counted`, add two results: the count at the end of
+        # the first and of the second region. In invocations that take the other region, the result is the old count.
         added_operands = [(ends[0], count), (count, ends[1])] if both_counted else [(ends[0],), (ends[1],)]
         for region, region_operands in zip(op.regions, added_operands, strict=True):
             if region.terminator.name == "yield":
@@ -168,6 +171,7 @@ class _Guard:
             return maxima[0]
         total = builder.emit("sub", builder.emit("add", *maxima), count)
         if combined:
+            # The report names the last counted loop in the branches.
             last = [inner for inner in op.walk() if inner in self.costs.counted][-1]
             self.report(last, total, builder)
         return total
@@ -190,9 +194,10 @@ class _Guard:
         return after
 
     def known_trip_count(self, op: Op, count: Value, builder: Builder) -> Value:
-        """Add trip count * cost of an iteration to the count before a `for` without `break`.
+        """Instrument a `for` without `break`: add its trip count times the cost of an iteration, before the loop.
 
-        The trip count is clamped to the first one that exceeds the limit, so that the product doesn't wrap around.
+        The trip count is clamped to the smallest one for which the product exceeds the limit, so that the product
+        doesn't wrap around.
         """
         weight = self.costs.of_region(op.regions[0]) + 1
         f = Formula(builder)
@@ -227,7 +232,7 @@ class _Guard:
 
 
 def _has_known_trip_count(op: Op) -> bool:
-    """True for a `for` with a constant step and without `break`, so that its trip count can be computed before it."""
+    """True for a `for` with a constant step and without `break`: its trip count can be computed in the preheader."""
     step = op.operands[2] if op.name == "for" else None
     return step is not None and bool(constant_of(step)) and not breaks_of(op)
 
@@ -241,12 +246,13 @@ def _trip_count(f: Formula, op: Op) -> Term:
     unsigned = dtypes.u64 if low.dtype.bits == 64 else dtypes.u32
     wide = {8: dtypes.i32, 16: dtypes.i32}.get(low.dtype.bits, low.dtype)
     distance = (high.cast(wide) - low.cast(wide)).cast(unsigned)
-    if step > 1:
+    trip_count = distance
+    if step > 1:  # distance / step, rounded up
         shift = step.bit_length() - 1
         distance_minus_one = distance - 1
-        distance = (
-            distance_minus_one >> shift
-            if step == 1 << shift
-            else f.call("udiv_raw", distance_minus_one, f.term(step, unsigned))
-        ) + 1
-    return f.select(low < high, distance, 0)
+        if step == 1 << shift:
+            quotient = distance_minus_one >> shift
+        else:
+            quotient = f.call("udiv_raw", distance_minus_one, f.term(step, unsigned))
+        trip_count = quotient + 1
+    return f.select(low < high, trip_count, 0)

@@ -78,8 +78,8 @@ def _note(fits: set[Op], ranges: Ranges, op: Op) -> None:
 class _Narrowing:
     """The rewrite of one function.
 
-    `fits` are the operations that rules 2 and 3 allow to narrow. `demanded` are the index values whose low half (an
-    i32) is needed; `low` maps those visited so far to their low half. `replaced` maps 64-bit values to their
+    `fits` are the operations that may be narrowed by rules 2 and 3. `demanded` are the index values whose low half (an
+    i32) is needed, and `low` maps the ones visited so far to their low halves. `replaced` maps values to their
     replacements.
     """
 
@@ -129,7 +129,7 @@ class _Narrowing:
     def operation(self, op: Op, region: Region, builder: Builder) -> None:
         """Append an operation to `region`, narrowed if the rules allow it.
 
-        The low half of its result follows if it is demanded.
+        If the low half of its result is demanded, append the operation that computes it, too.
         """
         if self.replaced:
             op.operands[:] = [self.replaced.get(v, v) for v in op.operands]
@@ -155,7 +155,10 @@ class _Narrowing:
             self.define(result, builder)
 
     def loop(self, op: Op) -> None:
-        """Narrow a `for` (rule 3): its body gets an i32 argument, and a cast at its start recreates the old one."""
+        """Narrow a `for` to an i32 induction variable (rule 3).
+
+        A cast at the start of the body recreates the old induction variable.
+        """
         body = op.regions[0]
         induction = body.args[0]
         op.operands[:3] = [self.low_half(v) for v in op.operands[:3]]
@@ -170,13 +173,14 @@ class _Narrowing:
         return self.low[self.replaced.get(value, value)]
 
     def define(self, value: Value, builder: Builder) -> None:
-        """Emit the low half of a value that is computed in 64 bits, right after its definition, if it is demanded."""
+        """If the low half of a value that is computed in 64 bits is demanded, emit it right after the definition."""
         if value not in self.demanded or value in self.low:
             return
         op = value.op
         if is_constant(value):
             self.low[value] = builder.const(wrapped(constant_of(value), I32.dtype), I32)
             return
+        # The low half of a cast integer is a cast of the original.
         source = op.operands[0] if op is not None and op.name == "cast" else None
         if source is not None and isinstance(source.type, Scalar) and source.type.dtype.is_integer:
             self.low[value] = builder.cast(source, I32)

@@ -27,6 +27,7 @@ from vkjit.ir.types import I32, Array
 __all__ = ["POISON_BYTE", "PoisonShared"]
 
 POISON_BYTE = 0xAA
+"""The byte with which integers are filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,11 @@ def _local_index(builder: Builder, sizes: tuple[int, int, int]) -> Value:
 
 
 def _fill(builder: Builder, array: Value, local: Value, size: int) -> None:
-    """Emit the loop in which each of `size` invocations stores poison to every `size`-th element."""
+    """Emit the loop that fills an array with poison.
+
+    Each of the `size` invocations fills every `size`-th element, beginning at index `local`, its index in the
+    workgroup.
+    """
     kind = array.type
     assert isinstance(kind, Array)
     count = math.prod(kind.shape or ())
@@ -87,7 +92,8 @@ def _fill(builder: Builder, array: Value, local: Value, size: int) -> None:
         else:
             builder.op("store", array, index, value)
         builder.op("continue")
-    low, high, step = (builder.const(number, I32) for number in (0, -(-count // size), 1))
+    trip_count = -(-count // size)  # rounded up
+    low, high, step = (builder.const(number, I32) for number in (0, trip_count, 1))
     builder.op("for", low, high, step, types=[], regions=[body])
 
 

@@ -40,6 +40,8 @@ __all__ = ["SimplifyBranches", "cost_of"]
 
 _FREE: frozenset[OpName] = frozenset({"const", "poison", "bitcast"})
 """Operations that need no instruction."""
+_PROHIBITIVE = 1000
+"""The cost of operations that must not move: above any budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,13 @@ class _Simplifier:
                 break
 
     def ends(self, op: Op, region: Region) -> bool:
-        """True if control doesn't continue after `op`; then a missing terminator is added to the region."""
+        """True if control doesn't continue after `op`. If so, add a terminator to the region if `op` isn't one."""
         if OPS[op.name].terminator:
             return True
         if completes(op):
             return False
-        op.results = op.results if op.name == "loop" else []
+        if op.name != "loop":
+            op.results = []  # no region of such an `if` yields results
         builder = Builder(region, op.loc)
         if region is self.function.body:
             builder.op("return", *(builder.emit("poison", type=t) for t in self.function.result_types))
@@ -141,31 +144,34 @@ class _Simplifier:
             region.ops += taken.ops
 
     def common_results(self, op: Op, region: Region) -> None:
-        """Remove results of an `if` that equal a common value, the condition or its negation (rule 2); replace uses."""
+        """Remove the results of an `if` that are replaced by a common value, the condition or its negation (rule 2)."""
         builder = Builder(region, op.loc)
         pairs = list(zip(*(inner.terminator.operands for inner in op.regions), strict=True))
-        same = [self.common_value(op.operands[0], x, y, builder) for x, y in pairs]
-        if all(value is None for value in same):
+        replacements = [self.common_value(op.operands[0], x, y, builder) for x, y in pairs]
+        if all(value is None for value in replacements):
             return
-        for result, value in zip(op.results, same, strict=True):
+        for result, value in zip(op.results, replacements, strict=True):
             if value is not None:
                 self.replaced[result] = value
         for inner in op.regions:
-            kept = [v for v, value in zip(inner.terminator.operands, same, strict=True) if value is None]
+            kept = [v for v, value in zip(inner.terminator.operands, replacements, strict=True) if value is None]
             inner.terminator.operands[:] = kept
-        op.results = [result for result, value in zip(op.results, same, strict=True) if value is None]
+        op.results = [result for result, value in zip(op.results, replacements, strict=True) if value is None]
         for number, result in enumerate(op.results):
             result.index = number
 
     @staticmethod
     def common_value(condition: Value, x: Value, y: Value, builder: Builder) -> Value | None:
-        """Return the value that replaces a result that is x or y by the condition (rule 2); None if there is none."""
+        """Return the value that replaces a result of an `if` whose regions yield x and y for it (rule 2).
+
+        Return None if there is none.
+        """
         if x is y:
             return x
         if not (is_constant(x) and is_constant(y)) or x.type != y.type:
             return None
         a, b = constant_of(x), constant_of(y)
-        if repr(a) == repr(b):
+        if repr(a) == repr(b):  # unlike ==, true for two NaNs, and false for 0.0 and -0.0
             return builder.const(a, x.type)
         if x.type == BOOL:
             return condition if a else builder.emit("not", condition)
@@ -209,13 +215,15 @@ class _Simplifier:
 
     def invariants(self, op: Op) -> None:
         """Replace loop-carried values that every iteration passes on unchanged (rule 5); `dce` removes them."""
-        first = 3 if op.name == "for" else 0  # a `for` has the operands start, end and step before the carried ones
-        arguments = op.regions[0].args[1 if first else 0 :]
+        if op.name == "for":  # the operands start, end and step, and the induction variable, precede the carried values
+            initial_values, arguments = op.operands[3:], op.regions[0].args[1:]
+        else:
+            initial_values, arguments = op.operands, op.regions[0].args
         exits = list(exits_of(op.regions[0]))
-        tied = [a.type for a in arguments] == [r.type for r in op.results]
-        for position, (argument, initial) in enumerate(zip(arguments, op.operands[first:], strict=True)):
-            # True for each kind of exit that passes on the initial value wherever it occurs
-            same: dict[OpName, bool] = {"continue": True, "break": tied}
+        results_match_carried = [a.type for a in arguments] == [r.type for r in op.results]
+        for position, (argument, initial) in enumerate(zip(arguments, initial_values, strict=True)):
+            # For each kind of exit: True if every exit of that kind passes on the initial value.
+            same: dict[OpName, bool] = {"continue": True, "break": results_match_carried}
             for exit in exits:
                 if position < len(exit.operands):
                     value = exit.operands[position]
@@ -227,7 +235,7 @@ class _Simplifier:
 
 
 def cost_of(op: Op) -> int:
-    """Return the cost of speculating or hoisting an operation: 0 or 1, or 1000 (above any budget) if it must not move.
+    """Return the cost of speculating or hoisting an operation: 0 or 1, or `_PROHIBITIVE` if it must not move.
 
     Functions that aren't correctly rounded, such as `sin`, are too expensive to be executed unconditionally.
     """
@@ -235,9 +243,9 @@ def cost_of(op: Op) -> int:
     if op.name in _FREE:
         return 0
     if info.effect != Effect.NONE or not info.speculatable or info.convergent or op.regions:
-        return 1000
-    expensive = info.ulp is not None and info.ulp > 0.5
-    return 1000 if expensive else 1
+        return _PROHIBITIVE
+    expensive = info.ulp is not None and info.ulp > 0.5  # correctly rounded results are within 0.5 ULP
+    return _PROHIBITIVE if expensive else 1
 
 
 def _never_runs(op: Op) -> bool:
@@ -249,6 +257,6 @@ def _never_runs(op: Op) -> bool:
         return True
     if low is None or high is None:
         return False
-    if step is None:
+    if step is None:  # the direction isn't known
         return bool(low == high)
     return bool(low >= high if step > 0 else low <= high)

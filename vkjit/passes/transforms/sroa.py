@@ -16,9 +16,10 @@ Works on any form of the IR (see `ir.verify`)::
 1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most
    `max_elements` elements. Each of its elements becomes a value; vector elements aren't split.
 2. A load is replaced by the last stored value, or by poison if there is none.
-3. The elements to which a region of an `if` stores become further results of the `if`. The other region, if it has no
-   stores to them, yields their previous values.
-4. The elements to which a loop's body stores become further loop-carried values; exits pass on their current values.
+3. The elements to which a region of an `if` stores become additional results of the `if`. A region without stores to
+   such an element yields its previous value.
+4. The elements to which a loop's body stores become additional loop-carried values and results; exits pass on their
+   current values.
 
 Redundant loop-carried values are left to `dce`. Structs need no rule: in the IR, their fields are separate values.
 """
@@ -66,7 +67,8 @@ class ScalarReplacement:
                 accessed = op.operands[0] if op.name in ("load", "store") else None
                 if accessed is not None and accessed in arrays and _linear_offset(op) is None:
                     arrays.discard(accessed)
-                arrays.difference_update(op.operands[0 if accessed is None else 1 :])
+                other_uses = op.operands if accessed is None else op.operands[1:]
+                arrays.difference_update(other_uses)
         return frozenset(arrays)
 
 
@@ -94,9 +96,11 @@ def _linear_offset(op: Op) -> int | None:
 class _Replacement:
     """The rewrite of one function.
 
-    `arrays` are the arrays to replace. `values` maps slots to their values at the current operation. `stored` maps each
-    operation with regions to the slots of arrays from outside that it stores to, in a fixed order. `replaced` maps the
-    results of loads to values.
+    - `arrays` are the arrays to replace.
+    - `values` maps slots to their values at the current operation.
+    - `stored` maps each operation with regions to the slots that its regions store to, in a fixed order, except for
+      slots of arrays that are allocated in these regions.
+    - `replaced` maps the results of loads to the values that replace them.
     """
 
     function: Function
@@ -110,14 +114,17 @@ class _Replacement:
         self.region(self.function.body, (), ())
 
     def collect(self, region: Region) -> dict[Slot, None]:
-        """Return the slots of outer arrays that a region stores to; fill `stored` for the operations inside."""
+        """Return the slots that a region stores to, except for slots of arrays that are allocated in it.
+
+        Fill `stored` for the operations inside.
+        """
         slots: dict[Slot, None] = {}
         own: set[Value] = set()
         for op in region.ops:
             if op.name == "local":
                 own.add(op.result)
             elif op.name == "store" and op.operands[0] in self.arrays:
-                slots[op.operands[0], _linear_offset(op) or 0] = None
+                slots[op.operands[0], _linear_offset(op) or 0] = None  # the offset is known (rule 1), it isn't None
             elif op.regions:
                 inside = {slot: None for inner in op.regions for slot in self.collect(inner)}
                 self.stored[op] = tuple(inside)
@@ -125,7 +132,11 @@ class _Replacement:
         return {slot: None for slot in slots if slot[0] not in own} if own else slots
 
     def region(self, region: Region, branch: Sequence[Slot], loop: Sequence[Slot]) -> None:
-        """Rewrite a region; `branch` and `loop` are the slots that the enclosing `if` and loop pass on."""
+        """Rewrite a region.
+
+        `branch` and `loop` are the slots whose values become results of the enclosing `if` and loop; `yield`s and exits
+        pass them on.
+        """
         source, region.ops = region.ops, []
         builder = Builder(region)
         for op in source:
@@ -149,14 +160,14 @@ class _Replacement:
 
     def access(self, op: Op) -> None:
         """Replace a load or store (rule 2)."""
-        slot = (op.operands[0], _linear_offset(op) or 0)
+        slot = (op.operands[0], _linear_offset(op) or 0)  # the offset is known (rule 1), it isn't None
         if op.name == "store":
             self.values[slot] = op.operands[-1]
         else:
             self.replaced[op.result] = self.values[slot]
 
     def other(self, op: Op, branch: Sequence[Slot], loop: Sequence[Slot]) -> None:
-        """Rewrite control flow: pass on the values of slots (rules 3 and 4)."""
+        """Rewrite control flow, so that it passes on the values of slots (rules 3 and 4); keep other operations."""
         if op.name == "yield":
             op.operands += [self.values[slot] for slot in branch]
         elif op.name in ("break", "continue"):

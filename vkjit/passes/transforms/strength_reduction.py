@@ -12,9 +12,9 @@ Works on the normal and primitive forms of the IR (see `ir.verify`)::
 
 1. One operand of the multiplication is the induction variable i, possibly cast, or x + i or x - i with a loop-invariant
    x. The other operand is loop-invariant. The additions are exact modulo 2**64.
-2. Only 64-bit multiplications are replaced, as a 64-bit addition costs a fraction of one on GPUs and software drivers.
-   A 32-bit multiplication costs no more than an addition, and a multiplication by a power of two is a shift; neither is
-   worth the register that a loop-carried value needs.
+2. Only 64-bit multiplications are replaced, as a 64-bit addition costs a fraction of a 64-bit multiplication on GPUs
+   and software drivers. A 32-bit multiplication costs no more than an addition, and a multiplication by a power of two
+   is a shift; neither is worth the register that a loop-carried value needs.
 3. The multiplication must be directly in the loop's body, so that every iteration executes it, and the body's only
    `continue` must be its terminator. A `break` passes on the current product.
 4. At most `max_products` multiplications are replaced per loop.
@@ -37,8 +37,9 @@ __all__ = ["StrengthReduction"]
 
 @dataclass(frozen=True, slots=True)
 class StrengthReduction:
-    """Reduce at most `max_products` multiplications per loop; do nothing if `enabled` is False, as for LLVM, which has
-    a strength reduction of its own.
+    """Reduce at most `max_products` multiplications per loop, if `enabled`.
+
+    The pass is disabled for the LLVM back end, as LLVM has a strength reduction of its own.
     """
 
     enabled: bool = True
@@ -57,8 +58,9 @@ class StrengthReduction:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A multiplication to reduce: (start + i) * factor, or (start - i) * factor if `negative`, with the induction
-    variable i; i * factor if `start` is None.
+    """A multiplication `op` to reduce, with the induction variable i as part of one operand.
+
+    It is i * factor if `start` is None, (start - i) * factor if `negative`, and (start + i) * factor otherwise.
     """
 
     op: Op
@@ -85,13 +87,13 @@ class _Reduction:
         self.depth.update(dict.fromkeys(region.args, self.loops))
         source, region.ops = region.ops, []
         for op in source:
-            inner = op.name in LOOPS
-            self.loops += inner
+            is_loop = op.name in LOOPS
+            self.loops += int(is_loop)
             for body in op.regions:
                 self.region(body)
             if op.name == "for":
                 self.loop(op, Builder(region, op.loc))
-            self.loops -= inner
+            self.loops -= int(is_loop)
             self.depth.update(dict.fromkeys(op.results, self.loops))
             region.ops.append(op)
 
@@ -101,7 +103,8 @@ class _Reduction:
         exits = list(exits_of(body))
         if body.terminator.name != "continue" or sum(exit.name == "continue" for exit in exits) > 1:
             return
-        products = [product for inner in body.ops if (product := self.product(inner, body.args[0]))]
+        candidates = [self.product(inner, body.args[0]) for inner in body.ops]
+        products = [product for product in candidates if product is not None]
         for product in products[: self.max_products]:
             self.carry(op, product, exits, before)
 
@@ -110,7 +113,7 @@ class _Reduction:
         return is_constant(value) or self.depth.get(value, self.loops) < self.loops
 
     def product(self, op: Op, induction: Value) -> _Product | None:
-        """Return the multiplication to reduce if an operation is one by rules 1 and 2, else None."""
+        """Return the multiplication of an operation that can be reduced by rules 1 and 2; None for other operations."""
         if op.name != "mul" or not isinstance(op.result.type, Scalar):
             return None
         dtype = op.result.type.dtype
@@ -161,7 +164,10 @@ class _Reduction:
 
     @staticmethod
     def in_preheader(value: Value, type: Scalar, before: Builder) -> Value:
-        """Return a loop-invariant value in the product's type, in the preheader; constants are copied there."""
+        """Return a loop-invariant value, cast to the product's type in the preheader.
+
+        A constant is emitted again, as its definition may be inside of the loop.
+        """
         if is_constant(value):
             return before.const(wrapped(constant_of(value), type.dtype), type)
         return before.cast(value, type)
@@ -170,7 +176,9 @@ class _Reduction:
 def _times(value: Value, factor: Value, builder: Builder) -> Value:
     """Emit value * factor, simplified if the value is 0 or 1."""
     number = constant_of(value)
-    return factor if number == 1 else value if number == 0 else builder.emit("mul", value, factor)
+    if number == 1:
+        return factor
+    return value if number == 0 else builder.emit("mul", value, factor)
 
 
 def _is_induction(value: Value, induction: Value) -> bool:

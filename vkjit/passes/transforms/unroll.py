@@ -12,8 +12,8 @@ Takes the normal form of the IR (see `ir.verify`)::
 1. A loop is unrolled if its bounds and step are constants, and the product of its trip count and its number of
    operations is at most `budget`, or at most `array_budget` if the induction variable indexes a local array: `sroa` can
    then replace the array. Inner loops are unrolled first.
-2. An iteration without inner exits (inside of an `if`) becomes a copy of the body with a constant for the induction
-   variable.
+2. Inner exits are exits inside of an `if`. An iteration without inner exits becomes a copy of the body with a constant
+   for the induction variable.
 3. If a `continue` is inside an `if`, the rest of the iteration moves to the other region of the `if`. The results of
    the `if` are the loop-carried values of the next iteration.
 4. If a `break` is inside an `if`, the rest of the iteration and all later iterations move to the other region of the
@@ -50,8 +50,9 @@ _FREE: frozenset[OpName] = frozenset({"const", "poison", "yield", "break", "cont
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """Unroll loops that have at most `max_iterations` iterations, and at most `budget` operations in all iterations
-    together, or `array_budget` if they index local arrays (rule 1).
+    """Unroll loops with at most `max_iterations` iterations and at most `budget` operations in all iterations together.
+
+    For loops that index local arrays, the limit of operations is `array_budget` (rule 1).
     """
 
     budget: int = 128
@@ -138,7 +139,9 @@ def _has_exits(op: Op) -> bool:
 
 
 def _all_exit_by(region: Region, kind: str) -> bool:
-    """True if in each `if` with exits, one region has a single exit of this kind at its end and the other continues."""
+    """True if each `if` with exits in a region has an exit of this kind at the end of one of its regions, no other
+    exits in that region, and continues after the other one.
+    """
     for op in region.ops:
         if _has_exits(op):
             side = _exiting_side(op, kind)
@@ -150,7 +153,10 @@ def _all_exit_by(region: Region, kind: str) -> bool:
 
 
 def _exiting_side(op: Op, kind: str) -> int | None:
-    """Return which region of an `if` ends in an exit of this kind and has no other exits; None if neither does."""
+    """Return which region of an `if`, 0 or 1, ends in an exit of this kind and has no other exits.
+
+    Return None if there is no such region.
+    """
     for side, region in enumerate(op.regions):
         if region.terminator.name == kind and not any(map(_has_exits, region.ops)):
             return side
@@ -158,9 +164,9 @@ def _exiting_side(op: Op, kind: str) -> int | None:
 
 
 class _Iterations:
-    """The unrolling of one loop: appends its iterations to the builder's region.
+    """The unrolling of one loop, whose iterations are appended to the builder's region.
 
-    `numbers` are the values of the induction variable, and `kind` is the kind of its inner exits, "break" or
+    `numbers` are the values of the induction variable, and `kind` is the kind of the loop's inner exits, "break" or
     "continue".
     """
 
@@ -197,10 +203,10 @@ class _Iterations:
     def rest(
         self, ops: Sequence[Op], mapping: dict[Value, Value], number: int, after: list[tuple[Op, Sequence[Op]]]
     ) -> list[Value]:
-        """Build the rest of iteration `number`, from the operations `ops` on; return the values that it passes on.
+        """Build the rest of iteration `number`, and return the values that it passes on.
 
-        `mapping` maps values of the body to their copies. `after` has each enclosing `if` with exits, and the
-        operations that follow it.
+        `ops` are the operations that remain. `mapping` maps values of the body to their copies. `after` has the
+        enclosing `if`s with exits, each with the operations that follow it, the outermost first.
         """
         for position, op in enumerate(ops):
             self.builder.loc = op.loc
@@ -214,9 +220,10 @@ class _Iterations:
     def end(
         self, op: Op, mapping: dict[Value, Value], number: int, after: list[tuple[Op, Sequence[Op]]]
     ) -> list[Value]:
-        """Build what follows the terminator `op` of a region; return the values that this passes on.
+        """Build the code that follows the terminator `op` of a region. Return the values that this code passes on.
 
-        That is the rest of the iteration after the enclosing `if`, the next iteration (rule 4), or nothing.
+        After a `yield`, it is the rest of the iteration after the enclosing `if`; after a `continue` of a loop with
+        `break`, the next iteration (rule 4). Otherwise there is none, and the operands of `op` are returned.
         """
         operands = [mapping.get(value, value) for value in op.operands]
         if op.name == "yield":

@@ -10,7 +10,8 @@ after `cse`::
     ...                                          %b = vec_extract %v {lane = 1} : f32
     %d = load %x0, %r : f32                      ...
 
-1. Offsets are contiguous if their linear forms (see `linear_forms`) differ only in their constants, by 1 each.
+1. Offsets are contiguous if their linear forms (see `linear_forms`) differ only in their constants, and these are
+   consecutive integers.
 2. The first offset must be a known multiple of the number of elements in the group: each term of its linear form must
    be such a multiple.
 3. The array and each of its rows must start at a multiple of 16 bytes. The kernel's attribute `aligned` guarantees
@@ -21,8 +22,8 @@ after `cse`::
 5. A group of stores is replaced by a wide store in the place of its last store. From the first to the last, nothing
    else may access the array's alias class, order memory, report or exit. Only complete groups are merged, so that no
    bytes are written that the program doesn't store itself.
-6. The wide element is a vector of 4 or 2 elements. With `as_integers`, it is a 64-bit integer that is split by shifts:
-   drivers that load vectors lane by lane load it twice as fast, for any element type.
+6. The wide element is a vector of 4 or 2 elements. With `as_integers`, it is a 64-bit integer, from which elements of
+   any type are extracted by shifts. Drivers that load vectors lane by lane load such integers twice as fast.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class WidenAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group of contiguous accesses in the order of their offsets, and the one in whose place the wide access is."""
+    """A group of contiguous accesses in the order of their offsets.
+
+    The wide access comes in the place of `place`, one of them (rules 4 and 5).
+    """
 
     members: Sequence[Op]
     place: Op
@@ -94,25 +98,26 @@ class _Finder:
 
     def region(self, region: Region) -> set[AliasClass]:
         """Process a region and return the alias classes that it accesses; `ALL` stands for every class."""
-        outer_tables, saved_zeros = (self.loads, self.stores), None
+        outer_loads, outer_stores = self.loads, self.stores
         self.loads, self.stores = {}, {}
+        saved_zeros = None
         if any(op.name == "assume" for op in region.ops):
             saved_zeros = dict(self.forms.zeros)  # assumptions hold until the end of their region
-        touched: set[AliasClass] = set()
+        accessed: set[AliasClass] = set()
         for op in region.ops:
             self.learn(op)
             if not op.regions:
-                touched |= self.access(op)
+                accessed |= self.access(op)
                 continue
             inside: set[AliasClass] = set().union(*map(self.region, op.regions))
             exits = op.name not in LOOPS and any(True for inner in op.regions for _ in exits_of(inner))
-            self.touch(inside, everything=exits)
-            touched |= inside
-        self.touch(set(), everything=True)
-        self.loads, self.stores = outer_tables
+            self.close_classes(inside, everything=exits)
+            accessed |= inside
+        self.close_classes(set(), everything=True)
+        self.loads, self.stores = outer_loads, outer_stores
         if saved_zeros is not None:
             self.forms.zeros = saved_zeros
-        return touched
+        return accessed
 
     def learn(self, op: Op) -> None:
         """Update the linear forms for an operation, with the alignment of rows (rule 3) for extents and strides."""
@@ -123,28 +128,36 @@ class _Finder:
             return
         array, axis = op.operands[0].type, op.attrs["axis"]
         assert isinstance(array, Array)
-        rows = axis == array.rank - 1 and array.contiguous if op.name == "extent" else axis < array.rank - 1
+        # The length of a row of a contiguous array, and the strides between rows, are multiples of `_MAX_BYTES` bytes.
+        if op.name == "extent":
+            is_multiple = axis == array.rank - 1 and array.contiguous
+        else:
+            is_multiple = axis < array.rank - 1
         item = _item_bytes(array)
-        if rows and array.rank > 1 and item:
+        if is_multiple and array.rank > 1 and item:
+            # `zeros` has the number of known trailing zeros, the logarithm of a power of two that divides a value.
             self.forms.zeros[op.result] = (_MAX_BYTES // item).bit_length() - 1
 
     def access(self, op: Op) -> set[AliasClass]:
-        """Close the accesses that can't form a group across an operation, and open the operation's own access.
+        """Update the open accesses for an operation.
 
+        Close those that can't form a group with accesses after the operation, and add the operation's own access.
         Return the alias classes that the operation accesses.
         """
         effect = OPS[op.name].effect
         if effect in (Effect.SYNC, Effect.REPORT, Effect.READ_WRITE) or op.name == "call":
-            self.touch(set(), everything=True)
+            self.close_classes(set(), everything=True)
             return {ALL}
         if effect not in (Effect.READ, Effect.WRITE):
             return set()
         memory = alias_class(op.operands[0])
         key, constant = self.key(op)
-        if effect == Effect.READ:
+        if effect == Effect.READ:  # moving a store past it would change what it reads; loads don't conflict
             self.close(self.stores, memory)
             table = self.loads.setdefault(memory, {})
         else:
+            # Stores with the same key stay open: they write other elements, except for one at the same offset, which
+            # `add` closes. Stores with other keys might write the same element.
             self.close(self.loads, memory)
             self.close(self.stores, memory, but=key)
             table = self.stores.setdefault(memory, {})
@@ -164,44 +177,49 @@ class _Finder:
         return (base, form.atoms), form.constant
 
     def add(self, table: dict[Key, dict[int, Op]], key: Key, constant: int, op: Op) -> None:
-        """Open an access."""
+        """Add an access to the open accesses in `table`."""
         open_accesses = table.setdefault(key, {})
         if constant in open_accesses:  # the same element again: close the open accesses
             self.choose(key, open_accesses)
             open_accesses.clear()
         open_accesses[constant] = op
 
-    def touch(self, classes: set[AliasClass], *, everything: bool) -> None:
-        """Close the open accesses of these alias classes, or of all classes."""
+    def close_classes(self, classes: set[AliasClass], *, everything: bool) -> None:
+        """Close the open accesses of `classes`, or all of them if `everything` or if `classes` has `ALL`."""
         for table in (self.loads, self.stores):
             for memory in list(table) if everything or ALL in classes else classes:
                 self.close(table, memory)
 
     def close(self, table: Open, memory: AliasClass, but: Key | None = None) -> None:
-        """Close the open accesses of an alias class in `table`, except those with the key `but`."""
+        """Close the open accesses of an alias class in `table` (`loads` or `stores`), except those with the key `but`.
+
+        Closed accesses are removed from the table, after groups among them were chosen.
+        """
         for key, open_accesses in table.pop(memory, {}).items():
-            if key == but:
+            if key == but:  # at most one key: put its accesses back
                 table[memory] = {key: open_accesses}
             else:
                 self.choose(key, open_accesses)
 
     def choose(self, key: Key, accesses: dict[int, Op]) -> None:
-        """Form groups of accesses with the same key, the widest first (rules 1 and 2).
+        """Form groups of accesses with the same key, the widest groups first (rules 1 and 2).
 
-        `accesses` has them by the constant parts of their offsets, in program order.
+        `accesses` maps the constant parts of the offsets to the accesses, in program order. Accesses that join a group
+        are removed.
         """
         base, atoms = key
         zeros = self.forms.atoms_trailing_zeros(LinearForm(0, atoms))
         order = {op: number for number, op in enumerate(accesses.values())}
         for lanes in _lanes(base, self.as_integers):
-            if 1 << zeros < lanes:
+            if 1 << zeros < lanes:  # the terms of the offset aren't known to be multiples of `lanes` (rule 2)
                 continue
             for start in sorted(constant for constant in accesses if constant % lanes == 0):
                 offsets = range(start, start + lanes)
-                if all(place in accesses for place in offsets):
-                    members = [accesses.pop(place) for place in offsets]
-                    place = (max if members[0].name == "store" else min)(members, key=order.__getitem__)
-                    self.groups.append(_Group(members, place))
+                if all(offset in accesses for offset in offsets):
+                    members = [accesses.pop(offset) for offset in offsets]
+                    # The wide access replaces the last store, or the first load (rules 4 and 5).
+                    choose_place = max if members[0].name == "store" else min
+                    self.groups.append(_Group(members, choose_place(members, key=order.__getitem__)))
 
 
 def _item_bytes(array: Array) -> int:
@@ -258,6 +276,7 @@ class _Rewriter:
         """Emit the wide access of a group."""
         lanes = len(group.members)
         base = group.place.operands[0]
+        # Compute the offset of the first element from that of `place`: others may be defined only later.
         lane = next(n for n, op in enumerate(group.members) if op is group.place)
         first = group.place.operands[1]
         if lane:

@@ -1,7 +1,7 @@
 """Convert loop-carried booleans to u32, for a driver whose compiler crashes on loop-carried booleans.
 
-A driver with the quirk `carried_truths` crashes the process when it compiles some loops with loop-carried booleans,
-such as loops that swap two of them. The pass converts all loop-carried booleans::
+A driver with the quirk `carried_truths` crashes the process when it compiles some loops with loop-carried booleans, for
+example a loop that swaps two of them. The pass converts all loop-carried booleans::
 
     %r = loop %a : bool (%p: bool) {         %w = select %a, %1, %0 : u32
       ...                                    %q = loop %w : u32 (%v: u32) {
@@ -29,7 +29,7 @@ __all__ = ["CarryBoolsAsWords"]
 
 @dataclass(frozen=True, slots=True)
 class CarryBoolsAsWords:
-    """Convert loop-carried booleans to u32; do nothing if `needed` is False."""
+    """Convert loop-carried booleans to u32. The pass does nothing if `needed` is False."""
 
     name: ClassVar[str] = "carry_words"
     needed: bool = True
@@ -55,21 +55,25 @@ def _convert_region(region: Region) -> None:
 
 
 def _convert_loop(loop: Op, carried: list[int]) -> list[Op]:
-    """Convert the loop-carried booleans with the indices `carried`. Return the loop with the conversions around it."""
-    body, counted = loop.regions[0], loop.name == "for"
+    """Convert the loop-carried booleans whose indices among the loop's results are `carried`.
+
+    Return the operations that replace the loop: conversions, the loop, conversions.
+    """
+    body = loop.regions[0]
     before, after, head = (Builder(Region(), loop.loc) for _ in range(3))
+    # in a `for`, the bounds and step precede the initial values, and the induction variable the other body arguments
+    first_operand, first_argument = (3, 1) if loop.name == "for" else (0, 0)
     for index in carried:
-        # the operands of a `for` begin with its bounds and step, the arguments of its body with the induction variable
-        start = index + (3 if counted else 0)
-        loop.operands[start] = _word(before, loop.operands[start])
-        _redefine_as_comparison(head, body.args, index + counted)
+        operand = first_operand + index
+        loop.operands[operand] = _word(before, loop.operands[operand])
+        _redefine_as_comparison(head, body.args, first_argument + index)
         _redefine_as_comparison(after, loop.results, index)
     for region in _exits(body):
-        leaving = region.ops.pop()
-        exit_builder = Builder(region, leaving.loc)
+        exit_op = region.ops.pop()
+        exit_builder = Builder(region, exit_op.loc)
         for index in carried:
-            leaving.operands[index] = _word(exit_builder, leaving.operands[index])
-        region.ops.append(leaving)
+            exit_op.operands[index] = _word(exit_builder, exit_op.operands[index])
+        region.ops.append(exit_op)
     body.ops[:0] = head.region.ops
     return [*before.region.ops, loop, *after.region.ops]
 
@@ -86,18 +90,23 @@ def _exits(region: Region) -> Iterator[Region]:
 
 def _word(builder: Builder, boolean: Value) -> Value:
     """Convert a boolean to a u32 that is 0 or 1."""
-    kind = _word_type(boolean.type)
-    return builder.emit("select", boolean, builder.const(1, kind), builder.const(0, kind))
+    word_type = _word_type(boolean.type)
+    return builder.emit("select", boolean, builder.const(1, word_type), builder.const(0, word_type))
 
 
-def _redefine_as_comparison(builder: Builder, values: list[Value], place: int) -> None:
-    """Replace the boolean `values[place]` by a u32, and redefine the boolean as the comparison u32 != 0."""
-    boolean = values[place]
-    word = values[place] = Value(_word_type(boolean.type), boolean.owner, boolean.index)
+def _redefine_as_comparison(builder: Builder, values: list[Value], position: int) -> None:
+    """Replace the boolean `values[position]` by a new u32 value, and redefine the boolean as the comparison u32 != 0.
+
+    `values` are the body arguments or the results of a loop. The uses of the boolean don't change.
+    """
+    boolean = values[position]
+    word = values[position] = Value(_word_type(boolean.type), boolean.owner, boolean.index)
     zero = builder.const(0, word.type)
-    compared = builder.emit("ne", word, zero).op
-    assert compared is not None
-    compared.results[0], boolean.owner, boolean.index = boolean, compared, 0
+    comparison = builder.emit("ne", word, zero).op
+    assert comparison is not None
+    comparison.results[0] = boolean
+    boolean.owner = comparison
+    boolean.index = 0
 
 
 def _word_type(boolean: Type) -> Type:
@@ -105,5 +114,5 @@ def _word_type(boolean: Type) -> Type:
     return Vector(dtypes.u32, boolean.size) if isinstance(boolean, Vector) else Scalar(dtypes.u32)
 
 
-def _is_bool(kind: Type) -> bool:
-    return isinstance(kind, (Scalar, Vector)) and kind.dtype.kind == "bool"
+def _is_bool(type: Type) -> bool:
+    return isinstance(type, (Scalar, Vector)) and type.dtype.kind == "bool"

@@ -7,12 +7,12 @@ In large kernels, a driver with the quirk `parity_products` sometimes folds x & 
     %q = mul %p, %stride : index         %p = and %x, %n : index
                                          %q = mul %p, %stride : index
 
-1. Such a driver canonicalizes other operations to x & 1: the unsigned remainder by 2, and a shift of the lowest bit to
-   the top and back. They become an `and`, too.
-2. Products of sums that contain such a bit, and offsets, are also affected. Therefore every extracted lowest bit is
-   hidden unless only comparisons use it.
-3. If no array has a dynamic extent, there is no opaque constant. Then each product y * p with such a bit p becomes the
-   mask y & (0 - p) instead.
+1. Such a driver canonicalizes two other forms to x & 1: the unsigned remainder by 2, and a shift of the lowest bit to
+   the top and back. The pass replaces these forms by an `and`, too.
+2. The driver also miscompiles products and offsets with a sum that contains the bit. Therefore every extracted lowest
+   bit is hidden, unless only comparisons use it.
+3. If no array has a dynamic extent, there is no opaque constant. In this case, each product y * p with an extracted bit
+   p becomes the mask y & (0 - p).
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ __all__ = ["HideParity"]
 _FORMS: frozenset[OpName] = frozenset({"and", "urem_raw", "shr_raw"})
 """The operations that can extract the lowest bit."""
 _TESTS: frozenset[OpName] = frozenset({"eq", "ne"})
+"""Comparisons. (`_lowest_bits` also treats conversions to bool as such.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class HideParity:
-    """Hide extractions of integers' lowest bits; do nothing if `needed` is False."""
+    """Hide extractions of integers' lowest bits. The pass does nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_parity"
     needed: bool = True
@@ -47,44 +48,49 @@ class HideParity:
         if not bits:
             return module
         ones = OpaqueConstant.of(module, 1)
-        if ones is None:
+        if ones is None:  # rule 3
             rewrite_region(module.kernel.body, _product_to_mask)
             return module
         for op, source in bits:
-            op.name, op.attrs = "and", {}
+            op.name, op.attrs = "and", {}  # it may have been another form (rule 1)
             op.operands[:] = [source, ones.like(op.result.type)]
         ones.insert(module)
         return module
 
 
 def _lowest_bits(body: Region) -> list[tuple[Op, Value]]:
-    """Return (operation, value) for each extraction of a value's lowest bit with uses other than comparisons."""
-    others: set[Value] = set()
+    """Return (operation, value) for each operation that extracts the lowest bit of a value.
+
+    Operations whose results are used only in comparisons are left out.
+    """
+    used_otherwise: set[Value] = set()
     for op in body.walk():
         is_test = op.name in _TESTS or (op.name == "cast" and _kind(op.result.type) == "bool")
         if not is_test:
-            others.update(op.operands)
-    pairs = ((op, _source(op)) for op in body.walk() if op.name in _FORMS and op.result in others)
+            used_otherwise.update(op.operands)
+    pairs = ((op, _source(op)) for op in body.walk() if op.name in _FORMS and op.result in used_otherwise)
     return [(op, source) for op, source in pairs if source is not None and not is_constant(source)]
 
 
 def _source(op: Op) -> Value | None:
-    """Return the value whose lowest bit an operation of `_FORMS` extracts; None if it computes something else."""
-    kind = op.result.type
-    if not isinstance(kind, (Scalar, Vector)) or not kind.dtype.is_integer:
+    """Return the value whose lowest bit `op` extracts; None if `op`, of a name in `_FORMS`, computes something else."""
+    result_type = op.result.type
+    if not isinstance(result_type, (Scalar, Vector)) or not result_type.dtype.is_integer:
         return None
     if op.name == "and":
         return next((x for x, y in (op.operands, op.operands[::-1]) if constant_of(y) == 1), None)
     if op.name == "urem_raw":
         return op.operands[0] if constant_of(op.operands[1]) == 2 else None
-    if op.name == "shr_raw" and not kind.dtype.is_signed:
-        up, top = op.operands[0].op, kind.dtype.bits - 1
+    if op.name == "shr_raw" and not result_type.dtype.is_signed:
+        # (value << top) >> top, where `top` is the number of the top bit
+        shl = op.operands[0].op
+        top = result_type.dtype.bits - 1
         if (
-            up is not None
-            and up.name == "shl_raw"
-            and constant_of(op.operands[1]) == constant_of(up.operands[1]) == top
+            shl is not None
+            and shl.name == "shl_raw"
+            and constant_of(op.operands[1]) == constant_of(shl.operands[1]) == top
         ):
-            return up.operands[0]
+            return shl.operands[0]
     return None
 
 
@@ -94,7 +100,7 @@ def _kind(type: Type) -> str:
 
 
 def _product_to_mask(op: Op, builder: Builder) -> list[Value] | None:
-    """Replace a product with a lowest bit by a mask (rule 3)."""
+    """Replace a product of a value and an extracted lowest bit by a mask of the value (rule 3)."""
     if op.name != "mul" or not isinstance(op.result.type, (Scalar, Vector)):
         return None
     for bit, other in (op.operands, op.operands[::-1]):

@@ -38,7 +38,7 @@ _ARITHMETIC: frozenset[OpName] = frozenset({"add", "sub", "mul", "div", "fma"})
 
 @dataclass(frozen=True, slots=True)
 class HideZeros:
-    """Hide literal float zeros; do nothing if `needed` is False."""
+    """Hide literal float zeros. The pass does nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_zeros"
     needed: bool = True
@@ -49,22 +49,24 @@ class HideZeros:
         module = Fold().run(module)  # the driver would fold, too, and find more zeros
         zeros = _Zeros(Builder(Region(), module.kernel.loc))
         for op in module.kernel.body.walk():
-            chooses = op.name == "select" and all(map(is_constant, op.operands[1:]))
-            if (chooses or op.name in _ARITHMETIC) and any(map(_is_zero, op.operands)):
+            selects_constant = op.name == "select" and all(map(is_constant, op.operands[1:]))
+            if (selects_constant or op.name in _ARITHMETIC) and any(map(_is_zero, op.operands)):
                 op.operands[:] = [zeros.hidden(v) if _is_zero(v) else v for v in op.operands]
         module.kernel.body.ops[:0] = zeros.builder.region.ops
         return module
 
 
 def _is_zero(value: Value) -> bool:
+    """True for a constant float zero of either sign."""
     number = constant_of(value)
     return number == 0 and isinstance(value.type, (Scalar, Vector)) and value.type.dtype.is_float
 
 
 @dataclass(slots=True)
 class _Zeros:
-    """The opaque zeros emitted so far. `emitted` has them by type and whether they are negative; `builder` collects the
-    operations for the kernel's start.
+    """The opaque zeros emitted so far.
+
+    `emitted` has them by (type, is negative). `builder` collects the operations for the kernel's start.
     """
 
     builder: Builder
@@ -83,7 +85,7 @@ class _Zeros:
         return self.emitted[key]
 
     def build(self, type: Type, negative: bool) -> Value:
-        """Emit the opaque zero of a type and sign, derived from those of other types."""
+        """Emit the opaque zero of a type and sign. It is derived from the positive zero of a scalar type."""
         if isinstance(type, Vector):
             return self.builder.emit("vec_make", *[self.of(Scalar(type.dtype), negative)] * type.size, type=type)
         if negative:

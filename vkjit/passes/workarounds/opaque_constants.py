@@ -31,10 +31,10 @@ class OpaqueConstant:
     """One opaque constant, available in any type.
 
     `number` is its value at run time. `unknown` emits the run-time value from which it is derived (the extent or the
-    number of workgroups). `builder` collects operations for the kernel's start; `emitted` has the constant by type.
+    number of workgroups). `builder` collects operations for the kernel's start. `emitted` has the constant by type.
 
-    `word` is the unsigned type in which extents are passed. The top bit of an extent is never set, which the driver
-    can't know. In a wider type, however, it would see that zero extension clears the top bit.
+    `word` is the unsigned type in which extents are passed. The top bit of an extent is never set, but the driver can't
+    know that. In a type wider than `word`, the driver would know it, as zero extension clears the top bit.
     """
 
     number: int
@@ -45,9 +45,10 @@ class OpaqueConstant:
 
     @staticmethod
     def of(module: Module, number: int, *, grids: bool = False) -> OpaqueConstant | None:
-        """Return `number` as an opaque constant, or None if no array has a dynamic extent.
+        """Return `number` as an opaque constant that is derived from a dynamic extent.
 
-        With `grids=True`, it is derived from the number of workgroups in that case.
+        If no array has a dynamic extent, it is derived from the number of workgroups if `grids` is True; otherwise the
+        result is None.
         """
         unknown = _extent(module) or (_groups if grids else None)
         if unknown is None:
@@ -66,23 +67,27 @@ class OpaqueConstant:
         module.kernel.body.ops[:0] = self.builder.region.ops
 
     def _converted(self, type: Type) -> Value:
+        """Emit the opaque constant in a type other than `word`."""
         if isinstance(type, Vector):
             return self.builder.emit("vec_make", *[self.like(Scalar(type.dtype))] * type.size, type=type)
         return self.builder.cast(self.like(self.word), type)
 
     def _root(self) -> Value:
-        """Emit the opaque constant in the type `word`: bit 1 of (unknown >> (bits - 2)), which is 0, or `number`."""
+        """Emit the opaque constant in the type `word`: `number`, combined by OR with the top bit of `unknown`."""
         b, word = self.builder, self.word
-        top = b.emit("shr_raw", b.cast(self.unknown(b), word), b.const(word.dtype.bits - 2, word))
-        zero = b.emit("and", top, b.const(2, word))
+        top_bits = b.emit("shr_raw", b.cast(self.unknown(b), word), b.const(word.dtype.bits - 2, word))
+        zero = b.emit("and", top_bits, b.const(2, word))  # the top bit of `unknown`, now bit 1
         return b.emit("or", zero, b.const(self.number, word)) if self.number else zero
 
 
 def _extent(module: Module) -> Callable[[Builder], Value] | None:
-    """Return an emitter of a dynamic extent, preferably of one that the kernel already uses; None if there is none."""
-    asked = [(op.operands[0], op.attrs["axis"]) for op in module.kernel.body.walk() if op.name == "extent"]
-    every = [(param, 0) for param in module.kernel.params]
-    for array, axis in (*asked, *every):
+    """Return a function that emits a dynamic extent; None if no array has one.
+
+    An extent that the kernel already uses is preferred.
+    """
+    used_extents = [(op.operands[0], op.attrs["axis"]) for op in module.kernel.body.walk() if op.name == "extent"]
+    first_extents = [(param, 0) for param in module.kernel.params]
+    for array, axis in (*used_extents, *first_extents):
         if _has_extents(array, module.kernel.params):
             return lambda builder: builder.emit("extent", array, axis=axis)
     return None
@@ -95,5 +100,5 @@ def _groups(builder: Builder) -> Value:
 
 def _has_extents(array: Value, params: Sequence[Value]) -> bool:
     """True if an array is a parameter with dynamic extents."""
-    kind = array.type
-    return isinstance(kind, Array) and kind.rank > 0 and kind.shape is None and array in params
+    array_type = array.type
+    return isinstance(array_type, Array) and array_type.rank > 0 and array_type.shape is None and array in params

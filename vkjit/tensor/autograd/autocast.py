@@ -1,7 +1,8 @@
 """Mixed precision: `autocast` runs matrix products in a 16-bit float type, precision-sensitive operations in f32.
 
-`vkjit.tensor.dispatch` passes the operands of every operation through `convert_operands`, which selects the conversion by the
-operation's name. Conversions are recorded on the autograd tape, so each tensor's gradient has the tensor's own type.
+`vkjit.tensor.dispatch` passes the operands of every operation through `convert_operands`, which selects the conversion
+by the operation's name. Conversions are recorded on the autograd tape, so each tensor's gradient has the tensor's own
+type. In this module, an object with the attribute `meta` is a tensor.
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ def convert_operands(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _combined(operands: tuple[Any, ...], dtype: DType | None) -> tuple[Any, ...]:
-    """Return the operands, converted to f32 if both f32 and the 16-bit type occur.
+    """Return the operands of an operation that is neither in `PRODUCTS` nor in `PRECISE`.
 
-    For operations that are neither in `PRODUCTS` nor in `PRECISE`.
+    If tensors of f32 and of `dtype`, the 16-bit type, are among them, the latter are converted to f32.
     """
-    kinds = {v.dtype for v in operands if hasattr(v, "meta")}
-    if dtype not in kinds or dtypes.f32 not in kinds:
+    tensor_types = {v.dtype for v in operands if hasattr(v, "meta")}
+    if dtype not in tensor_types or dtypes.f32 not in tensor_types:
         return operands
     return tuple(v.to(dtypes.f32) if hasattr(v, "meta") and v.dtype is dtype else v for v in operands)

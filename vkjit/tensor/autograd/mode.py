@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _State(threading.local):
-    """Per-thread autograd state. Every operation reads it, so what operations read are plain attributes."""
+    """Per-thread autograd state. Every operation reads `enabled` and `intercepts`, so these are plain attributes."""
 
     enabled = True
     """True if operations are recorded."""

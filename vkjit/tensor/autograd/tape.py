@@ -48,17 +48,20 @@ __all__ = [
 ]
 
 Gradient = Any
+"""A tensor, or None for a gradient that is zero or not needed."""
 Rule = Callable[..., Sequence[Gradient]]
+"""A vector-Jacobian product (see `RULES`)."""
 
 _sequence = itertools.count()
+"""Source of `Node.number` and of the numbers that `current_sequence_number` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
     """A gradient rule: the vector-Jacobian product (VJP), and which values it reads.
 
-    `keeps_inputs` is True if it reads the values of all operands, or a tuple of the positions of those it reads;
-    `keeps_outputs` is True if it reads the results. A node keeps only these values.
+    `keeps_inputs` is True if the VJP reads the values of all operands, or a tuple with the positions of the operands
+    that it reads. `keeps_outputs` is True if it reads the results. A node keeps only these values.
     """
 
     vjp: Rule
@@ -77,8 +80,8 @@ operand.
 def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = False) -> Callable[[Rule], Rule]:
     """Decorate the VJP of operation `name` to register it in `RULES`.
 
-    `inputs` is True if the VJP reads the values of the operands, or a tuple with the positions of those it reads;
-    `outputs` is True if it reads the results. Raises InternalError if the operation has a rule already.
+    `inputs` is True if the VJP reads the values of all operands, or a tuple with the positions of the operands that it
+    reads. `outputs` is True if it reads the results. Raises InternalError if the operation has a rule already.
     """
 
     def register(function: Rule) -> Rule:
@@ -100,8 +103,9 @@ VIEWS = frozenset({"diagonal", "expand", "permute", "reshape", "slice", "windows
 class GradMeta:
     """Autograd's data about a tensor, without its values: the tape may keep it longer than the tensor.
 
-    `node` is the operation that computed the tensor, None for a leaf. `hooks` are called with the tensor's gradient
-    during a backward pass.
+    `node` is the operation that computed the tensor, None for a leaf. `grad` is the value of `Tensor.grad`; if
+    `retains_grad` is set, a backward pass updates it for a non-leaf tensor, too. `hooks` are called with the tensor's
+    gradient during a backward pass.
     """
 
     __slots__ = ("__weakref__", "device", "dtype", "grad", "hooks", "node", "requires_grad", "retains_grad", "shape")
@@ -118,10 +122,10 @@ class GradMeta:
 
 
 class Node:
-    """A recorded operation.
+    """A recorded operation: its name, its gradient rule (`row`), and what the rule needs.
 
     `edges` has the GradMeta of each operand (None for scalars and other non-tensors), `params` the keyword parameters.
-    `needs` says for each operand whether it requires a gradient; `number` increases in the order of recording.
+    `needs` has a bool for each operand, True if it requires a gradient. `number` increases in the order of recording.
     `input(i)` and `output(i)` return values that the rule asked to keep, checked for in-place changes. Results are held
     by weak references, so a tensor that is no longer used is freed at once, with all that its node keeps.
     """
@@ -146,6 +150,7 @@ class Node:
         self.name = name
         self.row = row
         self.params = params
+        # tensors among the parameters (indices), with their versions
         self._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)] if params else ()
         self.edges: tuple[GradMeta | None, ...] = tuple([getattr(value, "meta", None) for value in inputs])
         self.needs = tuple([edge is not None and edge.requires_grad for edge in self.edges])
@@ -166,9 +171,10 @@ class Node:
         return [reference() for reference in self._results]
 
     def input(self, position: int) -> Any:
-        """Return the value of an operand, which the rule asked to keep.
+        """Return the kept value of the operand at `position`.
 
-        Raises VkjitError if it was changed in place after it was recorded.
+        Raises VkjitError if the operand was changed in place after the operation was recorded, InternalError if the
+        rule didn't ask to keep it.
         """
         kept_inputs = self._inputs
         if kept_inputs is None or (type(kept_inputs) is dict and position not in kept_inputs):
@@ -178,9 +184,10 @@ class Node:
         return value
 
     def output(self, position: int = 0) -> Tensor:
-        """Return the value of a result, which the rule asked to keep; it is attached to this node for double backward.
+        """Return the kept value of the result at `position`, attached to this node for double backward.
 
-        Raises VkjitError if it was changed in place after it was recorded.
+        Raises VkjitError if the result was changed in place after the operation was recorded, InternalError if the rule
+        didn't ask to keep it.
         """
         if self._outputs is None:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
@@ -197,7 +204,7 @@ class Node:
             )
 
     def release(self) -> None:
-        """Drop the kept values, after a backward pass that doesn't retain the graph."""
+        """Drop the kept values, after a backward pass without `retain_graph`."""
         self._inputs = self._outputs = None
         self._released = True
 
@@ -236,7 +243,7 @@ _PLAIN = frozenset({bool, int, float, str, tuple, dict, type(None)})
 def _kept(value: Any) -> tuple[Any, int]:
     """Return the pair (value, version) that a node keeps for an operand.
 
-    A tensor is kept as an alias: an in-place operation may later move the tensor itself to another node.
+    A tensor is kept as an alias, since an in-place operation may later attach the tensor itself to another node.
     """
     version = getattr(value, "_version", None)
     return (value, 0) if version is None else (value.alias(), version.value)
@@ -245,9 +252,9 @@ def _kept(value: Any) -> tuple[Any, int]:
 def record(
     name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor], *, always: bool = False
 ) -> None:
-    """Record an operation, if recording is on and an operand requires a gradient.
+    """Record an operation if recording is on, an operand requires a gradient, and the operation has a gradient rule.
 
-    Operations without a gradient rule are not recorded. `always` records even if recording is off.
+    With `always`, the operation is recorded even if recording is off.
     """
     if (state.enabled or always) and any(getattr(v, "requires_grad", False) for v in inputs):
         record_unchecked(name, inputs, params, outputs)
@@ -308,7 +315,11 @@ def _collect(roots: Sequence[Node]) -> list[Node]:
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
-    """Return the gradient with which a backward pass starts at `tensor`: the given one, or 1 if it has one element."""
+    """Return the gradient with which a backward pass starts at `tensor`: `gradient`, or 1 if that is None.
+
+    Raises ShapeError if a given gradient doesn't have the tensor's shape, or if it is None and the tensor has more than
+    one element.
+    """
     if gradient is None:
         if tensor.numel() != 1:
             raise ShapeError(
@@ -343,23 +354,24 @@ class RemovableHandle:
 class _BackwardPass:
     """A backward pass: visits nodes from the newest to the oldest.
 
-    Gradients of a tensor (identified by its `GradMeta`) accumulate until the node that computed the tensor is visited.
-    `found` has the gradients of the tensors in `targets`, by id of their GradMeta.
+    The gradients delivered for a tensor (identified by its `GradMeta`) are summed until the node that computed the
+    tensor is visited. After the pass, `target_gradients` has the gradients of the tensors in `targets`, by the id of
+    their `GradMeta`.
     """
 
     def __init__(self, targets: Sequence[GradMeta]) -> None:
         self._pending: dict[int, tuple[GradMeta, Tensor]] = {}
         self._targets = {id(meta) for meta in targets}
-        self.found: dict[int, Tensor] = {}
+        self.target_gradients: dict[int, Tensor] = {}
 
     def deliver(self, meta: GradMeta, gradient: Tensor) -> None:
-        """Add to the pending gradient of a tensor."""
+        """Add `gradient` to the pending gradient of the tensor that `meta` belongs to."""
         key = id(meta)
         waiting = self._pending.get(key)
         self._pending[key] = (meta, gradient if waiting is None else waiting[1] + gradient)
 
     def take(self, meta: GradMeta) -> Tensor | None:
-        """Remove and return the pending gradient of a tensor, after its hooks have run; None if there is none."""
+        """Remove a tensor's pending gradient and return it, after the tensor's hooks have run; None if there is none."""
         waiting = self._pending.pop(id(meta), None)
         if waiting is None:
             return None
@@ -375,7 +387,7 @@ class _BackwardPass:
                 )
             gradient = replaced
         if id(meta) in self._targets:
-            self.found[id(meta)] = gradient
+            self.target_gradients[id(meta)] = gradient
         return gradient
 
     def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, update_grad: bool, since: int = 0) -> None:
@@ -427,8 +439,8 @@ def accumulates_grad() -> bool:
 class _GradUpdates:
     """Gradients collected during a backward pass, to be added to `.grad` at its end.
 
-    A user may write into `.grad`, so a gradient becomes `.grad` itself only if nothing else refers to its memory; else
-    it is cloned.
+    A user may write into `.grad`, so a gradient tensor becomes `.grad` without a copy only if nothing else refers to
+    its memory. Otherwise it is cloned.
     """
 
     def __init__(self) -> None:
@@ -439,32 +451,36 @@ class _GradUpdates:
         self._waiting.append((meta, gradient))
 
     def deliver(self) -> None:
-        """Update `.grad` of all tensors; call it when the backward pass no longer refers to any gradient."""
-        memories: dict[int, int] = {}
+        """Update `.grad` of all tensors.
+
+        The backward pass must have dropped its own references to the gradients (see `_is_shared`).
+        """
+        use_counts: dict[int, int] = {}  # number of collected gradients by the identity of their memory
         for key in [id(pair[1].memory_key) for pair in self._waiting]:
-            memories[key] = memories.get(key, 0) + 1
+            use_counts[key] = use_counts.get(key, 0) + 1
         while self._waiting:
             pair = self._waiting.pop()
             meta = pair[0]
+            # the gradient stays in the pair: a local variable would be one more reference to it
             if meta.grad is not None:
                 meta.grad = meta.grad + pair[1]
-            elif memories[id(pair[1].memory_key)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
+            elif use_counts[id(pair[1].memory_key)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
                 meta.grad = pair[1].clone()
             else:
                 meta.grad = pair[1]
 
 
 def _reference_count(pair: tuple[Any, Any]) -> int:
-    """Return the number of references to the second item of a pair, including those of this call."""
+    """Return the number of references to the pair's second item, including references made by this call."""
     return sys.getrefcount(pair[1])
 
 
-# An unshared gradient is recognized by its reference counts. The counts of an unshared object depend on the Python
-# version, so they are measured here.
+# An unshared gradient is recognized by its reference counts. The counts that an unshared object has depend on the
+# Python version, so they are measured here, with pairs like those of `_GradUpdates`.
 
 
 class _Probe:
-    """An object with a `memory_key` that nothing else refers to, like that of an unshared gradient."""
+    """Stands for an unshared gradient: an object with a `memory_key` to which nothing else refers."""
 
     __slots__ = ("memory_key",)
 
@@ -473,12 +489,14 @@ class _Probe:
 
 
 def _memory_reference_count(pair: tuple[Any, Any]) -> int:
-    """Return the number of references to the second item's `memory_key`, including those of this call."""
+    """Return the number of references to the second item's `memory_key`, including references made by this call."""
     return sys.getrefcount(pair[1].memory_key)
 
 
 _UNSHARED_COUNT = _reference_count((None, object()))
+"""Reference count of a gradient tensor to which only its pair refers."""
 _UNSHARED_MEMORY_COUNT = _memory_reference_count((None, _Probe()))
+"""Reference count of the `memory_key` of a tensor whose memory no other tensor shares."""
 
 
 def _is_shared(pair: tuple[GradMeta, Tensor]) -> bool:
@@ -518,10 +536,10 @@ def backward_since(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """Run `backward`, but let nodes recorded before `since` keep their values, so they can be used again.
+    """Run `backward`, but don't release the kept values of nodes recorded before `since`.
 
     `since` is a value returned by `current_sequence_number()`. Checkpointing uses this function for the segment that it
-    recomputes.
+    recomputes: the older nodes belong to the outer graph, whose backward pass still needs their values.
     """
     for tensor in tensors:
         if not tensor.requires_grad:
@@ -539,12 +557,12 @@ def backward_since(
 
 
 def current_sequence_number() -> int:
-    """Return a number above `Node.number` of all existing nodes and below that of all later ones."""
+    """Return a number that is above the `number` of all existing nodes and below the `number` of all later nodes."""
     return next(_sequence)
 
 
 def _listed(tensors: Any) -> list[Any]:
-    """Return one tensor, or a sequence of them, as a list."""
+    """Return a list of tensors, given as a single tensor or as a sequence."""
     return [tensors] if hasattr(tensors, "meta") else list(tensors)
 
 
@@ -559,7 +577,9 @@ def grad(
 ) -> tuple[Any, ...]:
     """Return the gradients of `outputs` with respect to `inputs`, one tensor per input; `.grad` doesn't change.
 
-    An input that wasn't used raises ArgumentError, or gives None with `allow_unused`.
+    `grad_outputs` are the gradients with respect to `outputs` that the pass starts with (None: 1, for outputs of one
+    element). An input that wasn't used to compute the outputs raises ArgumentError; with `allow_unused`, its gradient
+    is None.
     """
     roots, targets = _listed(outputs), _listed(inputs)
     weights = [None] * len(roots) if grad_outputs is None else _listed(grad_outputs)
@@ -571,7 +591,7 @@ def grad(
     keep = create_graph if retain_graph is None else retain_graph
     with set_grad_enabled(create_graph):
         walk.run([t.meta for t in roots], retain_graph=keep, update_grad=False)
-    results = tuple(walk.found.get(id(t.meta)) for t in targets)
+    results = tuple(walk.target_gradients.get(id(t.meta)) for t in targets)
     if not allow_unused and any(r is None for r in results):
         position = next(i for i, r in enumerate(results) if r is None)
         raise ArgumentError(

@@ -56,6 +56,8 @@ def _pow(node: Node, gradient: Any) -> tuple[Any, ...]:
     if node.needs[1]:
         base: Any = node.input(0)
         result = base**exponent
+        # the derivative is result * log(base), but 0 for a base of 0 and for a negative Python number; the inner
+        # `where` avoids log(0), since -inf in the unused branch would become NaN in second derivatives
         if isinstance(base, (int, float)):
             slope = result * (math.log(base) if base > 0 else 0.0)
         else:
@@ -65,18 +67,20 @@ def _pow(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _power_slope(gradient: Any, base: Any, exponent: Any) -> Any:
-    """Return gradient * exponent * base ** (exponent - 1), 0 where the exponent is 0."""
+    """Return the gradient of the base: gradient * exponent * base ** (exponent - 1), 0 where the exponent is 0."""
     if isinstance(exponent, (int, float)):
         if exponent == 0:
             return zeros_like(gradient)
         return gradient * exponent if exponent == 1 else gradient * (base ** (exponent - 1) * exponent)
+    # the inner `where` avoids 0 ** -1 in the branch that isn't used
     return gradient * where(exponent == 0, 0.0, exponent * base ** where(exponent == 0, 1.0, exponent - 1))
 
 
-def _register_min_max(name: str, wins: str) -> None:
-    """Register the rule of a binary min/max: the selected operand gets the gradient, equal operands half of it each.
+def _register_min_max(name: str, comparison: str) -> None:
+    """Register the rule of the binary minimum or maximum `name`.
 
-    `wins` is the comparison ("gt" or "lt") that the selected operand satisfies.
+    The selected operand gets the gradient; two equal operands get half of it each. `comparison`, "gt" or "lt", holds
+    between the selected operand and the other.
     """
 
     @rule(name, inputs=True)
@@ -85,18 +89,19 @@ def _register_min_max(name: str, wins: str) -> None:
         half = gradient * 0.5
         tie = a == b
 
-        def share(mine: Any, other: Any) -> Any:
-            """Return the gradient of the operand `mine`."""
-            behind = getattr(mine, _OPPOSITE[wins])(other)  # False if either is NaN: both get the full gradient
-            return where(behind, 0.0, where(tie, half, gradient))
+        def share(operand: Any, other: Any) -> Any:
+            """Return the gradient of `operand`."""
+            # False if either operand is NaN: then both get the full gradient
+            loses = getattr(operand, _OPPOSITE[comparison])(other)
+            return where(loses, 0.0, where(tie, half, gradient))
 
         left = reduced_to_operand(node, 0, share(a, b)) if node.needs[0] else None
-        return left, reduced_to_operand(node, 1, share(b, a)) if node.needs[1] else None
+        return left, (reduced_to_operand(node, 1, share(b, a)) if node.needs[1] else None)
 
 
 _OPPOSITE = {"gt": "lt", "lt": "gt"}
-for _name, _wins in (("maximum", "gt"), ("fmax", "gt"), ("minimum", "lt"), ("fmin", "lt")):
-    _register_min_max(_name, _wins)
+for _name, _comparison in (("maximum", "gt"), ("fmax", "gt"), ("minimum", "lt"), ("fmin", "lt")):
+    _register_min_max(_name, _comparison)
 
 
 @rule("remainder", inputs=True)
@@ -131,14 +136,14 @@ def _atan2(node: Node, gradient: Any) -> tuple[Any, ...]:
     square = x * x + y * y
     scaled = where(square == 0, 0.0, gradient / square)  # 0 at the origin, as in PyTorch
     left = reduced_to_operand(node, 0, scaled * x) if node.needs[0] else None
-    return left, reduced_to_operand(node, 1, -scaled * y) if node.needs[1] else None
+    return left, (reduced_to_operand(node, 1, -scaled * y) if node.needs[1] else None)
 
 
 @rule("hypot", inputs=True, outputs=True)
 def _hypot(node: Node, gradient: Any) -> tuple[Any, ...]:
     scaled = gradient / node.output(0)
     left = reduced_to_operand(node, 0, scaled * node.input(0)) if node.needs[0] else None
-    return left, reduced_to_operand(node, 1, scaled * node.input(1)) if node.needs[1] else None
+    return left, (reduced_to_operand(node, 1, scaled * node.input(1)) if node.needs[1] else None)
 
 
 @rule("copysign", inputs=True, outputs=True)
@@ -146,6 +151,7 @@ def _copysign(node: Node, gradient: Any) -> tuple[Any, ...]:
     if not node.needs[0]:
         return None, zeros_like(gradient)
     x, y = node.input(0), node.output(0)
+    # the result y is x or -x, so the gradient of x is gradient or -gradient, but 0 at 0
     flipped = where((x == 0) | (x.sign() == y.sign()), gradient, -gradient)
     slope = where(x == 0, 0.0, flipped)
     return reduced_to_operand(node, 0, slope), reduced_to_operand(node, 1, zeros_like(gradient))
@@ -156,13 +162,13 @@ def _xlogy(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.input(1)
     left = None
     if node.needs[0]:
-        slope = y.log() if hasattr(y, "log") else _log_of(y)
+        slope = y.log() if hasattr(y, "log") else _log_of(y)  # y may be a Python number
         left = reduced_to_operand(node, 0, where((x == 0) & (y <= 0), 0.0, gradient * slope))
-    return left, reduced_to_operand(node, 1, gradient * x / y) if node.needs[1] else None
+    return left, (reduced_to_operand(node, 1, gradient * x / y) if node.needs[1] else None)
 
 
 def _log_of(number: float) -> float:
-    """Return the logarithm as `Tensor.log` computes it: -inf for 0, NaN for negative numbers."""
+    """Return the logarithm of a Python number as `Tensor.log` computes it: -inf for 0, NaN for negative numbers."""
     return math.log(number) if number > 0 else -math.inf if number == 0 else math.nan
 
 
@@ -170,34 +176,32 @@ def _log_of(number: float) -> float:
 def _where(node: Node, gradient: Any) -> tuple[Any, ...]:
     condition = node.input(0)
     of_x = reduced_to_operand(node, 1, where(condition, gradient, 0.0)) if node.needs[1] else None
-    return None, of_x, reduced_to_operand(node, 2, where(condition, 0.0, gradient)) if node.needs[2] else None
+    return None, of_x, (reduced_to_operand(node, 2, where(condition, 0.0, gradient)) if node.needs[2] else None)
 
 
 @rule("clamp", inputs=True)
 def _clamp(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, low, high = (node.input(i) for i in range(3))
     inside = (x >= low) & (x <= high)
+    # where low > high, the result is high
     of_x = reduced_to_operand(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
     of_low = reduced_to_operand(node, 1, where((x < low) & (low < high), gradient, 0.0)) if node.needs[1] else None
-    return (
-        of_x,
-        of_low,
-        reduced_to_operand(node, 2, where((x > high) | (high < low), gradient, 0.0)) if node.needs[2] else None,
-    )
+    of_high = reduced_to_operand(node, 2, where((x > high) | (high < low), gradient, 0.0)) if node.needs[2] else None
+    return of_x, of_low, of_high
 
 
 @rule("clamp_low", inputs=True)
 def _clamp_low(node: Node, gradient: Any) -> tuple[Any, ...]:
     inside = node.input(0) >= node.input(1)
     left = reduced_to_operand(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
-    return left, reduced_to_operand(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None
+    return left, (reduced_to_operand(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None)
 
 
 @rule("clamp_high", inputs=True)
 def _clamp_high(node: Node, gradient: Any) -> tuple[Any, ...]:
     inside = node.input(0) <= node.input(1)
     left = reduced_to_operand(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
-    return left, reduced_to_operand(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None
+    return left, (reduced_to_operand(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None)
 
 
 @rule("lerp", inputs=True)
@@ -205,11 +209,11 @@ def _lerp(node: Node, gradient: Any) -> tuple[Any, ...]:
     start, end, weight = (node.input(i) for i in range(3))
     of_start = reduced_to_operand(node, 0, gradient * (1 - weight)) if node.needs[0] else None
     of_end = reduced_to_operand(node, 1, gradient * weight) if node.needs[1] else None
-    return of_start, of_end, reduced_to_operand(node, 2, gradient * (end - start)) if node.needs[2] else None
+    return of_start, of_end, (reduced_to_operand(node, 2, gradient * (end - start)) if node.needs[2] else None)
 
 
 @rule("masked_fill", inputs=True)
 def _masked_fill(node: Node, gradient: Any) -> tuple[Any, ...]:
     mask = node.input(1)
     of_x = reduced_to_operand(node, 0, where(mask, 0.0, gradient)) if node.needs[0] else None
-    return of_x, None, reduced_to_operand(node, 2, where(mask, gradient, 0.0)) if node.needs[2] else None
+    return of_x, None, (reduced_to_operand(node, 2, where(mask, gradient, 0.0)) if node.needs[2] else None)

@@ -15,7 +15,7 @@ TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
 def _register_from_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    """Register slope(gradient, x), a function of the operand x, as the rule of operation `name`."""
+    """Register the rule of operation `name`: slope(gradient, x) is the gradient of the operand x."""
 
     @rule(name, inputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -23,7 +23,7 @@ def _register_from_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
 
 
 def _register_from_output(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    """Register slope(gradient, y), a function of the result y, as the rule of operation `name`."""
+    """Register the rule of operation `name`: slope(gradient, y) is the operand's gradient, y the operation's result."""
 
     @rule(name, outputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -109,8 +109,9 @@ def _leaky_relu(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (elementwise.leaky_relu_grad(gradient, node.input(0), negative_slope=slope),)
 
 
-# -- second derivatives: rules of the operations `*_grad` that the rules above call, with operands (gradient of the result,
-# operand or result of the activation)
+# -- second derivatives: rules of the operations `*_grad`, which the rules above call
+# Their operands are g, the gradient of the activation's result, and the activation's operand x or its result y. The
+# gradient of g is the operation itself applied to `gradient`; the other gradient is gradient * g * (second derivative).
 
 
 @rule("relu_grad", inputs=True)
@@ -153,9 +154,10 @@ def _gelu_erf_grad(node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("gelu_tanh_grad", inputs=True)
 def _gelu_tanh_grad(node: Node, gradient: Any) -> tuple[Any, ...]:
     g, x = node.input(0), node.input(1)
+    # gelu(x) = x / 2 * (1 + tanh(u)) with u = root * (x + cubic * x**3); `u_first` and `u_second` are u's derivatives
     root, cubic = math.sqrt(2 / math.pi), 0.044715
     t = ((x + x * x * x * cubic) * root).tanh()
-    inner, bend = (x * x * (3 * cubic) + 1) * root, x * (6 * cubic * root)
-    slope = 1 - t * t
-    second = slope * inner + x * slope * (bend - t * inner * inner * 2) * 0.5
+    u_first, u_second = (x * x * (3 * cubic) + 1) * root, x * (6 * cubic * root)
+    sech_squared = 1 - t * t
+    second = sech_squared * u_first + x * sech_squared * (u_second - t * u_first * u_first * 2) * 0.5
     return elementwise.gelu_tanh_grad(gradient, x), gradient * g * second

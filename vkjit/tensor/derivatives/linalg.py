@@ -28,14 +28,17 @@ def _matmul(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _summed_product(p: Any, q: Any, shape: tuple[int, ...]) -> Any:
-    """Return the product of p and q, summed to `shape` over the batch axes along which that operand was broadcast.
+    """Return the product of p and q, summed to `shape`, the shape of the operand whose gradient this is.
 
-    If there are such axes, 16-bit operands are multiplied in f32, so that the terms of the sum aren't rounded.
+    The sum is over the batch axes along which the operand was broadcast. If there are such axes, 16-bit values are
+    multiplied in f32, so that the terms of the sum aren't rounded.
     """
-    if len(shape) == max(p.ndim, q.ndim) and all(
-        extent == max(m, n)
-        for extent, m, n in zip(shape[:-2], p.shape[-len(shape) : -2], q.shape[-len(shape) : -2], strict=False)
-    ):
+    batch_p, batch_q = p.shape[-len(shape) : -2], q.shape[-len(shape) : -2]
+    # True if there are no such axes: the product has the operand's batch axes, with the same sizes
+    is_full = len(shape) == max(p.ndim, q.ndim) and all(
+        extent == max(m, n) for extent, m, n in zip(shape[:-2], batch_p, batch_q, strict=False)
+    )
+    if is_full:
         return sum_to(matmul(p, q), shape)
     return sum_to(product_in_f32(p, q), shape)
 

@@ -18,6 +18,7 @@ from ..ops.repetition import repeat_interleave
 
 @rule("attention", inputs=True, outputs=True)
 def _attention(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
+    """Return the gradients of queries, keys and values; the mask has none."""
     q, k, v, mask = (node.input(i) for i in range(4))
     scale, causal = node.params["scale"], node.params["causal"]
     if not is_grad_enabled():
@@ -34,7 +35,7 @@ def _attention(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     grouped = (k.shape[0], k.shape[1], group_size, *k.shape[2:])
 
     def of_group(x: Any) -> Any:
-        """Sum a gradient per query head over the query heads that share a key head."""
+        """Sum x, which has a gradient per query head, over the query heads that share a key head."""
         return x.reshape(grouped).sum(2) if group_size > 1 else x
 
     gradients = (score_gradients @ keys, of_group(score_gradients.mT @ q), of_group(weights.mT @ gradient))

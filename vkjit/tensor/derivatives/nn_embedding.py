@@ -24,15 +24,17 @@ def _of_embedding(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("embedding_gradient", inputs=True)
 def _of_embedding_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Look up the gradient's rows at the indices, with zeros for the row `skipped`."""
     indices, skipped = node.input(1), node.params["skipped"]
-    taken: Any = _embedding(gradient, indices, skipped=skipped)
+    rows: Any = _embedding(gradient, indices, skipped=skipped)
     if skipped >= 0:
-        taken = taken * (indices != skipped).unsqueeze(-1).to(taken.dtype)
-    return taken, None
+        rows = rows * (indices != skipped).unsqueeze(-1).to(rows.dtype)
+    return rows, None
 
 
 @rule("bag_sum")
 def _of_bag_sum(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Give each row of the operand the gradient of its bag."""
     values = node.edges[0]
     assert values is not None
     return (_embedding(gradient, bag_indices(node.params["offsets"], values.shape[0]), skipped=-1),)

@@ -1,8 +1,9 @@
 """Gradient rules of losses (see `vkjit.tensor.derivatives`).
 
-Most losses here are not yet reduced: they have one value per element or row. Cross entropy and CTC keep intermediate
-results of the forward kernel in `params["saved"]` for their gradient kernels. If the gradient of cross entropy is
-itself recorded (create_graph=True), it is composed of differentiable tensor operations instead.
+Most losses here are not yet reduced: they have one value per element or row. x is the prediction (for cross entropy,
+the scores of the classes), t the target; `ignored` is the target that marks rows without a loss. Cross entropy and CTC
+keep intermediate results of the forward kernel in `params["saved"]` for their gradient kernels. If the gradient of
+cross entropy is itself recorded (create_graph=True), it is composed of differentiable tensor operations instead.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from .common import reduced_to_operand
 
 
 def _difference_gradients(node: Node, slope: Any) -> tuple[Any, ...]:
-    """Return the gradients of x and target for a loss that depends on x - target; `slope` is the gradient of x."""
-    return reduced_to_operand(node, 0, slope), reduced_to_operand(node, 1, -slope) if node.needs[1] else None
+    """Return the gradients of x and target for a loss that is a function of x - target.
+
+    `slope` is the gradient of that difference, before it is summed over broadcast axes.
+    """
+    return reduced_to_operand(node, 0, slope), (reduced_to_operand(node, 1, -slope) if node.needs[1] else None)
 
 
 @rule("squared_difference", inputs=True)
@@ -51,6 +55,7 @@ def _huber(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _binary_entropy(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, t = node.input(0), node.input(1)
     of_target = None
+    # the bounds -100 and 1e-12 are PyTorch's
     if node.needs[1]:
         of_target = gradient * ((1 - x).log().clamp(min=-100.0) - x.log().clamp(min=-100.0))
     return gradient * (x - t) / (x * (1 - x)).clamp(min=1e-12), of_target
@@ -59,7 +64,7 @@ def _binary_entropy(node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("binary_entropy_logits", inputs=True)
 def _binary_entropy_logits(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, t = node.input(0), node.input(1)
-    return gradient * (x.sigmoid() - t), -gradient * x if node.needs[1] else None
+    return gradient * (x.sigmoid() - t), (-gradient * x if node.needs[1] else None)
 
 
 @rule("divergence", inputs=True)
@@ -67,6 +72,7 @@ def _divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, t = node.input(0), node.input(1)
     of_target = None
     if node.needs[1]:
+        # log(t) + 1 - x, but 0 where t is 0; the inner `where` avoids log(0) in the branch that isn't used
         slope = arithmetic.where(t == 0, 0.0, arithmetic.where(t == 0, 1.0, t).log() + 1 - x)
         of_target = reduced_to_operand(node, 1, gradient * slope)
     return reduced_to_operand(node, 0, -gradient * t), of_target
@@ -76,9 +82,8 @@ def _divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _log_divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, t = node.input(0), node.input(1)
     scaled = gradient * t.exp()
-    return reduced_to_operand(node, 0, -scaled), reduced_to_operand(node, 1, scaled * (t - x + 1)) if node.needs[
-        1
-    ] else None
+    of_x = reduced_to_operand(node, 0, -scaled)
+    return of_x, (reduced_to_operand(node, 1, scaled * (t - x + 1)) if node.needs[1] else None)
 
 
 @rule("cross_entropy", inputs=True, outputs=True)
@@ -91,18 +96,19 @@ def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
         return of_input, None, None
     # With w_t the target's weight (`scale`), s the smoothing and C classes, the gradient of class c is
     # softmax_c * ((1 - s) * w_t + s / C * sum(weight)) - (c == target) * (1 - s) * w_t - s / C * weight_c.
+    # It is multiplied by the gradient of the row's loss. The last two terms are `target_class_term` and `class_terms`.
     axis = 1 if x.ndim > 1 else 0
     probabilities = log_softmax(x, axis).exp()
     scale = node.output(1).detach()  # 0 in ignored rows
     masked_gradient = gradient * (scale != 0).to(gradient.dtype)
-    picked = nll_gradient(gradient * (1 - smoothing), target, scale, shape=x.shape)
+    target_class_term = nll_gradient(gradient * (1 - smoothing), target, scale, shape=x.shape)
     target_term = masked_gradient * scale.to(gradient.dtype) * (1 - smoothing)
     classes = x.shape[axis]
     smoothing_term = masked_gradient.unsqueeze(axis) * (smoothing / classes)
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
     class_terms = smoothing_term if weight is None else smoothing_term * weight.reshape(shape)
     smoothing_total = smoothing_term * classes if weight is None else smoothing_term * weight.sum()
-    return probabilities * (target_term.unsqueeze(axis) + smoothing_total) + picked - class_terms, None, None
+    return probabilities * (target_term.unsqueeze(axis) + smoothing_total) + target_class_term - class_terms, None, None
 
 
 @rule("cross_entropy_mean", inputs=True)
@@ -111,12 +117,13 @@ def _cross_entropy_mean(node: Node, gradient: Any) -> tuple[Any, ...]:
     ignored, saved = node.params["ignored"], node.params["saved"]
     if not is_grad_enabled():
         return cross_entropy_mean_gradient(gradient, x, target, weight, ignored, saved), None, None
-    counts = target != ignored
-    classes = arithmetic.where(counts, target, 0)
-    scale = counts.to(x.dtype) if weight is None else counts.to(x.dtype) * weight.detach()[classes]
-    each = (gradient / scale.sum()).expand(scale.shape)
-    picked = nll_gradient(each, classes, scale, shape=x.shape)
-    return log_softmax(x, 1).exp() * (each * scale).unsqueeze(1) + picked, None, None
+    is_counted = target != ignored
+    # class 0 stands for ignored targets, which may not be valid classes; their weight (`scale`) is 0
+    classes = arithmetic.where(is_counted, target, 0)
+    scale = is_counted.to(x.dtype) if weight is None else is_counted.to(x.dtype) * weight.detach()[classes]
+    row_gradient = (gradient / scale.sum()).expand(scale.shape)
+    target_class_term = nll_gradient(row_gradient, classes, scale, shape=x.shape)
+    return log_softmax(x, 1).exp() * (row_gradient * scale).unsqueeze(1) + target_class_term, None, None
 
 
 @rule("nll", inputs=True, outputs=True)
@@ -140,14 +147,15 @@ def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _ctc(node: Node, gradient: Any) -> tuple[Any, ...]:
     if is_grad_enabled():
         raise ArgumentError("ctc_loss() has no second derivative: leave create_graph out")
-    p, *about = (node.input(i) for i in range(4))
+    p, *sequences = (node.input(i) for i in range(4))  # log-probabilities; labels, times, label lengths
     loss, alpha = node.output(0), node.params["saved"]["alpha"]
-    return ctc_gradient(p, tuple(about), alpha, loss.detach(), gradient, node.params["blank"]), None, None, None
+    return ctc_gradient(p, tuple(sequences), alpha, loss.detach(), gradient, node.params["blank"]), None, None, None
 
 
 @rule("mean_of_rows")
 def _mean_of_rows(node: Node, gradient: Any) -> tuple[Any, ...]:
     edge = node.edges[0]
     assert edge is not None
+    # the mean multiplies the sum of the rows' losses by `inverse`
     share = gradient * node.params["saved"]["inverse"].to(gradient.dtype)
     return share.expand(edge.shape), None

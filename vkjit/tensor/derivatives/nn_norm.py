@@ -2,7 +2,8 @@
 
 They launch kernels. If the gradient is itself recorded (create_graph=True), it is composed of differentiable tensor
 operations instead. `scale` is 1 / sqrt(variance + eps); the results of the normalization operations include mean and
-scale. Weight and bias have one element per channel (layer norm: per element of the normalized axes).
+scale. Weight and bias have one element per channel (layer norm: per element of the normalized axes). In calls such as
+`x.mean(axes, True)`, True is the argument `keepdim`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def _composed(x: Any, axes: list[int], eps: float, *, center: bool = True) -> tu
 def _input_gradient(gradient: Any, normalized: Any, scale: Any, axes: list[int], *, center: bool = True) -> Any:
     """Return the gradient of x, computed with recorded operations.
 
-    `gradient` is that of `normalized`, the normalized x; `axes` are the axes over which the statistics were taken.
+    `gradient` is the gradient of `normalized`, the normalized x. `axes` are the axes over which mean and variance were
+    taken. `center` is that of `_composed`.
     """
     correction = normalized * (gradient * normalized).mean(axes, True)
     if center:
@@ -41,12 +43,13 @@ def _input_gradient(gradient: Any, normalized: Any, scale: Any, axes: list[int],
 @rule("layer_norm", inputs=True, outputs=True)
 def _layer_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     x, weight = node.input(0), node.input(1)
-    axes, center = node.params["axes"], node.params["center"]
+    axis_count, center = node.params["axes"], node.params["center"]
     if not is_grad_enabled():
         mean = node.output(1) if center else None
-        return layer_norm_gradient(gradient, x, mean, node.output(2), weight, node.needs, axes=axes)
-    last = list(range(x.ndim - axes, x.ndim))
-    first = list(range(x.ndim - axes))
+        return layer_norm_gradient(gradient, x, mean, node.output(2), weight, node.needs, axes=axis_count)
+    # the normalized axes are the last ones
+    last = list(range(x.ndim - axis_count, x.ndim))
+    first = list(range(x.ndim - axis_count))
     normalized, scale = _composed(x, last, node.params["eps"], center=center)
     normalized_gradient = gradient if weight is None else gradient * weight
     product = gradient * normalized
@@ -58,12 +61,12 @@ def _layer_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
 
 
 def _affine_gradients(node: Node, sums: Any, products: Any) -> tuple[Any, Any]:
-    """Return the gradients of weight and bias.
+    """Return the gradients of weight and bias, from sums per sample and channel.
 
-    `sums` and `products` (samples, channels) are the sums of the gradient, and of gradient * normalized x.
+    `sums` (samples, channels) has the sums of the gradient, `products` the sums of gradient * (normalized x).
     """
     weight = products.sum(0) if node.needs[1] else None
-    return weight, sums.sum(0) if node.needs[2] else None
+    return weight, (sums.sum(0) if node.needs[2] else None)
 
 
 @rule("group_norm", inputs=True, outputs=True)
@@ -72,22 +75,24 @@ def _group_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     n, c, d = x.shape[0], x.shape[1], math.prod(x.shape[2:])  # samples, channels, elements per channel of a sample
     if is_grad_enabled():
         return _composed_group_norm(node, gradient, x, weight, groups)
-    affine = AffineLayout(n * c, d, False, c, groups, c // groups)  # statistics per sample and group of channels
+    # x as rows of one channel of a sample each, with statistics per sample and group of channels
+    affine = AffineLayout(
+        n * c, d, per_element=False, channels=c, sample_stride=groups, channels_per_statistic=c // groups
+    )
     mean, scale = node.output(1), node.output(2)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     of_input = None
     if node.needs[0]:
         weighted = (s if weight is None else s * weight.to(s.dtype) for s in (sums, products))
         sum_term, product_term = (w.reshape(n * groups, c // groups).sum(1) for w in weighted)
-        of_input = channel_gradient(
-            gradient, x, mean, scale, weight, (sum_term, product_term), 1 / (c // groups * d), affine
-        )
+        per_group = c // groups * d  # number of elements
+        of_input = channel_gradient(gradient, x, mean, scale, weight, (sum_term, product_term), 1 / per_group, affine)
     return (of_input, *_affine_gradients(node, sums, products))
 
 
 def _composed_group_norm(node: Node, gradient: Any, x: Any, weight: Any, groups: int) -> tuple[Any, ...]:
     """Return the gradients of group norm, computed with recorded operations."""
-    shape, wide = x.shape, (x.shape[0], groups, -1)
+    shape, wide = x.shape, (x.shape[0], groups, -1)  # with the elements of a group along one axis
     normalized, scale = _composed(x.reshape(wide), [2], node.params["eps"])
     per_channel = (1, -1, *[1] * (x.ndim - 2))
     normalized_gradient = gradient if weight is None else gradient * weight.reshape(per_channel)
@@ -114,22 +119,23 @@ def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
             (gradient * normalized).sum(axes) if node.needs[1] else None,
             gradient.sum(axes) if node.needs[2] else None,
         )
-    affine = AffineLayout(n * c, d, False, c, 0, 1)  # statistics per channel
-    mean, scale = node.output(1), node.output(3)
+    # x as rows of one channel of a sample each, with statistics per channel, the same for all samples
+    affine = AffineLayout(n * c, d, per_element=False, channels=c, sample_stride=0, channels_per_statistic=1)
+    mean, scale = node.output(1), node.output(3)  # result 2 is the variance
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     of_input = None
     if node.needs[0]:
         sum_term, product_term = (
             s.sum(0) if weight is None else s.sum(0) * weight.to(s.dtype) for s in (sums, products)
         )
-        of_input = channel_gradient(
-            gradient, x, mean, scale, weight, (sum_term, product_term), 1 / max(1, n * d), affine
-        )
+        terms, per_channel_count = (sum_term, product_term), max(1, n * d)
+        of_input = channel_gradient(gradient, x, mean, scale, weight, terms, 1 / per_channel_count, affine)
     return (of_input, *_affine_gradients(node, sums, products))
 
 
 @rule("norm_with_statistics", inputs=True)
 def _fixed_norm(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Return the gradients for a normalization with given statistics: of x, weight, bias, mean and scale."""
     x, weight, _, mean, scale = (node.input(i) for i in range(5))
     axes, per_channel = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))
     factor = scale.reshape(per_channel).to(gradient.dtype)

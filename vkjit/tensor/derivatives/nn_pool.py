@@ -1,7 +1,8 @@
 """Gradient rules of pooling (see `vkjit.tensor.derivatives`).
 
-For given source locations pooling is linear. So the gradient of a pooling gradient is the pooling operation applied at
-the same locations: for max pooling `gather_at_indices`, for average pooling `mean_pool`.
+Pooling is linear if the elements that a result is computed from are given: for max pooling the index of each maximum,
+which the forward operation returns as its second result. So the second derivative applies the pooling operation to the
+same elements: `gather_at_indices` for max pooling, `mean_pool` for average pooling.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Gradient rules of reductions (see `vkjit.tensor.derivatives`)."""
+"""Gradient rules of reductions (see `vkjit.tensor.derivatives`).
+
+The recorded parameter `axes` has the reduced axes, in ascending order. In calls such as `x.sum(axes, True)`, True is
+the argument `keepdim`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from ..ops.views import expand, reshape
 
 
 def _spread(node: Node, value: Any) -> Any:
-    """Expand a tensor of the result's shape along the reduced axes, to the operand's shape."""
+    """Expand a tensor of the result's shape, with or without the reduced axes, to the operand's shape."""
     edge = node.edges[0]
-    assert edge is not None
+    assert edge is not None  # the operand is a tensor
     axes = node.params["axes"]
     kept_shape = tuple(1 if i in axes else e for i, e in enumerate(edge.shape))
     return expand(reshape(value, kept_shape), edge.shape)
@@ -23,7 +27,7 @@ def _spread(node: Node, value: Any) -> Any:
 def _count(node: Node) -> int:
     """Return the number of elements that the reduction combines into one."""
     edge = node.edges[0]
-    assert edge is not None
+    assert edge is not None  # the operand is a tensor
     return math.prod(edge.shape[a] for a in node.params["axes"])
 
 
@@ -39,27 +43,35 @@ def _mean(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("prod", inputs=True)
 def _prod(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Return the gradient of x: for each element, the result's gradient times the product of all other elements.
+
+    If no element is 0, that product is the product of all elements, divided by the element. If one element is 0, only
+    its gradient is nonzero; if several are 0, all gradients are 0.
+    """
     x: Any = node.input(0)
     axes = node.params["axes"]
     is_zero = x == 0
     zero_count = is_zero.sum(axes, True)
-    nonzero = where(is_zero, 1.0, x)
-    nonzero_product = prod(nonzero, axes, True)
-    slope = where(zero_count == 0, nonzero_product / nonzero, where((zero_count == 1) & is_zero, nonzero_product, 0.0))
+    nonzero_factors = where(is_zero, 1.0, x)
+    nonzero_product = prod(nonzero_factors, axes, True)
+    slope = where(
+        zero_count == 0, nonzero_product / nonzero_factors, where((zero_count == 1) & is_zero, nonzero_product, 0.0)
+    )
     return (_spread(node, gradient) * slope,)
 
 
 def _register_min_max(name: str) -> None:
-    """Register the rule of a min/max reduction: elements equal to the result share its gradient equally.
+    """Register the rule of the reduction `name`, a minimum or maximum.
 
-    If the result is NaN, the gradients of all its elements are NaN.
+    The elements equal to the result share its gradient equally. If the result is NaN, no element equals it, and the
+    gradients of all elements that it combines are 0 / 0 = NaN.
     """
 
     @rule(name, inputs=True, outputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
         x, axes = node.input(0), node.params["axes"]
-        top = _spread(node, node.output(0))
-        hit = (x == top).to(x.dtype)
+        spread_result = _spread(node, node.output(0))
+        hit = (x == spread_result).to(x.dtype)
         return (hit * _spread(node, gradient) / hit.sum(axes, True),)
 
 
@@ -69,12 +81,13 @@ _register_min_max("amin")
 
 @rule("shared_value", inputs=True)
 def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Return the gradient of x for an operation that returns one value of x, such as the median.
+    """Return the gradients of the operands x and `value` of operation `shared_value`, which returns `value`.
 
-    It is split evenly among the elements equal to that value; if the value is NaN, among the NaN elements.
+    `value` is an element of x, such as its median. The elements of x equal to it share the gradient equally; if it is
+    NaN, the NaN elements of x do. `value` itself gets no gradient.
     """
     x, value = node.input(0), node.input(1)
-    hit = where(value == value, x == value, x != x).to(x.dtype)
+    hit = where(value == value, x == value, x != x).to(x.dtype)  # only NaN differs from itself
     return hit * (gradient / hit.sum()), None
 
 
@@ -83,6 +96,7 @@ def _var(node: Node, gradient: Any) -> tuple[Any, ...]:
     x = node.input(0)
     centered = x - x.mean(node.params["axes"], True)
     divisor = _count(node) - node.params["correction"]
+    # a negative divisor counts as 0, as in the forward function; Python would raise for a division by 0
     return (_spread(node, gradient) * centered * (2 / divisor if divisor > 0 else math.inf),)
 
 
@@ -91,20 +105,22 @@ def _std(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.output(0)
     centered = x - x.mean(node.params["axes"], True)
     divisor = _count(node) - node.params["correction"]
-    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))
+    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))  # gradient / y, but 0 where y is 0
+    # a divisor of 0 or less: as in `_var`
     return (_spread(node, scale) * centered * (1 / divisor if divisor > 0 else math.inf),)
 
 
 @rule("norm2", inputs=True, outputs=True)
 def _norm2(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.output(0)
-    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))
+    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))  # gradient / y, but 0 where y is 0
     return (_spread(node, scale) * x,)
 
 
 @rule("logsumexp", inputs=True, outputs=True)
 def _logsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.output(0)
-    lowest = y == -math.inf
-    weights = (x - _spread(node, where(lowest, 0.0, y))).exp()
+    # The weight of an element is exp(x) / sum(exp(x)). If all elements are -inf, x - y would be NaN; the weights are 0.
+    sum_is_zero = y == -math.inf
+    weights = (x - _spread(node, where(sum_is_zero, 0.0, y))).exp()
     return (_spread(node, gradient) * weights,)

@@ -12,7 +12,7 @@ from ..ops.arithmetic import where
 
 
 def _reverse_cumsum(x: Any, dim: int) -> Any:
-    """Return the cumulative sum from the end of the axis to its start."""
+    """Return the cumulative sum from the end of the axis to its start, in x's type."""
     return views.flip_view(cumulative.cumsum(views.flip_view(x, dim), dim, dtype=x.dtype), dim)
 
 
@@ -25,18 +25,21 @@ def _cumsum(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
     """Return the gradient of x, which depends on the first zero of each slice along the axis.
 
-    Elements before that zero get the reverse cumulative sum of gradient * result, divided by x. The zero itself gets
-    the reverse cumulative sum of gradient * (product without that zero). Elements after it get 0.
+    An element before the first zero gets the reverse cumulative sum of gradient * result, divided by the element. The
+    first zero gets the reverse cumulative sum of gradient * (product without that zero). Elements after it get 0.
     """
     x, dim = node.input(0), node.params["dim"]
     zeros_so_far = cumulative.cumsum((x == 0).to(gradient.dtype), dim)
-    first = (zeros_so_far == 1) & (x == 0)
-    nonzero = where(first, 1.0, x.to(gradient.dtype))
-    products = cumulative.cumprod(nonzero, dim)
-    before_first = where(zeros_so_far == 0, gradient * products, 0.0)
-    from_first = where(zeros_so_far >= 1, gradient * products, 0.0)
-    regular = _reverse_cumsum(before_first, dim) / where(zeros_so_far == 0, x, 1.0)
-    return (where(first, _reverse_cumsum(from_first, dim), where(zeros_so_far == 0, regular, 0.0)),)
+    is_first_zero = (zeros_so_far == 1) & (x == 0)
+    without_first_zero = where(is_first_zero, 1.0, x.to(gradient.dtype))
+    # up to the first zero these are the results of cumprod, from it on the products without it
+    products = cumulative.cumprod(without_first_zero, dim)
+    terms_before = where(zeros_so_far == 0, gradient * products, 0.0)
+    terms_from_zero = where(zeros_so_far >= 1, gradient * products, 0.0)
+    # divide by 1 instead of elements after the first zero, which may be 0
+    of_nonzero = _reverse_cumsum(terms_before, dim) / where(zeros_so_far == 0, x, 1.0)
+    of_first_zero = _reverse_cumsum(terms_from_zero, dim)
+    return (where(is_first_zero, of_first_zero, where(zeros_so_far == 0, of_nonzero, 0.0)),)
 
 
 @rule("logcumsumexp", inputs=True)
@@ -51,10 +54,11 @@ def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
     y = cumulative.logcumsumexp(x, dim)
 
     def part(sign: float) -> Any:
-        """Return the share of the gradients of this sign, as a positive number."""
-        size = where(gradient * sign > 0, gradient * sign, 0.0).log()
-        total = views.flip_view(cumulative.logcumsumexp(views.flip_view(size - y, dim), dim), dim)
-        return (total + x).exp()
+        """Return exp(x) * (the reverse cumulative sum of abs(gradient) * exp(-y)) over the gradients of one sign."""
+        # log(0) = -inf for gradients of the other sign, so they don't contribute
+        log_magnitudes = where(gradient * sign > 0, gradient * sign, 0.0).log()
+        log_sums = views.flip_view(cumulative.logcumsumexp(views.flip_view(log_magnitudes - y, dim), dim), dim)
+        return (log_sums + x).exp()
 
     return (part(1.0) - part(-1.0),)
 

@@ -27,6 +27,7 @@ def _windows(node: Node, gradient: Any) -> tuple[Any, ...]:
     assert edge is not None
     dim, size, step = (node.params[k] for k in ("dim", "size", "step"))
     count = gradient.shape[dim]
+    # the index along `dim` of each element of each window
     indices = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
     index = creation.upload(indices.astype(np.int64), dtypes.i64, gradient.device)
     moved = views.movedim(gradient, -1, dim + 1)
@@ -39,7 +40,8 @@ def _windows(node: Node, gradient: Any) -> tuple[Any, ...]:
 def part_of(x: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
     """Return a copy of a strided part of x.
 
-    `strides` and `start` count elements of x in C order.
+    `shape`, `strides` and `start` (the offset of the first element) describe the part in elements, as if x were
+    contiguous.
     """
     return views.strided(x.detach().contiguous(), shape, strides, start).clone()
 
@@ -52,6 +54,7 @@ def _part_of(node: Node, gradient: Any) -> tuple[Any, ...]:
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
     if not overlaps_itself(shape, strides):
         return (replace_part(zeros, gradient, **node.params),)
+    # elements of the part share memory: add up their gradients at the flat index (offset) of each element
     offsets = np.full(shape, start, np.int64)
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         offsets += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))

@@ -1,6 +1,7 @@
 """Gradient rules of views and copies (see `vkjit.tensor.derivatives`).
 
-The gradient is the inverse view, or zeros with the gradient written to the part that the view selects.
+The gradient of a view's operand is the inverse view of the gradient, or zeros with the gradient written to the part
+that the view selects.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def _expand(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("unslice")
 def unslice(gradient: Tensor, *, shape: tuple[int, ...], **part: Any) -> Tensor:
-    """Return zeros of `shape` with the gradient written to a slice; `part` are the parameters of operation `slice`."""
+    """Return zeros of `shape` with the gradient written to a slice.
+
+    `part` has the parameters of the operation `slice`: starts, sizes and steps.
+    """
     out = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
     copies.copy_values(gradient._array, views.slice_view(out, **part)._array)
     return out
@@ -58,7 +62,7 @@ def _unslice(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("undiagonal")
 def undiagonal(gradient: Tensor, *, shape: tuple[int, ...], offset: int) -> Tensor:
-    """Return zeros of `shape` with the gradient written to the diagonal `offset` above the main diagonal."""
+    """Return zeros of `shape` with the gradient written to a diagonal of the last two axes (see `diagonal`)."""
     out = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
     copies.copy_values(gradient._array, views._diagonal(out, offset=offset)._array)
     return out
@@ -117,5 +121,5 @@ def _cat(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def _sizes(node: Node, dim: int) -> list[int]:
-    """Return the extent of each operand along `dim`."""
+    """Return the size of each operand along the axis `dim`."""
     return [edge.shape[dim] for edge in node.edges if edge is not None]

@@ -24,6 +24,7 @@ __all__ = [
 
 SELU_ALPHA = 1.6732632423543772
 SELU_SCALE = 1.0507009873554805
+"""Constants of SELU (Klambauer et al., 2017)."""
 
 
 @operation("hardtanh")
@@ -88,11 +89,11 @@ def tanhshrink(x: Any) -> Tensor:
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """Return x where abs(x) > lambd, else 0."""
-    return where(check_float(x, "hardshrink").abs() <= lambd, 0.0, x)
+    return where(check_float(x, "hardshrink").abs() <= lambd, 0.0, x)  # not x > lambd: NaN propagates
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
-    """Shrink x towards 0 by lambd; elements with abs(x) <= lambd become 0."""
+    """Return x - lambd where x > lambd, x + lambd where x < -lambd, else 0."""
     if lambd < 0:
         raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
     inside = where(check_float(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # x * 0.0 keeps NaN
@@ -100,7 +101,7 @@ def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
 
 
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
-    """Return x where x > threshold, else value."""
+    """Return x where x > threshold, else value; NaN propagates."""
     return where(checked(x, "threshold") <= threshold, float(value) if x.dtype.is_float else int(value), x)
 
 
@@ -123,5 +124,6 @@ def prelu(x: Any, weight: Any) -> Tensor:
         raise ShapeError(
             f"prelu(): the weight has {count} elements, expected 1 or the {channels} channels of {x.shape}"
         )
+    # in a shape that broadcasts to x, with several slopes along axis 1
     slopes = reshape(weight, (1, -1, *[1] * (x.ndim - 2)) if count > 1 else (1,) * x.ndim)
     return where(x > 0, x, slopes * x)

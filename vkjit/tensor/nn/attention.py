@@ -32,6 +32,7 @@ def _masking(mask: Tensor | None, causal: bool) -> kernels.Masking:
     """Return the kernels' description of an optional mask, bool or float, and of causal masking."""
     if mask is None:
         return kernels.Masking(causal)
+    # 0: no shift of the causal mask
     return kernels.Masking(causal, 0, mask._array, "keep" if mask.dtype.kind == "bool" else "add")
 
 
@@ -39,10 +40,10 @@ def _masking(mask: Tensor | None, causal: bool) -> kernels.Masking:
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return (output, log-sum-exp of the scores) for q (B, H, M, D), k and v (B, G, N, D), and a mask (B, H, M, N).
+    """Return the output (B, H, M, D) and the log-sum-exp of each query's scores, by the fused kernel.
 
-    M and N are the numbers of queries and keys, H and G those of query heads and of key and value heads, D the head
-    size.
+    q: (B, H, M, D), k and v: (B, G, N, D), mask: (B, H, M, N) or None. M is the number of queries and N that of keys, H
+    is the number of query heads and G that of key and value heads, and D is the head size.
     """
     o = allocate_like(q.shape, q.dtype, q)
     return o, Tensor(kernels.attend(q._array, k._array, v._array, o._array, scale, _masking(mask, causal)))
@@ -59,7 +60,7 @@ def attention_gradients(
     """Return the gradients of query, key and value, None where not needed. Autograd doesn't record the call.
 
     g: gradient of the output; operands: query, key, value and mask; results: the two results of `_attention`; needs:
-    for each operand, True if its gradient is needed.
+    True for each operand whose gradient is needed.
     """
     q, k, v, mask = operands
     query = allocate_like(q.shape, q.dtype, q) if needs[0] else None
@@ -76,9 +77,9 @@ def attention_gradients(
 
 
 def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
-    """Compute attention weights softmax(q @ k.T * scale + mask), (..., L, S), from tensor operations.
+    """Return the attention weights softmax(q @ k.T * scale + mask), (..., L, S), computed by tensor operations.
 
-    Queries with all keys masked out get zero weights.
+    q: (..., L, E), k: (..., S, E). Queries with all keys masked out get zero weights.
     """
     scores = (q * scale) @ k.mT
     has_mask = mask is not None
@@ -89,7 +90,7 @@ def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> A
         scores = where(visible, scores, -math.inf)
     if has_mask:
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
-    if not has_mask or 0 in scores.shape:
+    if not has_mask or 0 in scores.shape:  # without a mask, each query has a visible key: causal masking leaves key 0
         return softmax(scores, -1)
     # softmax of a row of only -inf would be NaN
     fully_masked = amax(scores.detach(), -1, True) == -math.inf
@@ -119,15 +120,13 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, enable_g
 
 
 def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any] | None:
-    """Return query, key, value and mask with four axes, (batch, heads, length, size), or None if the fused kernels
-    don't support them.
-    """
-    same_kind = q.dtype is k.dtype is v.dtype and q.shape[-1] == v.shape[-1] and k.device is q.device is v.device
-    leading_shapes = [t.shape[:-3] for t in (q, k, v)]
+    """Return the operands of `_attention`, each with four axes, or None if the fused kernels don't support them."""
+    operands_match = q.dtype is k.dtype is v.dtype and q.shape[-1] == v.shape[-1] and k.device is q.device is v.device
+    leading_shapes = [t.shape[:-3] for t in (q, k, v)]  # the axes before the heads
     if (
-        not same_kind
+        not operands_match
         or q.ndim > 4
-        or len(set(leading_shapes)) > 1
+        or len(set(leading_shapes)) > 1  # the kernels don't broadcast
         or len({t.ndim for t in (q, k, v)}) > 1
         or k.shape != v.shape
     ):
@@ -138,10 +137,10 @@ def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]
         if mask.requires_grad or not (mask.dtype.kind == "bool" or mask.dtype.is_float):
             return None
         mask = mask.expand((*q.shape[:-1], k.shape[-2]))
-    four_axes = [
+    operands_4d = [
         t if t is None or t.ndim == 4 else t.reshape((1,) * (4 - t.ndim) + tuple(t.shape)) for t in (q, k, v, mask)
     ]
-    return four_axes[0], four_axes[1], four_axes[2], four_axes[3]
+    return operands_4d[0], operands_4d[1], operands_4d[2], operands_4d[3]
 
 
 def scaled_dot_product_attention(
@@ -156,10 +155,11 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """Return softmax(query @ key.T * scale + mask) @ value over the last two axes.
 
-    query: (..., L, E), key: (..., S, E), value: (..., S, V); the result is (..., L, V). `attn_mask` broadcasts to (...,
-    L, S): a boolean mask is True for the keys that take part, a float mask is added to the scores. `is_causal`: query i
-    attends to keys up to i. `scale` defaults to 1 / sqrt(E). `enable_gqa`: grouped-query attention; axis -3 holds the
-    heads, and each group of query heads shares one key and value head. A query with every key masked out yields zeros.
+    query: (..., L, E), key: (..., S, E), value: (..., S, V); the result is (..., L, V). `attn_mask` broadcasts to
+    (..., L, S): a boolean mask is True for the keys that take part, a float mask is added to the scores. `is_causal`:
+    query i attends to keys 0 to i. `scale` defaults to 1 / sqrt(E). `enable_gqa`: grouped-query attention; axis -3 has
+    the heads, and each group of query heads shares one key and value head. If all keys of a query are masked out, its
+    result is zero.
     """
     q, k, v = _checked(query, key, value, attn_mask, is_causal, enable_gqa)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
@@ -170,10 +170,10 @@ def scaled_dot_product_attention(
             return _attention(*kernel_operands, scale=float(factor), causal=is_causal)[0].reshape(q.shape)
     if repeats_heads:
         k, v = (repeat_interleave(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
-    rounded_type = (
-        q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
-    )
-    if rounded_type is not None:  # compute in f32 and round once, at the end
+    # 16-bit floats are computed in f32 and rounded once, at the end; autocast chooses the types itself
+    is_16_bit = q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype
+    rounded_type = q.dtype if is_16_bit and state.autocast is None else None
+    if rounded_type is not None:
         q, k, v = (t.to(dtypes.f32) for t in (q, k, v))
     weights = composed_weights(q, k, attn_mask, factor, is_causal)
     if dropout_p:

@@ -19,8 +19,9 @@ __all__ = ["allocate_like", "apply_reduction", "check_float", "check_parameter",
 
 
 def check_float(x: Any, name: str, what: str = "the input") -> Tensor:
-    """Return x after checking that it is a float tensor. `name` (the function) and `what` (the operand) are for error
-    messages.
+    """Return x after checking that it is a float tensor.
+
+    `name` (the function) and `what` (the operand) are for error messages.
     """
     if not isinstance(x, Tensor):
         raise ArgumentError(
@@ -49,10 +50,9 @@ def check_parameter(x: Any, like: Tensor, shape: tuple[int, ...], name: str, wha
 
 
 def int_per_axis(value: Any, count: int, name: str, what: str, minimum: int = 0) -> tuple[int, ...]:
-    """Return an option `what` of the function `name` as one int per axis; a single int is repeated for all `count`
-    axes.
+    """Return `value`, an int or one int per axis, as a tuple of `count` ints. A single int is repeated for all axes.
 
-    Raises ArgumentError if an int is below `minimum`.
+    Raises ArgumentError if an int is below `minimum`; the message names the function `name` and the option `what`.
     """
     items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(items) == 1:
@@ -70,17 +70,21 @@ def dense(x: Tensor) -> DeviceArray:
 
 
 def dense_view(array: DeviceArray, *shape: int) -> DeviceArray:
-    """Return a view of a contiguous array with another shape of as many elements."""
+    """Return a view of a contiguous array with another shape, which must have the same number of elements."""
+    # fresh_layout returns (bytes, strides)
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, fresh_layout(shape, array.dtype)[1])
 
 
 def allocate_like(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:
-    """Allocate an uninitialized tensor on the device of `like`."""
+    """Allocate an uninitialized tensor of the given shape and dtype on the device of `like`."""
     return Tensor(allocate(shape, dtype, like.device))
 
 
 def apply_reduction(losses: Any, reduction: str, name: str) -> Tensor:
-    """Apply the reduction "mean", "sum" or "none" to the losses."""
+    """Return the mean or the sum of the losses as a 0-d tensor, or the losses unchanged if `reduction` is "none".
+
+    `name` (the function) is for error messages.
+    """
     if reduction == "none":
         return losses  # type: ignore[no-any-return]
     if reduction == "sum":
@@ -91,5 +95,5 @@ def apply_reduction(losses: Any, reduction: str, name: str) -> Tensor:
 
 
 def outer_inner(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """Return the sizes of a shape viewed as three axes: (elements before an axis, its size, elements after it)."""
+    """Return a shape merged into three axes: (product of the sizes before `axis`, its size, product of those after)."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

@@ -50,19 +50,20 @@ def rrelu(x: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool
 def _dropped(x: Any, mask_shape: tuple[int, ...], p: float) -> Tensor:
     """Replace random elements of x by SELU's lower limit, then scale and shift to preserve zero mean and unit variance.
 
-    The random mask has the shape `mask_shape` and broadcasts to x. p: probability to drop an element of the mask.
+    p: probability to replace an element. mask_shape: shape of the random mask, which broadcasts to x, so that elements
+    of x that share an element of the mask are replaced together.
     """
     ones: Any = creation.ones(mask_shape, dtype=x.dtype, device=x.device)
     mask: Any = dropout_with_seed(ones, p=p, seed=random.next_seed()) != 0
+    # 1 / standard deviation after the replacement, for x of mean 0 and variance 1; the mean is then SELU_FLOOR * p
     scale = 1 / math.sqrt((1 - p) * (1 + p * SELU_FLOOR**2)) if p < 1 else 0.0
     return where(mask, x, SELU_FLOOR) * scale - scale * SELU_FLOOR * p
 
 
 def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
-    """Replace elements by SELU's lower limit with probability p, then scale and shift to preserve zero mean and unit
-    variance.
+    """Replace elements of x by SELU's lower limit with probability p.
 
-    Returns x itself if not training.
+    The result is scaled and shifted to preserve zero mean and unit variance. Returns x itself if not training.
     """
     check_float(x, "alpha_dropout")
     if not training or _check_probability(p, "alpha_dropout") == 0:
@@ -101,20 +102,22 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
 def lp_pool(
     x: Any, norm_type: float, axes: int, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
-    """Return (sum of x**norm_type over each window)**(1 / norm_type), with windows over the last `axes` axes."""
+    """Return (sum of x**norm_type over each window)**(1 / norm_type), with windows over the last `axes` axes.
+
+    The options are those of average pooling.
+    """
     check_float(x, "lp_pool")
-    area = math.prod(int_per_axis(kernel_size, axes, "lp_pool", "kernel_size", 1))
+    area = math.prod(int_per_axis(kernel_size, axes, "lp_pool", "kernel_size", 1))  # elements per window
     avg_pool: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
     means: Any = avg_pool(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
-    # PyTorch's formula: negative means become 0
+    # sum = mean * area; PyTorch's formula, in which sign * relu turns negative means into 0
     return (means.sign() * means.relu() * area) ** (1.0 / norm_type)  # type: ignore[no-any-return]
 
 
 def max_unpool(
     x: Any, indices: Tensor, axes: int, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """Scatter the elements of x, (N, C, *size), into zeros (N, C, *output_size) at the indices that max pooling
-    returned.
+    """Return zeros (N, C, *output_size) with the elements of x, (N, C, *size), at the indices returned by max pooling.
 
     `axes` is the number of spatial axes. output_size defaults to (size - 1) * stride - 2 * padding + kernel_size.
     """
@@ -141,6 +144,7 @@ def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
             f"{second.shape[-1]}), found {weight.shape}"
         )
     outputs, rows, columns = weight.shape
+    # first^T weight[o] for all o in one matrix product
     matrix = reshape(permute(weight, (1, 0, 2)), (rows, outputs * columns))
     products: Any = reshape(matmul(first, matrix), (*first.shape[:-1], outputs, columns))
     output: Any = (products * unsqueeze(second, -2)).sum(-1, dtype=products.dtype)
@@ -148,9 +152,10 @@ def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return the sum over target classes t and all other classes i of max(0, 1 - (x[t] - x[i])) / C; x: (N, C) or (C,).
+    """Return the sum of max(0, 1 - (x[t] - x[i])) / C over target classes t and non-target classes i, per row of x.
 
-    target: class indices of x's shape; in each row only those before the first negative one count.
+    x: scores (N, C) or (C,); target: class indices of the same shape. In each row of the target, only the indices
+    before the first negative one count.
     """
     check_float(x, "multilabel_margin_loss")
     if x.ndim not in (1, 2) or target.shape != x.shape or not target.dtype.is_integer:
@@ -158,11 +163,12 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tens
             f"multilabel_margin_loss(): scores {x.shape} need class indices of that shape, found {target.shape} of "
             f"{target.dtype!r}"
         )
-    is_end: Any = (target < 0).to(x.dtype)
-    valid: Any = (is_end.cumsum(-1) == 0).to(x.dtype)
-    index = where(valid != 0, target, 0)
-    is_target: Any = scatter_add(x.detach() * 0, -1, index, valid)
-    others = (is_target == 0).to(x.dtype)
+    is_end_marker: Any = (target < 0).to(x.dtype)
+    valid: Any = (is_end_marker.cumsum(-1) == 0).to(x.dtype)  # 1 for the target indices before the first negative one
+    index = where(valid != 0, target, 0)  # invalid targets: any index within bounds
+    # how often each class is a target
+    target_counts: Any = scatter_add(x.detach() * 0, -1, index, valid)
+    others = (target_counts == 0).to(x.dtype)
     # margins[..., t, i] for target position t and class i; only valid targets and classes that aren't targets count
     margins: Any = _positive(1 - unsqueeze(gather(x, -1, index), -1) + unsqueeze(x, -2))
     losses = (margins * unsqueeze(valid, -1) * unsqueeze(others, -2)).sum((-2, -1)) / x.shape[-1]

@@ -1,11 +1,11 @@
 """Convolutions and transposed convolutions over one to three spatial axes.
 
 Inputs are (N, C, *size) or (C, *size). Sums are accumulated in f32 (f64 for f64) and rounded once; integers go through
-`conv_integer`. Output, input gradient and weight gradient are three operations, and the gradients of each are the other
-two.
+`conv_integer`. Output, input gradient and weight gradient are three operations; the gradients of any one of them are
+computed by the other two.
 
 The kernels always have three spatial axes, and so do the sizes in a `Geometry`; inputs with fewer spatial axes get
-leading axes of size 1. A filter is an output channel.
+leading axes of size 1. A filter is an output channel. `axes` is the number of spatial axes of the input.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from .conv_integer import integer_convolution, integer_convolution_input
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
-only_values(Geometry)
+only_values(Geometry)  # calls with equal geometries have the same launches, and share a cache entry
 
 
 def _lifted(x: Tensor) -> DeviceArray:
     """Return a view of (N, C, *size) with three spatial axes, by inserting axes of size 1 before `size`."""
     a = x._array
     missing = 5 - len(a.shape)
-    shape, strides = (*a.shape[:2], *[1] * missing, *a.shape[2:]), (*a.strides[:2], *[0] * missing, *a.strides[2:])
+    shape = (*a.shape[:2], *[1] * missing, *a.shape[2:])
+    strides = (*a.strides[:2], *[0] * missing, *a.strides[2:])
     return DeviceArray(a.buffer, a.offset, a.dtype, shape, strides)
 
 
@@ -69,9 +70,10 @@ def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Te
 
 
 def _parameter_gradients(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> tuple[Tensor, Tensor] | None:
-    """Return the gradients of weight and bias from one launch, or None if the device has no fused kernel for them.
+    """Return the gradients of weight and bias, given a convolution's input and the gradient of its output.
 
-    Autograd doesn't record the call.
+    They are computed in one launch; returns None if the device has no such fused kernel. Autograd doesn't record the
+    call.
     """
     g, axes = geometry, x.ndim - 2
     w = allocate_like((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
@@ -83,7 +85,7 @@ parameter_gradients = with_replay("convolution_parameters", _parameter_gradients
 
 
 def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:
-    """Return (input with a batch axis, weights, True if the batch axis was added)."""
+    """Check the operands and return (input with a batch axis, weight, True if the batch axis was added)."""
     for value, what in ((x, "the input"), (weight, "the weight")):
         if not isinstance(value, Tensor) or not value.dtype.is_integer:
             check_float(value, name, what)
@@ -106,7 +108,7 @@ def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Te
 
 
 def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
-    """Raise an error if a bias isn't a tensor of x's dtype and shape (count,)."""
+    """Raise an error if an optional bias isn't a tensor of x's dtype and shape (count,)."""
     if not x.dtype.is_integer:
         check_parameter(bias, x, (count,), name, "the bias")
     elif bias is not None and (getattr(bias, "dtype", None) is not x.dtype or bias.shape != (count,)):
@@ -116,7 +118,10 @@ def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
 def _padding(
     padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the padding before and the padding after, each with one int per axis, for ints, "same" or "valid"."""
+    """Return the padding before and the padding after the input, each with one int per axis.
+
+    `padding` is an int, one int per axis, "same" (the output has the input's size) or "valid" (no padding).
+    """
     if padding == "valid":
         return ((0,) * len(kernel),) * 2
     if padding == "same":
@@ -142,10 +147,9 @@ def _geometry(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Geometry:
-    """Return the geometry of a convolution for the given input and weight shapes, with padding `before` and `after`
-    each axis.
+    """Return the geometry of a convolution of an input of shape `shape` with a weight of shape `weight`.
 
-    The output size may come out as 0 or less; the caller checks it.
+    `before` and `after`: the padding of each axis. The output size may come out as 0 or less; the caller checks it.
     """
     filters, channels, *kernel = weight
     out = [
@@ -153,13 +157,13 @@ def _geometry(
         for size, b, a, d, k, s in zip(shape[2:], before, after, dilation, kernel, stride, strict=True)
     ]
     return Geometry(
-        shape[0], groups, channels, filters // groups, _three(shape[2:], 1), _three(kernel, 1), _three(out, 1),
-        _three(stride, 1), _three(before, 0), _three(dilation, 1),
+        shape[0], groups, channels, filters // groups, _triple(shape[2:], 1), _triple(kernel, 1), _triple(out, 1),
+        _triple(stride, 1), _triple(before, 0), _triple(dilation, 1),
     )  # fmt: skip
 
 
-def _three(values: Any, fill: int) -> Any:
-    """Prepend `fill` to the values of the spatial axes until there are three."""
+def _triple(values: Any, fill: int) -> Any:
+    """Return a value per spatial axis as a tuple of three, with `fill` for the missing leading axes."""
     return (*[fill] * (3 - len(values)), *values)
 
 
@@ -194,7 +198,7 @@ def _convolve(
     return reshape(y, y.shape[1:]) if single else y
 
 
-def _transpose(
+def _convolve_transposed(
     axes: int,
     x: Any,
     weight: Any,
@@ -216,6 +220,8 @@ def _transpose(
         int_per_axis(padding, axes, name, "padding"),
         int_per_axis(output_padding, axes, name, "output_padding"),
     )
+    # this computes the gradient of a convolution's input: x is the gradient of that convolution's output, so the
+    # channels of x are its filters, and the channels of the result are its input channels (per group)
     filters, channels, *kernel = weight.shape
     if x.shape[1] != filters or filters % groups:
         raise ShapeError(
@@ -227,6 +233,7 @@ def _transpose(
             f"{name}(): output_padding={output_pads} must be smaller than stride {strides} or dilation {dilations}"
         )
     _check_bias(bias, x, channels * groups, name)
+    # size of the result: of the inputs that this convolution maps to x's size, the smallest plus output_padding
     size = [
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
         for n, s, p, d, k, e in zip(x.shape[2:], strides, pads, dilations, kernel, output_pads, strict=True)
@@ -236,8 +243,8 @@ def _transpose(
             f"{name}(): an input of {x.shape[2:]} with padding {pads} gives a size of {tuple(size)}: pad less"
         )
     geometry = Geometry(
-        x.shape[0], groups, channels, filters // groups, _three(size, 1), _three(kernel, 1), _three(x.shape[2:], 1),
-        _three(strides, 1), _three(pads, 0), _three(dilations, 1),
+        x.shape[0], groups, channels, filters // groups, _triple(size, 1), _triple(kernel, 1), _triple(x.shape[2:], 1),
+        _triple(strides, 1), _triple(pads, 0), _triple(dilations, 1),
     )  # fmt: skip
     y: Any
     if x.dtype.is_integer:
@@ -273,8 +280,8 @@ def conv2d(
 ) -> Tensor:
     """Convolve (cross-correlate) x (N, C, H, W) with weight (filters, C / groups, R, S) and add bias (filters,).
 
-    Returns (N, filters, P, Q). stride, padding and dilation are ints or one int per axis; padding may be "same" or
-    "valid".
+    Returns (N, filters, P, Q). stride, padding and dilation are ints, or one int per axis. padding may also be "same"
+    (for a stride of 1: P, Q = H, W) or "valid" (no padding).
     """
     return _convolve(2, x, weight, bias, stride, padding, dilation, groups)
 
@@ -298,10 +305,11 @@ def conv_transpose1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """Apply a transposed convolution to x (N, C, L), weight: (C, filters / groups, R). Options are those of
-    `conv_transpose2d`.
+    """Apply a transposed convolution to x (N, C, L).
+
+    weight: (C, filters / groups, R), bias: (filters,). Options are those of `conv_transpose2d`.
     """
-    return _transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolve_transposed(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose2d(
@@ -310,18 +318,18 @@ def conv_transpose2d(
 ) -> Tensor:  # fmt: skip
     """Apply a transposed convolution to x (N, C, H, W).
 
-    weight: (C, filters / groups, R, S), bias: (filters,). stride, padding, output_padding and dilation are ints or one
+    weight: (C, filters / groups, R, S), bias: (filters,). stride, padding, output_padding and dilation are ints, or one
     int per axis.
     """
-    return _transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolve_transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """Apply a transposed convolution to x (N, C, D, H, W), weight: (C, filters / groups, T, R, S).
+    """Apply a transposed convolution to x (N, C, D, H, W).
 
-    Options are those of `conv_transpose2d`.
+    weight: (C, filters / groups, T, R, S), bias: (filters,). Options are those of `conv_transpose2d`.
     """
-    return _transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolve_transposed(3, x, weight, bias, stride, padding, output_padding, groups, dilation)

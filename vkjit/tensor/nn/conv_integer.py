@@ -1,6 +1,7 @@
-"""Integer convolutions composed of integer matrix products, called by `conv`, which checks the operands.
+"""Integer convolutions, composed of integer matrix products. Called by `conv`, which checks the operands.
 
-Input and weights share one integer dtype, results wrap around on overflow, and there are no gradients.
+Input and weights share one integer dtype, results wrap around on overflow, and there are no gradients. The parameter g
+is the geometry of the convolution, with three spatial axes (see `conv`).
 """
 
 from __future__ import annotations
@@ -21,38 +22,42 @@ __all__ = ["integer_convolution", "integer_convolution_input"]
 
 
 def _span(g: Geometry, axis: int) -> int:
-    """Return the number of elements along an axis of the padded input that the windows of all outputs cover."""
+    """Return the number of elements of the padded input, along a spatial axis, that the windows of all outputs span."""
     return (g.out[axis] - 1) * g.stride[axis] + g.dilation[axis] * (g.kernel[axis] - 1) + 1
 
 
 def _inside(padded: Tensor, x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
-    """Return two views of equal shape: the part of the padded input that corresponds to x, and the part of x that the
-    windows cover.
+    """Return two views of equal shape: the elements of `padded` that x must be copied to, and the elements to copy.
+
+    They cover the part of x that the windows span.
     """
     for axis in range(3):
-        start = min(g.pad[axis], _span(g, axis))
+        start = min(g.pad[axis], _span(g, axis))  # the span may end in the padding before x; the count is 0 then
         count = min(g.size[axis], _span(g, axis) - start)
         padded, x = narrow(padded, axis + 2, start, count), narrow(x, axis + 2, 0, count)
     return padded, x
 
 
 def integer_convolution(x: Tensor, w: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """Return the convolution of x with w as a matrix product of all windows (im2col) with the weights."""
+    """Return the convolution of x with w, computed as a matrix product of all windows (im2col) with the weights."""
     axes = x.ndim - 2
     padded_size = [_span(g, axis) for axis in range(3)]
     padded = creation.zeros((g.batch, g.groups * g.channels, *padded_size), dtype=x.dtype, device=x.device)
     target, source = _inside(padded, reshape(x, (*x.shape[:2], *g.size)), g)
     copy_(target, source)
     # all windows as one strided view (groups, N, *output size, channels, *kernel)
-    sample, channel, *spatial_strides = padded.strides
+    sample_stride, channel_stride, *spatial_strides = padded.strides
     windows = strided(
         padded,
         (g.groups, g.batch, *g.out, g.channels, *g.kernel),
         (
-            channel * g.channels, sample, *(t * s for t, s in zip(spatial_strides, g.stride, strict=True)), channel,
-            *(t * d for t, d in zip(spatial_strides, g.dilation, strict=True)),
+            channel_stride * g.channels,
+            sample_stride,
+            *(step * s for step, s in zip(spatial_strides, g.stride, strict=True)),
+            channel_stride,
+            *(step * d for step, d in zip(spatial_strides, g.dilation, strict=True)),
         ),
-    )  # fmt: skip
+    )
     weights_per_filter = g.channels * g.taps
     rows = reshape(windows, (g.groups, g.pixels, weights_per_filter))
     columns = permute(reshape(w, (g.groups, g.filters, weights_per_filter)), 0, 2, 1)
@@ -68,8 +73,9 @@ def _biased(y: Any, bias: Tensor) -> Tensor:
 
 
 def integer_convolution_input(gradient: Tensor, w: Tensor, g: Geometry) -> Tensor:
-    """Return the transposed convolution: the products of gradient and weights, added to the elements of their windows
-    (col2im).
+    """Return the gradient of a convolution's input, given that of its output: a transposed convolution.
+
+    The products of gradient and weights are added to the elements of their windows (col2im).
     """
     axes = gradient.ndim - 2
     pixels = math.prod(g.out)
@@ -84,7 +90,7 @@ def integer_convolution_input(gradient: Tensor, w: Tensor, g: Geometry) -> Tenso
     padded_size = [max(_span(g, axis), g.size[axis] + g.pad[axis]) for axis in range(3)]
     shape = (g.batch, g.groups, g.channels, *padded_size)
     padded: Any = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
-    # for each kernel element, all windows together: no two of them write the same element of `padded`
+    # for each kernel element, add the contributions of all windows at once: they go to different elements of `padded`
     for tap in itertools.product(*(range(k) for k in g.kernel)):
         starts = (0, 0, 0, *(p * d for p, d in zip(tap, g.dilation, strict=True)))
         targets: Any = slice_view(padded, starts=starts, sizes=(*shape[:3], *g.out), steps=(1, 1, 1, *g.stride))

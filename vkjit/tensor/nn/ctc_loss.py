@@ -24,8 +24,8 @@ from .common import allocate_like, check_float, dense, dense_view
 __all__ = ["ctc_loss"]
 
 
-def _host(values: Any, what: str) -> Any:
-    """Return integers as an i64 NumPy array; `what` names them in errors."""
+def _host_integers(values: Any, what: str) -> Any:
+    """Return integers (a tensor, an array or a sequence) as an i64 NumPy array. `what` names them in errors."""
     array = values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "iu":
         raise ArgumentError(f"ctc_loss(): {what} are {array.dtype}, expected integers")
@@ -33,10 +33,10 @@ def _host(values: Any, what: str) -> Any:
 
 
 def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
-    """Return the labels of each sequence, padded to (N, 2 S + 1), with blanks between and around them: blank, label,
-    blank, ...
+    """Return the labels of each target sequence with blanks between and around them: blank, label, blank, ...
 
-    targets: (N, S) or all sequences concatenated; lengths: labels per sequence (N,).
+    targets: (N, S) or all sequences concatenated; lengths: labels per sequence (N,). The result has the shape (N, 2 *
+    largest length + 1); shorter sequences are padded with blanks.
     """
     ends = np.cumsum(lengths)
     longest = int(lengths.max(initial=0))
@@ -61,8 +61,9 @@ def _ctc(
 ) -> Tensor:
     """Return the losses (N,) from log-probabilities p (T, N, C) in f32 or f64.
 
-    labels: (N, L), with blanks; times: input lengths; label_lengths: number of labels with blanks. Stores alpha, the
-    forward variables (T, N, L), in `saved` for the gradient rule.
+    labels: (N, L), the result of `_with_blanks`; times: time steps of each input (N,); label_lengths: number of labels
+    of each sequence (N,), including blanks. Stores alpha, the logarithms of the forward variables (T, N, L), in the
+    dictionary `saved` for the gradient rule.
     """
     steps, count, _ = p.shape
     alpha = allocate_like((steps, count, labels.shape[1]), p.dtype, p)
@@ -70,26 +71,27 @@ def _ctc(
     values = dense(p)
     for t in range(steps):
         kernels.forward_step(values, sequences, alpha._array, t, blank)
-    # an alignment ends at the last position, a blank, or at the one before it, the last label: add both probabilities
-    flattened = dense_view(alpha._array, steps, count * labels.shape[1])
     saved["alpha"] = alpha
+    # an alignment ends in the last element of the sequence, a blank, or in the one before it, the last label: add the
+    # probabilities of both cases
+    flattened = dense_view(alpha._array, steps, count * labels.shape[1])
     alpha_matrix: Any = Tensor(flattened)
     row_offsets = creation.arange(count, device=p.device) * labels.shape[1]
-    last_step: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + row_offsets
+    # start of each sequence's last time step in the flattened alpha
+    last_step_offsets: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + row_offsets
     forward_variables: Any = alpha_matrix.reshape(-1)
-    ends_in_blank = forward_variables[last_step + label_lengths.to(dtypes.i64) - 1]
+    ends_in_blank = forward_variables[last_step_offsets + label_lengths.to(dtypes.i64) - 1]
     ends_in_label = where(
         label_lengths > 1,
-        forward_variables[last_step + (label_lengths.to(dtypes.i64) - 2).clamp(min=0)],
+        forward_variables[last_step_offsets + (label_lengths.to(dtypes.i64) - 2).clamp(min=0)],
         kernels.LOG_ZERO,
     )
     # log(exp(low) + exp(high)) without overflow
     low = where(ends_in_blank > ends_in_label, ends_in_label, ends_in_blank)
     high = where(ends_in_blank > ends_in_label, ends_in_blank, ends_in_label)
     loss: Any = -(high + (low - high).exp().log1p())
-    empty_log_prob: Any = where(
-        label_lengths == 1, 0.0, kernels.LOG_ZERO
-    )  # zero time steps admit only the empty sequence
+    # zero time steps admit only the empty sequence, whose one element is a blank
+    empty_log_prob: Any = where(label_lengths == 1, 0.0, kernels.LOG_ZERO)
     return where(times == 0, -empty_log_prob.to(loss.dtype), loss)
 
 
@@ -121,10 +123,11 @@ def ctc_loss(
 ) -> Tensor:
     """Return the negative log-probability of each target sequence, summed over its alignments (Graves et al., 2006).
 
-    log_probs: (T, N, C) or (T, C), as returned by log_softmax; targets: (N, S), or all sequences concatenated; lengths:
-    (N,) integers, as tensors or sequences. "mean" divides the losses by the target lengths (at least 1), then averages
-    over the batch. The loss is infinite if the target doesn't fit into the time steps; with zero_infinity it is 0 and
-    has no gradient. The gradient is with respect to log_probs itself.
+    log_probs: (T, N, C) or (T, C), as returned by log_softmax; targets: class indices (N, S), or all sequences
+    concatenated; input_lengths, target_lengths: (N,) integers, as tensors or sequences. "mean" divides the losses by
+    the target lengths (at least 1), then averages over the batch. The loss is infinite if the target doesn't fit into
+    the time steps; with zero_infinity it is 0 and has no gradient. The gradient is with respect to log_probs itself,
+    not to the scores before log_softmax.
     """
     check_float(log_probs, "ctc_loss")
     single = log_probs.ndim == 2
@@ -135,18 +138,21 @@ def ctc_loss(
     if not 0 <= blank < classes:
         raise ArgumentError(f"ctc_loss(): blank={blank} is none of the {classes} classes")
     times, lengths = (
-        _host(v, name).reshape(-1) for v, name in ((input_lengths, "input_lengths"), (target_lengths, "target_lengths"))
+        _host_integers(v, name).reshape(-1)
+        for v, name in ((input_lengths, "input_lengths"), (target_lengths, "target_lengths"))
     )
     if len(times) != count or len(lengths) != count or (times > steps).any() or min(times.min(), lengths.min()) < 0:
         raise ArgumentError(
             f"ctc_loss() needs {count} input lengths of 0 to {steps} and as many target lengths, found {times} and {lengths}"
         )
-    labels = _with_blanks(_host(targets, "targets"), lengths, classes, blank)
+    labels = _with_blanks(_host_integers(targets, "targets"), lengths, classes, blank)
     target_device = log_probs.device
-    tensors = [creation.upload(v.astype(np.int32), dtypes.i32, target_device) for v in (labels, times, 2 * lengths + 1)]
+    lengths_with_blanks = 2 * lengths + 1  # blanks between and around the labels
+    host_operands = (labels, times, lengths_with_blanks)
+    tensors = [creation.upload(v.astype(np.int32), dtypes.i32, target_device) for v in host_operands]
     computed = batched.to(arithmetic_type(batched.dtype))
     losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(batched.dtype)
-    # impossible alignments have the log-probability LOG_ZERO, a large finite number; halved to allow for rounding
+    # impossible targets have a log-probability of about LOG_ZERO, a finite number; half of it is a safe threshold
     is_possible = losses < -kernels.LOG_ZERO / 2
     losses = where(is_possible, losses, 0.0 if zero_infinity else float("inf"))
     if reduction == "none":

@@ -45,6 +45,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     check_float(b, "cosine_similarity", "the second operand")
     a, b = broadcast_tensors(a, b)
     product = (a * b).sum(dim)
+    # the squares of both norms, multiplied
     squared_norms = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
     return product * squared_norms.rsqrt()
 
@@ -55,13 +56,12 @@ def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, k
 
 
 def _as_floats(*tensors: Any) -> Any:
-    """Convert integer and bool tensors to f32; leave float tensors as they are."""
+    """Return the tensors, with integer and bool tensors converted to f32."""
     return tuple(x if x.dtype.is_float else x.to(dtypes.f32) for x in tensors)
 
 
 def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """Return 1 - similarity where target is 1, max(0, similarity - margin) where it is -1, else 0, with the cosine
-    similarity.
+    """Return 1 - s where target is 1, max(0, s - margin) where it is -1, else 0; s is the cosine similarity of a and b.
 
     a, b: (N, D) or (D,); target: (N,) or ().
     """
@@ -94,7 +94,10 @@ def triplet_margin_loss(
 
 
 def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """Return x where target is 1, max(0, margin - x) where it is -1, and the sum of both otherwise, as PyTorch does."""
+    """Return x where target is 1, and max(0, margin - x) where target is -1.
+
+    For other targets, the result is x + max(0, margin - x), as in PyTorch.
+    """
     check_float(x, "hinge_embedding_loss")
     losses = where(target != 1, _positive(margin - x), 0.0) + where(target != -1, x, 0.0)
     return apply_reduction(losses, reduction, "hinge_embedding_loss")
@@ -132,12 +135,12 @@ def multilabel_soft_margin_loss(
 def multi_margin_loss(
     x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Return the sum over classes i other than the target of max(0, margin - x[target] + x[i])**p / C; x: (N, C) or
-    (C,).
+    """Return the sum of max(0, margin - x[t] + x[i])**p / C over classes i other than the target t, per row of x.
 
-    target: class indices (N,) or (). weight: (C,), multiplies a row's terms by weight[target].
+    x: scores (N, C) or (C,); target: class indices (N,) or (). weight: (C,), multiplies a row's terms by weight[t].
     """
     check_float(x, "multi_margin_loss")
+    # like PyTorch, accept a scalar as the score of a single class, and (1,) as the target of a single row
     x = reshape(x, 1) if x.ndim == 0 else x
     target = reshape(target, ()) if x.ndim == 1 and target.shape == (1,) else target
     if p not in (1, 2):
@@ -154,7 +157,7 @@ def multi_margin_loss(
     distances = distances if p == 1 else distances * distances
     if weight is not None:
         distances = distances * weight[target].unsqueeze(-1)
-    losses = where(one_hot(target, classes) == 1, 0.0, distances).sum(-1) / classes
+    losses = where(one_hot(target, classes) == 1, 0.0, distances).sum(-1) / classes  # without the target class itself
     return apply_reduction(losses, reduction, "multi_margin_loss")
 
 
@@ -163,8 +166,8 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Return the negative log-likelihood of targets under Gaussians of mean x and variance var (at least eps).
 
-    var has the shape of x, or lacks its last axis. `full` adds the constant log(2 pi) / 2. Gradients ignore
-    that variances below eps are replaced by eps, as in PyTorch.
+    var has the shape of x, or lacks its last axis. Variances below eps are replaced by eps, but still get a gradient,
+    as in PyTorch. `full` adds the constant log(2 pi) / 2.
     """
     check_float(x, "gaussian_nll_loss")
     check_float(var, "gaussian_nll_loss", "the variance")
@@ -192,14 +195,16 @@ def poisson_nll_loss(
 ) -> Tensor:
     """Return the negative log-likelihood of targets under Poisson distributions of rate exp(x), or x if not log_input.
 
-    eps is added to x before its logarithm is taken. `full` adds Stirling's approximation of log(target!) where target >
-    1.
+    The likelihood has a term log(target!), which doesn't depend on x. It is left out, except with `full`, which adds
+    Stirling's approximation, t * log(t) - t + log(2 * pi * t) / 2, for targets t > 1. If x is the rate (not log_input),
+    eps is added to it before its logarithm is taken, so that a rate of 0 doesn't yield -inf.
     """
     x = x.to(dtypes.f32) if x.dtype.is_integer else check_float(x, "poisson_nll_loss")
     if not isinstance(target, Tensor) or target.dtype.kind == "bool":
         raise DTypeError("poisson_nll_loss(): the target must be a tensor of numbers")
     losses = x.exp() - target * x if log_input else x - target * (x + eps).log()
     if full:
+        # targets up to 1 are replaced by 2, any number with a finite logarithm; where() drops their terms below
         large = where(target > 1, target, 2.0)
         stirling = large * large.log() - large + (large * (2 * math.pi)).log() * 0.5
         losses = losses + where(target > 1, stirling, 0.0)

@@ -23,7 +23,7 @@ from .common import allocate_like, check_float, dense, dense_view
 __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "one_hot"]
 
 
-def _indices(x: Any, name: str) -> Tensor:
+def _check_indices(x: Any, name: str) -> Tensor:
     """Return x after checking that it is an integer tensor."""
     if not isinstance(x, Tensor):
         raise ArgumentError(f"{name}(): the indices are a {type(x).__name__}, expected a tensor of integers")
@@ -36,8 +36,8 @@ def _indices(x: Any, name: str) -> Tensor:
 def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bool = False) -> Tensor:  # noqa: ARG001  # for the gradient
     """Return the rows of a table (V, D) at indices, as (*indices.shape, D).
 
-    The gradient rule reads the parameters: row `skipped` (-1: none) gets no gradient; by_frequency divides each row's
-    gradient by its number of occurrences.
+    skipped and by_frequency are for the gradient rule. Row `skipped` of the table (-1: none) gets no gradient;
+    by_frequency divides each row's gradient by the number of times it occurs in `indices`.
     """
     y = allocate_like((*indices.shape, table.shape[1]), table.dtype, table)
     kernels.embedding(
@@ -48,9 +48,10 @@ def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bo
 
 @operation("embedding_gradient")
 def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -> Tensor:
-    """Return the gradient of a table with `rows` rows: for each row the sum of the gradients g of its occurrences.
+    """Return the gradient of a table with `rows` rows, given the gradient g of the rows that were looked up.
 
-    Sums are in the order of the indices, and so deterministic. Row `skipped` (-1: none) stays zero.
+    Each row is the sum of the gradients at its occurrences in `indices`, added in this order, so that results are
+    deterministic. Row `skipped` (-1: none) stays zero.
     """
     y = allocate_like((rows, g.shape[-1]), g.dtype, g)
     count = indices.numel()
@@ -61,9 +62,9 @@ def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -
 
 
 def inverse_counts(indices: Tensor, rows: int, like: Tensor) -> Tensor:
-    """Return 1 / (number of occurrences) for each index, in the shape (*indices.shape, 1) and the dtype of `like`.
+    """Return 1 / (number of times that the index occurs) for each index, as (*indices.shape, 1).
 
-    `rows` is the number of rows of the table.
+    `rows` is the number of rows of the table, `like` a tensor of the result's dtype.
     """
     flat: Any = indices.reshape(-1).to(dtypes.i64)
     count_dtype = accumulator_type(like.dtype)
@@ -78,12 +79,12 @@ def renormalize_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: fl
         flat: Any = indices.reshape(-1)
         rows: Any = _embedding(weight, flat, skipped=-1)
         norms: Any = norm(rows, norm_type, -1, True)
-        scaled = rows * where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+        scaled = rows * where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)  # PyTorch's epsilon
         weight[flat.to(dtypes.i64)] = scaled  # duplicate indices write identical values
 
 
 def check_table(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
-    """Check a table and its options; return the index of the row that gets no gradient, or -1."""
+    """Check a table and its options; return the index of the padding row, which gets no gradient, or -1."""
     check_float(weight, name, "the weight")
     if weight.ndim != 2:
         raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected (rows, width)")
@@ -108,11 +109,11 @@ def embedding(
 ) -> Tensor:
     """Return weight[indices]: rows of the table weight (V, D), as (*indices.shape, D).
 
-    The row padding_idx gets no gradient. max_norm: rows that are looked up are first scaled in place so that their norm
-    (of order norm_type) is at most max_norm. scale_grad_by_freq divides each row's gradient by its number of
+    The row padding_idx gets no gradient. With max_norm, the rows that are looked up are first scaled in place so that
+    their norm (of order norm_type) is at most max_norm. scale_grad_by_freq divides each row's gradient by its number of
     occurrences in indices. Out-of-range indices raise an error at the next read from the device.
     """
-    _indices(indices, "embedding")
+    _check_indices(indices, "embedding")
     skipped = check_table("embedding", weight, padding_idx, max_norm, sparse)
     common_device((indices, weight))
     if max_norm is not None:
@@ -123,11 +124,11 @@ def embedding(
 
 
 def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
-    """Return an i64 tensor with a new last axis of size num_classes that is 1 at each index, else 0.
+    """Return an i64 tensor (*indices.shape, num_classes) that is 1 at each index along the last axis, and else 0.
 
-    num_classes=-1 uses the largest index + 1, which waits for the device.
+    num_classes=-1 stands for the largest index + 1, which is read from the device.
     """
-    _indices(indices, "one_hot")
+    _check_indices(indices, "one_hot")
     if num_classes == -1:
         if indices.numel() == 0:
             raise ArgumentError("one_hot() of no indices needs num_classes")
@@ -141,7 +142,7 @@ def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
 
 @operation("dropout")
 def dropout_with_seed(x: Tensor, *, p: float, seed: int) -> Tensor:
-    """Zero elements with probability p, selected by the seed, and divide the remaining ones by 1 - p."""
+    """Zero elements of x with probability p, and divide the remaining ones by 1 - p. The seed selects the elements."""
     y = allocate_like(x.shape, x.dtype, x)
     dropout_kernels.dropout(dense(x), y._array, seed, p)
     return y
@@ -155,7 +156,7 @@ def _check_probability(p: float, name: str) -> float:
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """In training, zero elements with probability p and divide the remaining ones by 1 - p; otherwise return x itself.
+    """Zero elements of x with probability p, and divide the remaining ones by 1 - p. Return x itself if not training.
 
     The random state is seeded by `vk.manual_seed`.
     """
@@ -165,8 +166,8 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return dropout_with_seed(x, p=float(p), seed=random.next_seed())
 
 
-def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
-    """Apply dropout to whole channels of x, which has `axes` spatial axes."""
+def _dropout_channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
+    """Apply dropout to whole channels of x, (N, C, *size) or (C, *size) with `axes` spatial axes."""
     name = f"dropout{axes}d"
     check_float(x, name)
     if x.ndim not in (axes + 1, axes + 2):
@@ -183,17 +184,19 @@ def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
 
 
 def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero whole channels of x (N, C, L) with probability p and divide the remaining ones by 1 - p; return x if not
-    training.
+    """Zero whole channels of x (N, C, L) with probability p, and divide the remaining ones by 1 - p.
+
+    Returns x itself if not training.
     """
-    return _channels(x, p, training, 1)
+    return _dropout_channels(x, p, training, 1)
 
 
 def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero whole channels of x (N, C, H, W) with probability p and divide the remaining ones by 1 - p; return x if not
-    training.
+    """Zero whole channels of x (N, C, H, W) with probability p, and divide the remaining ones by 1 - p.
+
+    Returns x itself if not training.
     """
-    return _channels(x, p, training, 2)
+    return _dropout_channels(x, p, training, 2)
 
 
 def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -201,4 +204,4 @@ def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
     Returns x itself if not training.
     """
-    return _channels(x, p, training, 3)
+    return _dropout_channels(x, p, training, 3)

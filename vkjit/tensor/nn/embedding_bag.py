@@ -1,6 +1,11 @@
 """Embedding bags: look up rows of a table and reduce each bag (a run of indices) to one row by a sum, mean or maximum.
 
-Nothing waits for the device; invalid offsets raise an error at the next read from the device.
+V is the number of rows of the table and D their width, B the number of bags, and M the number of indices in all bags.
+`values` (M, D) are the rows of the table at these indices, one per index. The bags are consecutive: bag b has the
+indices, and the rows of `values`, from boundary b to boundary b + 1, exclusive. The boundaries are an i64 tensor (B +
+1,). The helper functions take them as `offsets`; the public `embedding_bag` takes PyTorch's offsets, the bag starts.
+
+Nothing waits for the device. Invalid offsets raise an error at the next read from the device.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from ..ops.gather import gather
 from ..ops.sorting import searchsorted
 from ..tensor import Tensor
 from .common import allocate_like, check_parameter, dense, dense_view
-from .embedding import _embedding, _indices, check_table, renormalize_
+from .embedding import _check_indices, _embedding, check_table, renormalize_
 
 __all__ = ["bag_indices", "embedding_bag"]
 
@@ -30,21 +35,27 @@ _MODES = ("sum", "mean", "max")
 
 @operation("bag_sum")
 def bag_sum(values: Tensor, *, offsets: Tensor) -> Tensor:
-    """Sum the rows of each bag: values (M, D) and bag boundaries `offsets` (B + 1) -> (B, D)."""
+    """Sum the rows of `values` in each bag: values (M, D), bag boundaries `offsets` (B + 1,) -> (B, D)."""
     y = allocate_like((offsets.shape[0] - 1, values.shape[1]), values.dtype, values)
     kernels.bag_sums(dense(values), dense(offsets), y._array)
     return y
 
 
 def bag_indices(offsets: Any, count: int) -> Tensor:
-    """Return, for each of `count` rows, the index of the bag that contains it; offsets: the bag boundaries (B + 1)."""
+    """Return the number of the bag that contains each row 0, 1, ..., count - 1 of `values`, as a tensor (count,).
+
+    offsets: the bag boundaries (B + 1,).
+    """
     rows = creation.arange(count, dtype=offsets.dtype, device=offsets.device)
+    # the number of bags that end at or before the row
     return searchsorted(offsets[1:], rows, right=True)
 
 
 def _argmax_rows(values: Tensor, indices: Tensor, offsets: Tensor, skipped: int) -> Tensor:
-    """Return, as (B, D), the row of each bag's first maximum per column, or -1 for a bag without indices other than
-    `skipped`.
+    """Return, for each bag and column, the number of the row of `values` that has the maximum, as (B, D).
+
+    Of equal elements the first one counts. Rows that were looked up at the index `skipped` are left out. The result is
+    -1 for a bag without other rows. indices: (M,); offsets: the bag boundaries (B + 1,).
     """
     y = allocate_like((offsets.shape[0] - 1, values.shape[1]), dtypes.i64, values)
     row_indices = dense_view(dense(indices), indices.numel())
@@ -52,8 +63,12 @@ def _argmax_rows(values: Tensor, indices: Tensor, offsets: Tensor, skipped: int)
     return y
 
 
-def _offsets(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
-    """Return the i64 bag boundaries (B + 1): the start of each bag, then the end of the last."""
+def _bag_boundaries(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
+    """Return the bag boundaries (B + 1,) after checking `offsets`, the starts of the bags.
+
+    offsets is None if `indices` has two axes, one bag per row. With include_last_offset, offsets ends with the end of
+    the last bag.
+    """
     name = "embedding_bag"
     if indices.ndim == 2:
         if offsets is not None:
@@ -82,8 +97,8 @@ def _offsets(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
     return cat([starts, end])
 
 
-def _weights(weights: Any, indices: Tensor, table: Tensor, mode: str) -> Any:
-    """Return per_sample_weights after checking them."""
+def _checked_weights(weights: Any, indices: Tensor, table: Tensor, mode: str) -> Any:
+    """Return per_sample_weights, or None, after checking them. `table` is the embedding table."""
     if weights is not None and mode != "sum":
         raise ArgumentError(f'embedding_bag(): per_sample_weights go with mode="sum", found mode={mode!r}')
     return check_parameter(weights, table, indices.shape, "embedding_bag", "per_sample_weights")
@@ -104,50 +119,57 @@ def embedding_bag(
 ) -> Tensor:
     """Look up rows of the table weight (V, D) and reduce each bag of indices to its sum, mean or maximum.
 
-    indices: (B, N), one bag per row; or (M,) with offsets (B,), the start of each bag, the first 0. With
-    include_last_offset, offsets is (B + 1,) and ends with M. per_sample_weights: factors for the rows, shaped like
+    indices: (B, N), one bag per row; or (M,) with offsets (B,), the index at which each bag starts, beginning with 0.
+    With include_last_offset, offsets is (B + 1,) and ends with M. per_sample_weights: factors for the rows, shaped like
     indices, for mode "sum" only. Indices equal to padding_idx are skipped. Empty bags yield zeros. In mode "max" the
     first of equal elements gets the gradient. The remaining options are those of `embedding`. Out-of-range indices and
     invalid offsets raise an error at the next read from the device.
     """
-    _indices(indices, "embedding_bag")
+    _check_indices(indices, "embedding_bag")
     skipped = check_table("embedding_bag", weight, padding_idx, max_norm, sparse)
     if mode not in _MODES:
         raise ArgumentError(f"embedding_bag(mode=...) is one of {', '.join(_MODES)}, found {mode!r}")
     if mode == "max" and scale_grad_by_freq:
         raise ArgumentError('embedding_bag(): scale_grad_by_freq goes with mode="sum" and "mean"')
     common_device((indices, weight))
-    factors = _weights(per_sample_weights, indices, weight, mode)
-    bounds, flat = _offsets(indices, offsets, include_last_offset), indices.reshape(-1)
+    factors = _checked_weights(per_sample_weights, indices, weight, mode)
+    bounds = _bag_boundaries(indices, offsets, include_last_offset)
+    flat = indices.reshape(-1)
     if max_norm is not None:
         renormalize_(weight, flat, float(max_norm), norm_type)
     options = {"by_frequency": True} if scale_grad_by_freq else {}
     values: Any = _embedding(weight, flat, skipped=skipped, **options)
     if mode == "max":
-        return _largest(values, flat, bounds, skipped)
-    counted: Any = None
-    if skipped >= 0:
-        counted = (flat != skipped).unsqueeze(-1)
-        values = where(counted, values, 0.0)
+        return _max_per_bag(values, flat, bounds, skipped)
+    is_counted: Any = None
+    if skipped >= 0:  # skipped rows add 0 to the sums, and don't count in the means
+        is_counted = (flat != skipped).unsqueeze(-1)
+        values = where(is_counted, values, 0.0)
     if factors is not None:
         values = values * factors.reshape(-1, 1)
     sums: Any = bag_sum(values, offsets=bounds)
-    return sums if mode == "sum" else sums / _sizes(bounds, counted, weight)  # type: ignore[no-any-return]
+    return sums if mode == "sum" else sums / _bag_sizes(bounds, is_counted, weight)  # type: ignore[no-any-return]
 
 
-def _largest(values: Any, flat: Tensor, bounds: Tensor, skipped: int) -> Tensor:
-    """Return the maximum of each bag per column (B, D), and zeros for empty bags."""
-    if not values.shape[0]:
-        return bag_sum(values, offsets=bounds)  # no rows: zeros
+def _max_per_bag(values: Any, flat: Tensor, bounds: Tensor, skipped: int) -> Tensor:
+    """Return the maximum of each bag per column, as (B, D), with zeros for empty bags.
+
+    values: the rows looked up at the indices `flat` (M,); bounds: the bag boundaries; skipped: the index to skip.
+    """
+    if not values.shape[0]:  # there is no row that gather() could read: all bags are empty, and their sums are zeros
+        return bag_sum(values, offsets=bounds)
     rows: Any = _argmax_rows(values, flat, bounds, skipped)
+    # for empty bags, whose row is -1, any row is gathered, and replaced by 0
     return where(rows < 0, 0.0, gather(values, 0, rows.clamp(min=0)))
 
 
-def _sizes(bounds: Any, counted: Any, table: Tensor) -> Tensor:
-    """Return, as (B, 1), the number of indices per bag, at least 1. counted: (M, 1), False for indices to skip, or
-    None.
+def _bag_sizes(bounds: Any, is_counted: Any, table: Tensor) -> Tensor:
+    """Return the divisors of the means: the number of indices per bag, at least 1, as (B, 1) in the table's dtype.
+
+    bounds: the bag boundaries; is_counted: (M, 1), False for skipped indices, or None if none is skipped.
     """
-    sizes = (bounds[1:] - bounds[:-1]).unsqueeze(-1)
-    if counted is not None:
-        sizes = bag_sum(counted.to(accumulator_type(table.dtype)), offsets=bounds)
+    if is_counted is None:
+        sizes = (bounds[1:] - bounds[:-1]).unsqueeze(-1)
+    else:  # count by summing ones and zeros
+        sizes = bag_sum(is_counted.to(accumulator_type(table.dtype)), offsets=bounds)
     return sizes.clamp(min=1).to(table.dtype)  # type: ignore[no-any-return]

@@ -1,8 +1,9 @@
 """Linear layer with bias as a single operation: x @ weight.T + bias.
 
-x is (..., inputs), weight (outputs, inputs), bias (outputs,). On GPUs small layers take one launch forward and two
-backward. In all other cases forward is a matrix product and an in-place addition, and backward is one product per
-operand and a sum. Working on arrays instead of tensors avoids views that autograd would record.
+x is (..., inputs), weight (outputs, inputs), bias (outputs,). A row is one vector of `inputs` or `outputs` elements. On
+GPUs small layers take one launch forward and two backward. In all other cases forward is a matrix product and an
+in-place addition, and backward is a product each for x and weight, and a sum for bias. The functions work on arrays
+instead of tensors to avoid views that autograd would record.
 """
 
 from __future__ import annotations
@@ -27,22 +28,28 @@ from .common import dense
 __all__ = ["bias_gradient", "input_gradient", "linear", "parameter_gradients", "weight_gradient"]
 
 
-def _matrix(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
+def _batch_of_one(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
     """Return a dense array as a batch of one matrix, (1, rows, columns), the form that `multiply` takes."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, rows, columns), (0, columns, 1))
 
 
-def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
-    """Return the number of rows of x, (..., columns), and x as a batch of one strided matrix, (1, rows, columns)."""
+def _rows_and_batch(x: Tensor) -> tuple[int, DeviceArray]:
+    """Return the number of rows of x, (..., columns), and x as a batch of one matrix (1, rows, columns).
+
+    This is the form that `multiply` takes. Only tensors with two axes keep their strides; others are made contiguous.
+    """
     shape, array = x.shape, x._array
     if len(shape) == 2:
         return shape[0], DeviceArray(array.buffer, array.offset, array.dtype, (1, *shape), (0, *array.strides))
     rows = math.prod(shape[:-1])
-    return rows, _matrix(dense(x), rows, shape[-1])
+    return rows, _batch_of_one(dense(x), rows, shape[-1])
 
 
-def _as_rows(x: Any) -> DeviceArray:
-    """Return x, (..., columns), as a strided matrix (rows, columns)."""
+def _flat_matrix(x: Any) -> DeviceArray:
+    """Return x, (..., columns), as a matrix (rows, columns), the form that the fused kernels take.
+
+    Only tensors with two axes keep their strides; others are made contiguous.
+    """
     array: DeviceArray = x._array
     if len(array.shape) == 2:
         return array
@@ -64,22 +71,27 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     dtype, shape, (outputs, inputs) = array.dtype, array.shape, weight_array.shape
     device = array.buffer.device
     if weight_array.buffer.device is not device or (bias is not None and bias._array.buffer.device is not device):
-        common_device((x, weight, bias))  # raises
+        common_device((x, weight, bias))  # raises the error for tensors on different devices
     out = allocate((*shape[:-1], outputs), dtype, device)
     if kernels.supports(device, dtype, math.prod(shape[:-1]), outputs, inputs):
         output = Tensor(out)
         kernels.linear(
-            _as_rows(x), weight_array, None if bias is None else bias._array, _as_rows(output), arithmetic_type(dtype)
+            _flat_matrix(x),
+            weight_array,
+            None if bias is None else bias._array,
+            _flat_matrix(output),
+            arithmetic_type(dtype),
         )
         return output
-    rows, left = _rows_of(x)
-    target = _matrix(out, rows, outputs)
-    _, right = _rows_of(weight)
+    rows, left = _rows_and_batch(x)
+    target = _batch_of_one(out, rows, outputs)
+    _, right = _rows_and_batch(weight)
     compute = arithmetic_type(dtype)
     multiply(left, _transposed(right), target, compute)
     if bias is not None and rows * outputs:
-        out_matrix = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))
+        out_matrix = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))  # `out` as (rows, outputs)
         array = bias._array
+        # the bias as rows with a stride of 0: repeated without a copy
         bias_rows = DeviceArray(array.buffer, array.offset, dtype, (rows, outputs), (0, array.strides[0]))
         maps.map2(out_matrix, bias_rows, out_matrix, functions.add, compute)
     return Tensor(out)
@@ -104,43 +116,49 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _linear(x, weight, bias)
 
 
-# -- gradients (not recorded for autograd)
+# -- gradients: `gradient` is that of the output; autograd doesn't record these calls
 
 
 def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
     """Return the gradient of x: gradient @ weight."""
-    rows, left = _rows_of(gradient)
+    rows, left = _rows_and_batch(gradient)
     out = allocate((*gradient.shape[:-1], weight.shape[1]), gradient.dtype, gradient.device)
-    multiply(left, _rows_of(weight)[1], _matrix(out, rows, weight.shape[1]), arithmetic_type(gradient.dtype))
+    multiply(
+        left, _rows_and_batch(weight)[1], _batch_of_one(out, rows, weight.shape[1]), arithmetic_type(gradient.dtype)
+    )
     return Tensor(out)
 
 
 def parameter_gradients(gradient: Any, x: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of weight and bias, in one launch if supported. The bias gradient is None unless
-    `has_bias`.
+    """Return the gradients of weight and bias, in one launch if the device supports it.
+
+    The gradient of the bias is None unless `has_bias`.
     """
     outputs, inputs = gradient.shape[-1], x.shape[-1]
     dtype, device = gradient.dtype, gradient.device
+    # the product is (outputs, rows) @ (rows, inputs)
     if not kernels.supports(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
         return weight_gradient(gradient, x), bias_gradient(gradient) if has_bias else None
     weight = allocate((outputs, inputs), dtype, device)
     bias = allocate((outputs,), dtype, device) if has_bias else None
-    kernels.linear_gradients(_as_rows(gradient), _as_rows(x), weight, bias, arithmetic_type(dtype))
+    kernels.linear_gradients(_flat_matrix(gradient), _flat_matrix(x), weight, bias, arithmetic_type(dtype))
     return Tensor(weight), None if bias is None else Tensor(bias)
 
 
 def weight_gradient(gradient: Any, x: Tensor) -> Tensor:
     """Return the gradient of the weight: gradient.T @ x, over all rows."""
-    _, left = _rows_of(gradient)
+    _, left = _rows_and_batch(gradient)
     outputs, inputs = gradient.shape[-1], x.shape[-1]
     out = allocate((outputs, inputs), gradient.dtype, gradient.device)
-    multiply(_transposed(left), _rows_of(x)[1], _matrix(out, outputs, inputs), arithmetic_type(gradient.dtype))
+    multiply(
+        _transposed(left), _rows_and_batch(x)[1], _batch_of_one(out, outputs, inputs), arithmetic_type(gradient.dtype)
+    )
     return Tensor(out)
 
 
 def bias_gradient(gradient: Any) -> Tensor:
-    """Return the gradient of the bias: the sum over all rows."""
-    rows, array = _rows_of(gradient)
+    """Return the gradient of the bias: the sum of the rows of the output's gradient."""
+    rows, array = _rows_and_batch(gradient)
     outputs = gradient.shape[-1]
     if rows == 0 or outputs == 0:
         return creation.zeros(outputs, dtype=gradient.dtype, device=gradient.device)

@@ -1,9 +1,11 @@
 """Loss functions.
 
-Losses are reduced to a 0-d mean or sum; reduction="none" returns one loss per element (per row for class indices).
-Cross entropy against class indices fuses log-softmax with the selection of the target's entry, forward and backward.
+Formulas in docstrings are per element. "Reduced" means that the losses are then reduced to a 0-d mean or sum, or, with
+reduction="none", returned as they are: one per element, or one per row for losses against class indices. Cross entropy
+against class indices fuses log-softmax with the selection of the target's entry, forward and backward.
 
-Some operations have a parameter `saved`, a dictionary in which they store intermediate results for the gradient rule.
+Some operations have a parameter `saved`: callers pass an empty dictionary, in which the operation stores intermediate
+results for its gradient rule.
 """
 
 from __future__ import annotations
@@ -37,51 +39,53 @@ __all__ = [
 # -- elementwise losses
 
 
-def _pair_type(x: Tensor, target: Tensor) -> DType:
-    """Return the type of the losses of x and target."""
+def _loss_type(x: Tensor, target: Tensor) -> DType:
+    """Return the dtype of the losses of x and target: their promoted type."""
     return result_type(x, target)
 
 
-def _pairs(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return an elementwise loss operation on (x, target) that applies `function`; its gradient rule has the
-    same name.
+def _elementwise_loss(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the operation `name`, an elementwise loss of (x, target) computed by the device function `function`.
+
+    Its gradient rule is registered under the same name.
     """
 
     @operation(name)
     def forward(x: Tensor, target: Tensor) -> Tensor:
-        dtype = _pair_type(x, target)
+        dtype = _loss_type(x, target)
         return run_map(function, (x, target), dtype, arithmetic_type(dtype))
 
     return forward
 
 
-squared_difference = _pairs("squared_difference", kernels.squared_difference)
-absolute_difference = _pairs("absolute_difference", kernels.absolute_difference)
-binary_entropy = _pairs("binary_entropy", kernels.binary_cross_entropy)
-binary_entropy_logits = _pairs("binary_entropy_logits", kernels.binary_cross_entropy_logits)
-divergence = _pairs("divergence", kernels.kl_divergence)
-log_divergence = _pairs("log_divergence", kernels.kl_divergence_log_target)
+squared_difference = _elementwise_loss("squared_difference", kernels.squared_difference)
+absolute_difference = _elementwise_loss("absolute_difference", kernels.absolute_difference)
+binary_entropy = _elementwise_loss("binary_entropy", kernels.binary_cross_entropy)
+binary_entropy_logits = _elementwise_loss("binary_entropy_logits", kernels.binary_cross_entropy_logits)
+divergence = _elementwise_loss("divergence", kernels.kl_divergence)
+log_divergence = _elementwise_loss("log_divergence", kernels.kl_divergence_log_target)
 
 
 @operation("smooth_l1")
 def smooth_l1(x: Tensor, target: Tensor, *, beta: float) -> Tensor:
-    """Return 0.5 d**2 / beta where d = abs(x - target) < beta, else d - 0.5 beta, per element."""
-    dtype = _pair_type(x, target)
+    """Return 0.5 * d**2 / beta if d < beta, else d - 0.5 * beta, with d = abs(x - target). beta is above 0."""
+    dtype = _loss_type(x, target)
     compute = arithmetic_type(dtype)
     return run_map(kernels.smooth_l1, (x, target, beta), dtype, compute, first=compute)
 
 
 @operation("huber")
 def huber(x: Tensor, target: Tensor, *, delta: float) -> Tensor:
-    """Return 0.5 d**2 where d = abs(x - target) <= delta, else delta (d - 0.5 delta), per element."""
-    dtype = _pair_type(x, target)
+    """Return 0.5 * d**2 if d <= delta, else delta * (d - 0.5 * delta), with d = abs(x - target)."""
+    dtype = _loss_type(x, target)
     compute = arithmetic_type(dtype)
     return run_map(kernels.huber, (x, target, delta), dtype, compute, first=compute)
 
 
 def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Tensor, Tensor]:
-    """Check that x and target are float tensors on one device and broadcast, or have the same shape if `same`; return
-    them.
+    """Return x and target after checking that they are float tensors on one device and that their shapes broadcast.
+
+    If `same`, the shapes must be equal. `name` (the function) is for error messages.
     """
     check_float(x, name)
     check_float(target, name, "the target")
@@ -93,19 +97,28 @@ def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Ten
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """Return the mean squared error: (x - target)**2, reduced. weight: factors of the elements."""
+    """Return the squared error (x - target)**2, reduced.
+
+    weight: one factor per element; the mean then divides by the sum of the weights.
+    """
     x, target = _checked(x, target, "mse_loss")
-    return _weighted(squared_difference(x, target), weight, reduction, "mse_loss")
+    return _reduced_with_weight(squared_difference(x, target), weight, reduction, "mse_loss")
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """Return the mean absolute error: abs(x - target), reduced. weight: factors of the elements."""
+    """Return the absolute error abs(x - target), reduced.
+
+    weight: one factor per element; the mean then divides by the sum of the weights.
+    """
     x, target = _checked(x, target, "l1_loss")
-    return _weighted(absolute_difference(x, target), weight, reduction, "l1_loss")
+    return _reduced_with_weight(absolute_difference(x, target), weight, reduction, "l1_loss")
 
 
-def _weighted(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
-    """Weight and reduce losses; the mean divides by the sum of weights, as in PyTorch's mse_loss and l1_loss."""
+def _reduced_with_weight(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
+    """Multiply losses by optional weights, and reduce them.
+
+    The mean divides by the sum of the weights, as in PyTorch's mse_loss and l1_loss.
+    """
     if weight is None:
         return apply_reduction(losses, reduction, name)
     losses = losses * weight
@@ -115,7 +128,10 @@ def _weighted(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
 
 
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """Return 0.5 d**2 / beta where d = abs(x - target) < beta, else d - 0.5 beta; reduced. beta=0 is l1_loss."""
+    """Return 0.5 * d**2 / beta if d < beta, else d - 0.5 * beta, with d = abs(x - target); reduced.
+
+    beta=0 is the same as `l1_loss`.
+    """
     x, target = _checked(x, target, "smooth_l1_loss")
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss(): beta={beta}, expected at least 0")
@@ -124,7 +140,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
 
 
 def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """Return 0.5 d**2 where d = abs(x - target) <= delta, else delta (d - 0.5 delta); reduced."""
+    """Return 0.5 * d**2 if d <= delta, else delta * (d - 0.5 * delta), with d = abs(x - target); reduced."""
     x, target = _checked(x, target, "huber_loss")
     if delta <= 0:
         raise ArgumentError(f"huber_loss(): delta={delta}, expected more than 0")
@@ -132,11 +148,10 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """Return -(target * log(x) + (1 - target) * log(1 - x)) for probabilities x, with logarithms of at least -100;
-    reduced.
+    """Return -(target * log(x) + (1 - target) * log(1 - x)) for probabilities x; reduced.
 
-    Elements of x that are outside [0, 1] or NaN raise an error at the next read from the device. Targets aren't
-    checked.
+    Logarithms below -100 count as -100, and `weight` multiplies the losses. Elements of x that are outside [0, 1] or
+    NaN raise an error at the next read from the device. Targets aren't checked.
     """
     x, target = _checked(x, target, "binary_cross_entropy", same=True)
     losses: Any = binary_entropy(x, target)
@@ -148,7 +163,8 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """Return binary_cross_entropy(sigmoid(x), target), computed without overflow.
 
-    weight: factors of the losses; pos_weight: factor of the term target * log(sigmoid(x)).
+    weight: factors of the losses; pos_weight: factors of the term target * log(sigmoid(x)). Both broadcast to x's
+    shape.
     """
     name = "binary_cross_entropy_with_logits"
     x, target = _checked(x, target, name, same=True)
@@ -156,6 +172,8 @@ def binary_cross_entropy_with_logits(
         losses: Any = binary_entropy_logits(x, target)
     else:
         t: Any = target
+        # the loss is -pos_weight * t * log(sigmoid(x)) - (1 - t) * log(1 - sigmoid(x)), and
+        # log(1 - sigmoid(x)) = logsigmoid(x) - x
         target_factor = (pos_weight - 1) * t + 1
         losses = (1 - t) * x - target_factor * logsigmoid(x)
     return apply_reduction(losses if weight is None else losses * weight, reduction, name)
@@ -173,12 +191,14 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     return apply_reduction(losses, reduction, "kl_div")
 
 
-# -- losses against class indices: a row is the C scores of one example at one position
+# -- losses against class indices: a row has the scores of the C classes for one target element
 
 
-def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
-    """Return the size of scores (N, C, ...) or (C,) as (outer, C, inner), and the shape of the losses, which lacks the
-    axis C.
+def _checked_sizes(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
+    """Return the sizes of scores (N, C, ...) merged into three axes (N, C, inner), and the shape of the losses.
+
+    N is 1 for scores (C,). The losses, one per row, have the shape of the scores without the axis C. Raises ShapeError
+    if the target has another shape than the losses.
     """
     shape: tuple[int, ...] = x.shape if x.ndim > 1 else (1, *x.shape)
     expected = (shape[0], *shape[2:]) if x.ndim > 1 else ()
@@ -197,11 +217,12 @@ def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[i
 def _cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, smoothing: float, saved: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """Return (loss per row, weight of each row's target class, 0 for targets equal to `ignored`).
+    """Return the loss of each row, and `scale`, the weight of each row's target class (1 if `weight` is None).
 
-    smoothing: label smoothing in [0, 1].
+    Both are 0 for rows whose target is `ignored`. smoothing: label smoothing in [0, 1]. Stores the statistics of the
+    softmax, maxima and sums, in `saved`.
     """
-    sizes, shape = _rows(x, target, "cross_entropy")
+    sizes, shape = _checked_sizes(x, target, "cross_entropy")  # (N, C, inner), and the shape of the losses
     loss, scale = allocate_like(shape, x.dtype, x), allocate_like(shape, accumulator_type(x.dtype), x)
     row_shape = (sizes[0], sizes[2])
     if 0 not in sizes:
@@ -217,32 +238,35 @@ def cross_entropy_gradient(
 ) -> Tensor:
     """Return the gradient of the scores x, given the gradient g of the row losses. Autograd doesn't record the call.
 
-    statistics: saved by `_cross_entropy`.
+    weight: the class weights or None; statistics: those that `_cross_entropy` saved.
     """
-    sizes, _ = _rows(x, target, "cross_entropy")
+    sizes, _ = _checked_sizes(x, target, "cross_entropy")
     y = allocate_like(x.shape, x.dtype, x)
     if 0 in sizes:
         return y
     row_shape = (sizes[0], sizes[2])
     weight_sum = None if weight is None else weight.sum(dtype=accumulator_type(x.dtype)).reshape(1)._array
     kernels.cross_entropy_gradient(
-        _strided_matrix(g, row_shape), dense_view(dense(x), *sizes), dense_view(dense(target), *row_shape),
+        _as_matrix(g, row_shape), dense_view(dense(x), *sizes), dense_view(dense(target), *row_shape),
         None if weight is None else dense(weight), weight_sum,
         statistics, dense_view(y._array, *sizes), ignore_index=ignored, smoothing=smoothing,
     )  # fmt: skip
     return y
 
 
-def _strided_matrix(g: Any, shape: tuple[int, int]) -> DeviceArray:
-    """Return the gradients of the row losses as a matrix, without making them contiguous."""
+def _as_matrix(g: Any, shape: tuple[int, int]) -> DeviceArray:
+    """Return the gradients g of the row losses as a matrix of the given shape, without making them contiguous."""
     array: DeviceArray = g.reshape(shape)._array
     return array
 
 
 @operation("nll")
 def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> tuple[Tensor, Tensor]:
-    """Return (loss per row, weight of each row's target class, 0 for targets equal to `ignored`)."""
-    sizes, shape = _rows(x, target, "nll_loss")
+    """Return the loss of each row, and `scale`, the weight of each row's target class (1 if `weight` is None).
+
+    Both are 0 for rows whose target is `ignored`.
+    """
+    sizes, shape = _checked_sizes(x, target, "nll_loss")
     loss, scale = allocate_like(shape, x.dtype, x), allocate_like(shape, accumulator_type(x.dtype), x)
     row_shape = (sizes[0], sizes[2])
     if 0 not in sizes:
@@ -255,18 +279,18 @@ def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> t
 
 @operation("nll_gradient")
 def nll_gradient(g: Tensor, target: Tensor, scale: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """Return the gradient of the log-probabilities, of the given shape, given the gradient g of the row losses.
+    """Return the gradient of the log-probabilities of `nll_loss`, given the gradient g of the row losses.
 
-    scale: the second result of `_nll`.
+    shape: that of the log-probabilities; scale: the second result of `_nll`.
     """
     y = allocate_like(shape, g.dtype, g)
-    batched_shape = shape if len(shape) > 1 else (1, *shape)
+    batched_shape = shape if len(shape) > 1 else (1, *shape)  # (N, C, ...), where (C,) is a batch of one
     inner = 1
     for size in batched_shape[2:]:
         inner *= size
     row_shape = (batched_shape[0], inner)
     kernels.nll_gradient(
-        _strided_matrix(g, row_shape),
+        _as_matrix(g, row_shape),
         dense_view(dense(target), *row_shape),
         dense_view(dense(scale), *row_shape),
         dense_view(y._array, batched_shape[0], batched_shape[1], inner),
@@ -279,14 +303,16 @@ def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
     check_float(x, name)
     if not isinstance(target, Tensor):
         raise ArgumentError(f"{name}(): the target is a {type(target).__name__}, expected a tensor of class indices")
-    classes = x.shape[1 if x.ndim > 1 else 0] if x.ndim else 0
+    classes = (
+        x.shape[1 if x.ndim > 1 else 0] if x.ndim else 0
+    )  # of scores (N, C, ...) or (C,); others are refused later
     check_parameter(weight, x, (classes,), name, "the weight")
     common_device([t for t in (x, target, weight) if t is not None])
 
 
 @operation("mean_of_rows")
 def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tensor:
-    """Return sum(loss) / sum(scale). Stores 1 / sum(scale) in `saved`."""
+    """Return the mean sum(loss) / sum(scale) of row losses with weights `scale`. Stores 1 / sum(scale) in `saved`."""
     y, inverse = allocate_like((), loss.dtype, loss), allocate_like((), scale.dtype, loss)
     rows = loss.numel()
     mean.mean_of_rows(
@@ -303,7 +329,7 @@ def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tens
 def _cross_entropy_mean(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
 ) -> Tensor:
-    """Return the mean cross entropy of scores x (N, C) with few rows, computed in one launch."""
+    """Return the mean cross entropy of scores x (N, C), computed in one launch. `mean.supports_fused` limits N * C."""
     array, device, accumulator = x._array, x._array.buffer.device, accumulator_type(x._array.dtype)
     rows = array.shape[:1]
     y, inverse = allocate((), array.dtype, device), allocate((1,), accumulator, device)
@@ -328,7 +354,7 @@ def cross_entropy_mean_gradient(
 
 
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
-    """Reduce the row losses; the mean divides by the sum of the class weights `scale`."""
+    """Reduce row losses. The mean divides by the sum of `scale`, the weights of the rows' target classes."""
     if reduction == "mean":
         if mean.supports_mean(loss.numel(), loss.device):
             return _mean_of_rows(loss, scale, saved={})
@@ -339,10 +365,11 @@ def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
 def nll_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """Return -weight[t] x[t] of log-probabilities x (N, C, ...) or (C,) with targets t (N, ...); reduced.
+    """Return -weight[t] * x[t] for the target class t of each row of log-probabilities x (N, C, ...) or (C,); reduced.
 
-    Rows with target ignore_index have zero loss and weight. The mean divides by the sum of the weights. Out-of-range
-    targets raise an error at the next read from the device.
+    target: class indices (N, ...); weight: one per class. Rows whose target is ignore_index have zero loss and weight.
+    The mean divides by the sum of the weights of the rows' targets. Out-of-range targets raise an error at the next
+    read from the device.
     """
     _check_classes(x, target, weight, "nll_loss")
     if not target.dtype.is_integer:
@@ -360,9 +387,10 @@ def cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of unnormalized scores x (N, C, ...) or (C,), with softmax over C; reduced.
 
-    target: class indices (N, ...), or class probabilities, floats in x's shape. weight: one per class. Targets equal to
-    ignore_index have zero loss and weight. The mean divides by the sum of the targets' weights (for probabilities by
-    the number of rows). label_smoothing: the share of the uniform distribution that is mixed into the target.
+    target: class indices (N, ...), or class probabilities, floats in x's shape. weight: one per class. Rows whose
+    target is ignore_index have zero loss and weight. The mean divides by the sum of the weights of the rows' targets,
+    or, for class probabilities, by the number of rows. label_smoothing: the share of the uniform distribution that is
+    mixed into the target.
     """
     _check_classes(x, target, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
@@ -372,7 +400,9 @@ def cross_entropy(
     if not target.dtype.is_integer:
         raise DTypeError(f"cross_entropy(): the target holds {target.dtype!r}, expected class indices or probabilities")
     if reduction == "mean" and x.ndim == 2 and label_smoothing == 0:
-        _rows(x, target, "cross_entropy")
+        _checked_sizes(
+            x, target, "cross_entropy"
+        )  # only for its check: the fused kernel takes x and target as they are
         if mean.supports_fused(x.shape[0], x.shape[1], x.device):
             return _cross_entropy_mean(x, target, weight, ignored=ignore_index, saved={})
     loss, scale = _cross_entropy(x, target, weight, ignored=ignore_index, smoothing=float(label_smoothing), saved={})
@@ -380,12 +410,12 @@ def cross_entropy(
 
 
 def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smoothing: float) -> Tensor:
-    """Return the cross entropy with class probabilities as the target."""
+    """Return the cross entropy of scores x with class probabilities as the target. weight: one per class, or None."""
     if target.shape != x.shape:
         raise ShapeError(
             f"cross_entropy(): probabilities of shape {target.shape} for scores of {x.shape}: expected the same"
         )
-    axis = 1 if x.ndim > 1 else 0
+    axis = 1 if x.ndim > 1 else 0  # of the classes
     if smoothing:
         target = target * (1 - smoothing) + smoothing / max(x.shape[axis], 1)
     losses = log_softmax(x, axis) * target
@@ -397,5 +427,6 @@ def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smooth
     if reduction == "sum":
         return total  # type: ignore[no-any-return]
     if reduction != "mean":
-        return apply_reduction(total, reduction, "cross_entropy")
+        return apply_reduction(total, reduction, "cross_entropy")  # raises
+    # the mean over the rows; for empty scores, 0 / 0 = NaN as in PyTorch
     return total / (x.numel() // x.shape[axis] if x.numel() else 0)  # type: ignore[no-any-return]

@@ -3,7 +3,8 @@
 Statistics are computed in f32 (f64 for f64). Variances are biased (divided by n); running variances are unbiased
 (divided by n - 1), as in PyTorch.
 
-The kernels view x as rows (`Rows`, `AffineLayout`): each row has a mean and `scale` = 1 / sqrt(variance + eps).
+The kernels view x as rows of elements. `Rows` describes the rows whose elements share a mean and `scale`, which is 1 /
+sqrt(variance + eps); `AffineLayout` maps the elements to their mean, scale, weight and bias.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _array(x: Tensor | None) -> DeviceArray | None:
 
 
 def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (mean, variance, 1 / sqrt(variance + eps)) of each row; zeros if x is empty."""
+    """Return (mean, variance, scale) of the rows of x, each with one element per row; zeros if x is empty."""
     if x.numel() == 0:
         empty = creation.zeros(rows.count, dtype=accumulator_type(x.dtype), device=x.device)
         return empty, empty, empty
@@ -48,7 +49,7 @@ def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tens
 def _layer_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, axes: int, eps: float, center: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (output, mean per row, 1 / standard deviation per row); a row spans the last `axes` axes.
+    """Return (output, mean per row, scale per row), where a row spans the last `axes` axes.
 
     center=False doesn't subtract the mean, for RMS norm.
     """
@@ -79,7 +80,8 @@ def layer_norm_gradient(
 ) -> tuple[Any, ...]:
     """Return the gradients of x, weight and bias, None where not needed. Autograd doesn't record the call.
 
-    mean and scale: per row, from `_layer_norm`; mean=None selects RMS norm.
+    mean and scale: the results of `_layer_norm`; mean=None selects RMS norm. needs: for x, weight and bias, True if the
+    gradient is needed.
     """
     affine = _row_affine(x, axes)
     gradient, values = dense(g), dense(x)
@@ -94,7 +96,7 @@ def layer_norm_gradient(
     if needs[1] or needs[2]:
         shape = x.shape[x.ndim - axes :]
         if x.numel() == 0:
-            sums = (creation.zeros(shape, device=x.device)._array,) * 2
+            sums = (creation.zeros(shape, device=x.device)._array,) * 2  # both sums over no rows are zeros
         else:
             sums = kernels.column_sums(gradient, values, center, scale._array, affine)
         bias_sum, weight_sum = (Tensor(s).reshape(shape).to(x.dtype) for s in sums)
@@ -103,7 +105,7 @@ def layer_norm_gradient(
 
 
 def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[int, ...]]:
-    """Return x and normalized_shape as a tuple, after checking that it is the end of x's shape."""
+    """Return x, and normalized_shape as a tuple. Raises ShapeError if x's shape doesn't end in normalized_shape."""
     check_float(x, name)
     shape = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
     if not shape or x.shape[x.ndim - len(shape) :] != shape or len(shape) > x.ndim:
@@ -129,14 +131,14 @@ def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps
     return _layer_norm(x, weight, None, axes=len(shape), eps=epsilon, center=False)[0]
 
 
-# machine epsilon by dtype
+# machine epsilon by dtype, the default of `rms_norm`
 _EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
 
 # -- normalization of channels
 
 
-def _shape_of(x: Tensor) -> tuple[int, int, int]:
+def _channel_sizes(x: Tensor) -> tuple[int, int, int]:
     """Return (N, C, elements per channel)."""
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
@@ -145,12 +147,17 @@ def _shape_of(x: Tensor) -> tuple[int, int, int]:
 def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (output, mean, 1 / standard deviation), with the statistics of each group of each sample."""
-    n, c, d = _shape_of(x)
+    """Return (output, mean, scale), with one mean and scale per sample and group of channels."""
+    n, c, d = _channel_sizes(x)
     length = c // groups * d
-    # a row of the statistics is a group of a sample, `length` adjacent elements; a row of the normalization is a channel
-    # of a sample, and c // groups channels share a statistic
-    mean, _, scale = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
+    # a row of the statistics is a group of a sample: `length` adjacent elements
+    rows = Rows(count=n * groups, outer=1, inner=length, step=length, outer_step=0, inner_step=1)
+    mean, _, scale = _statistics(x, rows, eps)
+    # a row of the normalization is a channel of a sample; each sample has `groups` statistics, each for c // groups
+    # channels
+    affine = AffineLayout(
+        n * c, d, per_element=False, channels=c, sample_stride=groups, channels_per_statistic=c // groups
+    )
     y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
         dense(x),
@@ -159,15 +166,15 @@ def _group_norm(
         _array(weight),
         _array(bias),
         y._array,
-        AffineLayout(n * c, d, False, c, groups, c // groups),
+        affine,
     )
     return y, mean, scale
 
 
 def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: AffineLayout) -> tuple[Tensor, Tensor]:
-    """Return, for each channel of each sample (N, C), the sums of g and of g times the normalized x.
+    """Return the sums of g and of g times the normalized x over each channel of each sample, both of shape (N, C).
 
-    Autograd doesn't record the call.
+    g: gradient of the output of a group or batch norm; affine: the layout of x. Autograd doesn't record the call.
     """
     n = affine.rows // affine.channels
     if x.numel() == 0:
@@ -182,10 +189,11 @@ def channel_gradient(
     g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, sums: tuple[Tensor, Tensor], inverse_count: float,
     affine: AffineLayout,
 ) -> Tensor:  # fmt: skip
-    """Return scale * (g * weight - (sums[0] + normalized x * sums[1]) * inverse_count): the gradient of x in group and
-    batch norm.
+    """Return the gradient of x in a group or batch norm, given the gradient g of the output.
 
-    Autograd doesn't record the call.
+    It is scale * (g * weight - (sums[0] + normalized x * sums[1]) * inverse_count). sums: the results of
+    `channel_sums`, times the weight, added up over all elements that share a mean; inverse_count: 1 / the number of
+    these elements. Autograd doesn't record the call.
     """
     y = allocate_like(x.shape, x.dtype, x)
     kernels.gradient(
@@ -206,7 +214,7 @@ def channel_gradient(
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalize the channels of each sample of x (N, C, ...) in num_groups groups; weight and bias: one per channel."""
+    """Normalize each of num_groups groups of channels in each sample of x (N, C, ...); weight and bias: (C,)."""
     _with_channels(x, "group_norm")
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1 or x.shape[1] % num_groups:
         raise ArgumentError(
@@ -228,10 +236,11 @@ def _with_channels(x: Any, name: str) -> None:
 def _batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (output, mean, variance, 1 / standard deviation), with statistics per channel."""
-    n, c, d = _shape_of(x)
-    # a row of the statistics is a channel over the batch: n runs of d elements, c * d apart
-    mean, variance, scale = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
+    """Return (output, mean, variance, scale), with one mean, variance and scale per channel."""
+    n, c, d = _channel_sizes(x)
+    # a row of the statistics is a channel over the batch: n runs of d adjacent elements, c * d apart
+    rows = Rows(count=c, outer=n, inner=d, step=d, outer_step=c * d, inner_step=1)
+    mean, variance, scale = _statistics(x, rows, eps)
     y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
         dense(x),
@@ -240,15 +249,21 @@ def _batch_norm(
         _array(weight),
         _array(bias),
         y._array,
-        AffineLayout(n * c, d, False, c, 0, 1),
+        _batch_affine(x),
     )
     return y, mean, variance, scale
 
 
+def _batch_affine(x: Tensor) -> AffineLayout:
+    """Return the layout of x (N, C, ...) in a batch norm: rows are channels of samples."""
+    n, c, d = _channel_sizes(x)
+    # a sample stride of 0: all samples share the statistics of a channel
+    return AffineLayout(n * c, d, per_element=False, channels=c, sample_stride=0, channels_per_statistic=1)
+
+
 @operation("norm_with_statistics")
 def norm_with_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
-    """Return (x - mean) * scale * weight + bias with given per-channel statistics in the accumulation type."""
-    n, c, d = _shape_of(x)
+    """Return (x - mean) * scale * weight + bias. mean and scale: (C,), in the accumulator type of x."""
     y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
         dense(x),
@@ -257,7 +272,7 @@ def norm_with_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, 
         _array(weight),
         _array(bias),
         y._array,
-        AffineLayout(n * c, d, False, c, 0, 1),
+        _batch_affine(x),
     )
     return y
 
@@ -278,7 +293,7 @@ def batch_norm(
     place. Otherwise the running statistics are used.
     """
     _with_channels(x, "batch_norm")
-    n, c, d = _shape_of(x)
+    n, c, d = _channel_sizes(x)
     for what, parameter in (("the weight", weight), ("the bias", bias)):
         check_parameter(parameter, x, (c,), "batch_norm", what)
     for what, running in (("running_mean", running_mean), ("running_var", running_var)):
@@ -286,27 +301,28 @@ def batch_norm(
             raise ShapeError(f"batch_norm(): {what} has shape {running.shape}, expected ({c},)")
     common_device([t for t in (x, running_mean, running_var, weight, bias) if t is not None])
     if not training:
-        return _by_running(x, running_mean, running_var, weight, bias, eps)
+        return _normalize_by_running(x, running_mean, running_var, weight, bias, eps)
     if n * d == 1:
         raise ShapeError(f"batch_norm(): training needs more than one value per channel, found shape {x.shape}")
     y, mean, variance, _ = _batch_norm(x, weight, bias, eps=eps)
     if x.numel():
-        _update(running_mean, mean, momentum)
-        _update(running_var, variance, momentum, n * d / (n * d - 1))
+        _update_running(running_mean, mean, momentum)
+        _update_running(running_var, variance, momentum, n * d / (n * d - 1))
     return y
 
 
-def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    """Normalize with running statistics. Raises ArgumentError if they are missing."""
+def _normalize_by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    """Normalize x with a running mean and variance. Raises ArgumentError if one of them is None."""
     if mean is None or variance is None:
         raise ArgumentError("batch_norm(): training=False needs running_mean and running_var")
     dtype = accumulator_type(x.dtype)
     return norm_with_statistics(x, weight, bias, mean.to(dtype), (variance.to(dtype) + eps).rsqrt())
 
 
-def _update(running: Tensor | None, current: Tensor, momentum: float, factor: float = 1.0) -> None:
-    """Set running = (1 - momentum) * running + momentum * factor * current, in place. factor: converts a biased
-    variance.
+def _update_running(running: Tensor | None, current: Tensor, momentum: float, factor: float = 1.0) -> None:
+    """Set running = (1 - momentum) * running + momentum * factor * current, in place.
+
+    factor: n / (n - 1) for variances of n elements, to convert the biased `current` to the unbiased variance.
     """
     if running is not None:
         kernels.update_running(running._array, current._array, 1 - momentum, momentum * factor)
@@ -325,13 +341,14 @@ def instance_norm(
 ) -> Tensor:
     """Normalize each channel of each sample of x (N, C, ...); weight and bias have one element per channel.
 
-    With use_input_stats, statistics come from each sample, and running_mean and running_var, if given, are moved
-    towards their mean by the factor `momentum`. Otherwise the running statistics are used.
+    With use_input_stats, each sample is normalized by its own statistics. running_mean and running_var, if given, are
+    then moved towards the mean of these statistics over the batch by the factor `momentum`, in place. Otherwise the
+    running statistics are used.
     """
     _with_channels(x, "instance_norm")
-    n, c, d = _shape_of(x)
+    n, c, d = _channel_sizes(x)
     if not use_input_stats:
-        return _by_running(x, running_mean, running_var, weight, bias, eps)
+        return _normalize_by_running(x, running_mean, running_var, weight, bias, eps)
     if d == 1:
         raise ShapeError(f"instance_norm(): needs more than one value per channel, found shape {x.shape}")
     check_parameter(weight, x, (c,), "instance_norm", "the weight")
@@ -340,7 +357,8 @@ def instance_norm(
     if running_mean is not None or running_var is not None:
         with no_grad():
             means: Any = mean.detach().reshape(n, c).mean(0)
+            # scale = 1 / sqrt(variance + eps), solved for the variance
             variance: Any = (scale.detach() ** -2 - eps).reshape(n, c).mean(0)
-        _update(running_mean, means, momentum)
-        _update(running_var, variance, momentum, d / (d - 1))
+        _update_running(running_mean, means, momentum)
+        _update_running(running_var, variance, momentum, d / (d - 1))
     return y

@@ -1,7 +1,7 @@
 """Max and average pooling over one to three axes, regular and adaptive.
 
-Inputs are (N, C, *size) or (C, *size). Regular pooling also takes integers. Gradients are gathered rather than
-scattered with atomics, so they are deterministic.
+Inputs are (N, C, *size) or (C, *size). Regular (not adaptive) pooling also takes integers. Each element of an input
+gradient gathers the contributions of its windows instead of adding them atomically, so gradients are deterministic.
 
 The kernels always have three spatial axes, and so do the sizes in a `Window`, the geometry of a pooling; inputs with
 fewer spatial axes get leading axes of size 1. `axes` is the number of spatial axes of the input.
@@ -29,28 +29,28 @@ __all__ = [
     "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 
-only_values(Window)
+only_values(Window)  # calls with equal windows have the same launches, and share a cache entry
 
 
-def _three(values: Any, fill: int) -> Any:
-    """Prepend `fill` to the values of the spatial axes until there are three."""
+def _triple(values: Any, fill: int) -> Any:
+    """Return a value per spatial axis as a tuple of three, with `fill` for the missing leading axes."""
     return (*[fill] * (3 - len(values)), *values)
 
 
 def _channels(array: DeviceArray, size: tuple[int, int, int]) -> DeviceArray:
-    """Return a view of a dense array as (N * C, D, H, W), with the spatial sizes `size`."""
+    """Return a view of a dense array (N, C, *size) or (C, *size) as (N * C, D, H, W), where `size` is (D, H, W)."""
     area = math.prod(size)
     return dense_view(array, math.prod(array.shape) // area if area else 0, *size)
 
 
 def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
-    """Return the shape of the output."""
+    """Return the shape of the output of a pooling of x."""
     return (*x.shape[: x.ndim - axes], *window.out[3 - axes :])
 
 
 @operation("max_pool", replayable=True)
 def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
-    """Return the maximum of each window, and the index of each in the flattened spatial axes of x (i64)."""
+    """Return the maximum of each window, and the index of the maximum in the flattened spatial axes of x (i64)."""
     shape = _out_shape(x, axes, window)
     y, indices = allocate_like(shape, x.dtype, x), allocate_like(shape, dtypes.i64, x)
     kernels.max_pool(
@@ -99,7 +99,10 @@ def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
 
 
 def _checked(x: Any, axes: int, name: str) -> Tensor:
-    """Return x after checking its type and number of axes. Max pooling also takes integers."""
+    """Return x after checking its type and shape. `name` is the public function; only max pooling accepts integers.
+
+    (Average pooling converts integers to floats before the check.)
+    """
     if not (isinstance(x, Tensor) and x.dtype.is_integer and name.startswith("max")):
         check_float(x, name)
     if x.ndim not in (axes + 1, axes + 2) or 0 in x.shape[x.ndim - axes - 1 :]:
@@ -115,10 +118,11 @@ def _extent(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
 
     With ceil_mode windows may extend past the end, but must start inside the input or the padding before it.
     """
+    # last index of the padded input at which a window may start without extending past the end
     last_start = size + 2 * pad - dilation * (kernel - 1) - 1
     if not ceil_mode:
         return last_start // stride + 1
-    out = -(-last_start // stride) + 1
+    out = -(-last_start // stride) + 1  # rounded up
     return out - 1 if (out - 1) * stride >= size + pad else out
 
 
@@ -138,7 +142,7 @@ def _window(
     `options`: further fields of the `Window`.
     """
     kernel = int_per_axis(kernel_size, axes, name, "kernel_size", 1)
-    chosen_stride = stride if stride is not None and stride not in ((), []) else kernel
+    chosen_stride = stride if stride is not None and stride not in ((), []) else kernel  # () is also the default
     strides, pads = int_per_axis(chosen_stride, axes, name, "stride", 1), int_per_axis(padding, axes, name, "padding")
     dilations = int_per_axis(dilation, axes, name, "dilation", 1)
     if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, dilations, strict=True)):
@@ -166,7 +170,7 @@ def _regular_window(
     """Return the geometry of a regular pooling. The output size may come out as 0 or less; the caller checks it."""
     out = [_extent(*axis, ceil_mode) for axis in zip(size, kernel, stride, pad, dilation, strict=True)]
     return Window(
-        _three(size, 1), _three(out, 1), _three(kernel, 1), _three(stride, 1), _three(pad, 0), _three(dilation, 1),
+        _triple(size, 1), _triple(out, 1), _triple(kernel, 1), _triple(stride, 1), _triple(pad, 0), _triple(dilation, 1),
         **dict(options),
     )  # fmt: skip
 
@@ -200,33 +204,33 @@ def _average(
         raise ArgumentError(f"{name}(): divisor_override={divisor!r}, expected an int other than 0")
     window = _window(
         _checked(x, axes, name), axes, kernel_size, stride, padding, 1, ceil_mode, name, count_pad=count_pad,
-        divisor=divisor or 0,
+        divisor=divisor or 0,  # 0: the number of elements
     )  # fmt: skip
     return mean_pool(x, axes=axes, window=window)
 
 
-def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
-    """Return the geometry of an adaptive pooling of x to output_size."""
+def _adaptive_window(x: Any, axes: int, output_size: Any, name: str) -> Window:
+    """Return the geometry of an adaptive pooling of x to output_size: one size, or one (or None) per axis."""
     size = _checked(x, axes, name).shape[x.ndim - axes :]
     items = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * axes
     if len(items) == 1:
         items = items * axes
     sizes = [s if o is None else o for o, s in zip(items, size, strict=False)]
     out = int_per_axis(sizes, axes, name, "output_size", 1)
-    return Window(_three(size, 1), _three(out, 1), adaptive=True)
+    return Window(_triple(size, 1), _triple(out, 1), adaptive=True)
 
 
 def _adaptive_average(axes: int, x: Any, output_size: Any) -> Tensor:
     """Check the operand of adaptive average pooling, and run it."""
-    window = _adaptive(x, axes, output_size, f"adaptive_avg_pool{axes}d")
-    if window.out == (1, 1, 1):  # one window spans everything: a mean over the spatial axes
+    window = _adaptive_window(x, axes, output_size, f"adaptive_avg_pool{axes}d")
+    if window.out == (1, 1, 1):  # one window covers all elements of a channel: a mean over the spatial axes
         return x.mean(list(range(x.ndim - axes, x.ndim)), True)  # type: ignore[no-any-return]
     return mean_pool(x, axes=axes, window=window)
 
 
 def _adaptive_max(axes: int, x: Any, output_size: Any, return_indices: bool) -> Any:
     """Check the operand of adaptive max pooling, and run it."""
-    window = _adaptive(x, axes, output_size, f"adaptive_max_pool{axes}d")
+    window = _adaptive_window(x, axes, output_size, f"adaptive_max_pool{axes}d")
     y, indices = _max_pool(x, axes=axes, window=window)
     return (y, indices) if return_indices else y
 
@@ -303,7 +307,7 @@ def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
 def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     """Average x (N, C, H, W) over windows chosen to yield output_size.
 
-    output_size is an int or one per axis; None keeps the input's size.
+    output_size is an int, or one int per axis. None instead of an int keeps the input's size.
     """
     return _adaptive_average(2, x, output_size)
 
@@ -321,8 +325,8 @@ def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = Fals
 def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Return the maxima of x (N, C, H, W) over windows chosen to yield output_size.
 
-    output_size is an int or one per axis; None keeps the input's size. return_indices also returns the index of each
-    maximum in the flattened H * W plane (i64).
+    output_size is an int, or one int per axis. None instead of an int keeps the input's size. return_indices also
+    returns the index of each maximum in the flattened H * W plane (i64).
     """
     return _adaptive_max(2, x, output_size, return_indices)
 

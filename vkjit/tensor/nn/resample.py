@@ -57,8 +57,8 @@ def interpolate(
 
     mode: "nearest", "nearest-exact", "area" (adaptive average pooling), "linear" (one axis), "bilinear" or "bicubic"
     (two), or "trilinear" (three). align_corners=True aligns the centers of the corner elements, False their outer
-    edges. recompute_scale_factor=True derives the scale from the rounded output size instead of using scale_factor
-    itself.
+    edges. scale_factor determines the output size, rounded down, and the distance between samples. With
+    recompute_scale_factor=True the distance is the ratio of input size to output size instead.
     """
     check_float(x, "interpolate")
     axes = x.ndim - 2
@@ -78,36 +78,37 @@ def interpolate(
     if min(out_sizes, default=1) < 1 or 0 in x.shape[2:]:
         raise ShapeError(f"interpolate() of shape {x.shape} to {out_sizes}: expected sizes of at least 1")
     for i, (out, scale) in enumerate(zip(out_sizes, scales, strict=True)):
-        distance = 1 / scale if scale is not None else x.shape[i + 2] / out
-        x = _resized(x, i + 2, out, distance, mode, align_corners)
+        step = 1 / scale if scale is not None else x.shape[i + 2] / out
+        x = _resized(x, i + 2, out, step, mode, align_corners)
     return x  # type: ignore[no-any-return]
 
 
 def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:
-    """Resample one axis to `out` elements; `step` is the distance between outputs, in input elements."""
-    extent, positions = x.shape[axis], np.arange(out, dtype=np.float64)
+    """Resample one axis to `out` elements. `step` is the distance between adjacent outputs, in input elements."""
+    extent = x.shape[axis]
+    output_indices = np.arange(out, dtype=np.float64)
     if mode.startswith("nearest"):
-        shifted = positions + 0.5 if mode == "nearest-exact" else positions
+        # "nearest-exact" samples at the centers of the outputs, "nearest" at their lower edges
+        shifted = output_indices + 0.5 if mode == "nearest-exact" else output_indices
         return index_select(x, axis, _index(np.floor(shifted * step), extent, x))
+    # `source` has the (fractional) input position of each output
     if align_corners:
-        source = positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
+        source = output_indices * ((extent - 1) / (out - 1) if out > 1 else 0.0)
     else:
-        source = np.maximum((positions + 0.5) * step - 0.5, 0.0)
-    if mode == "bicubic":  # unlike linear modes, doesn't clamp positions at 0
-        unclamped = (
-            positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
-            if align_corners
-            else (positions + 0.5) * step - 0.5
-        )
-        return _cubic(x, axis, unclamped)
+        source = (output_indices + 0.5) * step - 0.5
+    if mode == "bicubic":
+        return _cubic(x, axis, source)
+    source = np.maximum(source, 0.0)
     low = np.minimum(np.floor(source), extent - 1)
+    fraction = source - low
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
     first_weight, second_weight = (
-        reshape(creation.upload(w, x.dtype, x.device), shape) for w in (1 - (source - low), source - low)
+        reshape(creation.upload(weight, x.dtype, x.device), shape) for weight in (1 - fraction, fraction)
     )
     first = index_select(x, axis, _index(low, extent, x))
     second = index_select(x, axis, _index(low + 1, extent, x))
-    return first * first_weight + second * second_weight  # not first + w * (second - first), which computes inf - inf
+    # not first + fraction * (second - first), which is NaN for two infinities
+    return first * first_weight + second * second_weight
 
 
 _CUBIC = -0.75
@@ -115,12 +116,13 @@ _CUBIC = -0.75
 
 
 def _cubic(x: Any, axis: int, source: Any) -> Tensor:
-    """Interpolate along an axis from four adjacent elements, with Keys' cubic convolution weights."""
+    """Interpolate along an axis at the positions `source`, by cubic convolution (Keys) of four adjacent elements."""
     base = np.floor(source)
     fraction = source - base
     total: Any = None
     for tap in (-1, 0, 1, 2):
-        d = np.abs(fraction - tap)
+        d = np.abs(fraction - tap)  # distance of the element from the position
+        # the convolution kernel, for distances up to 1 and from 1 to 2
         near = (_CUBIC + 2) * d**3 - (_CUBIC + 3) * d**2 + 1
         far = _CUBIC * (d**3 - 5 * d**2 + 8 * d - 4)
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
@@ -131,20 +133,21 @@ def _cubic(x: Any, axis: int, source: Any) -> Tensor:
 
 
 def _index(positions: Any, extent: int, x: Tensor) -> Tensor:
-    """Return positions, clamped to an axis of `extent` elements, as indices on the device of x."""
+    """Return positions, clamped to [0, extent - 1], as an i64 index tensor on the device of x."""
     return creation.upload(np.clip(positions, 0, extent - 1).astype(np.int64), dtypes.i64, x.device)
 
 
-def _image(x: Tensor, name: str) -> None:
+def _check_image(x: Tensor, name: str) -> None:
     """Raise ShapeError if x isn't a tensor (..., C, H, W)."""
     if not isinstance(x, Tensor) or x.ndim < 3:
         raise ShapeError(f"{name}() takes (..., C, H, W), found {getattr(x, 'shape', type(x).__name__)}")
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
-    """Rearrange (..., C r r, H, W) to (..., C, H r, W r)."""
-    _image(x, "pixel_shuffle")
-    r, (c, h, w), front = upscale_factor, x.shape[-3:], x.shape[:-3]
+    """Rearrange (..., C * r * r, H, W) to (..., C, H * r, W * r), where r is upscale_factor."""
+    _check_image(x, "pixel_shuffle")
+    r = upscale_factor
+    front, (c, h, w) = x.shape[:-3], x.shape[-3:]
     if r < 1 or c % (r * r):
         raise ShapeError(f"pixel_shuffle({r}): {c} channels of {x.shape} are no multiple of {r * r}")
     split = reshape(x, (*front, c // (r * r), r, r, h, w))
@@ -154,9 +157,10 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
-    """Rearrange (..., C, H r, W r) to (..., C r r, H, W)."""
-    _image(x, "pixel_unshuffle")
-    r, (c, h, w), front = downscale_factor, x.shape[-3:], x.shape[:-3]
+    """Rearrange (..., C, H * r, W * r) to (..., C * r * r, H, W), where r is downscale_factor."""
+    _check_image(x, "pixel_unshuffle")
+    r = downscale_factor
+    front, (c, h, w) = x.shape[:-3], x.shape[-3:]
     if r < 1 or h % r or w % r:
         raise ShapeError(f"pixel_unshuffle({r}): the sizes of {x.shape} are no multiples of {r}")
     split = reshape(x, (*front, c, h // r, r, w // r, r))
@@ -176,7 +180,7 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 
 def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """Extract sliding windows of x (N, C, H, W) as columns (N, C R S, windows) for a kernel of size (R, S): im2col."""
+    """Extract sliding windows of x (N, C, H, W) as columns (N, C * R * S, windows): im2col. (R, S) is kernel_size."""
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
     columns = im2col(
@@ -190,17 +194,20 @@ def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, str
 
 
 def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """Sum columns (N, C R S, windows) into images (N, C, *output_size), adding where windows of size (R, S) overlap:
-    col2im.
+    """Sum columns (N, C * R * S, windows) into images (N, C, *output_size): col2im. (R, S) is kernel_size.
+
+    Each column has the elements of one window. Where windows overlap, their elements are added.
     """
     check_float(x, "fold")
     size, kernel = (
         int_per_axis(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))
     )
     dilations, strides = int_per_axis(dilation, 2, "fold", "dilation", 1), int_per_axis(stride, 2, "fold", "stride", 1)
-    pads, taps = int_per_axis(padding, 2, "fold", "padding"), math.prod(kernel)
-    spans = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, dilations, kernel, strict=True)]
-    windows = [span // s + 1 for span, s in zip(spans, strides, strict=True)]
+    pads = int_per_axis(padding, 2, "fold", "padding")
+    taps = math.prod(kernel)
+    # per axis, the last index of the padded image at which a window can start, and the number of windows
+    last_starts = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, dilations, kernel, strict=True)]
+    windows = [last_start // s + 1 for last_start, s in zip(last_starts, strides, strict=True)]
     if x.ndim not in (2, 3) or x.shape[-2] % taps or x.shape[-1] != math.prod(windows) or min(windows) < 1:
         raise ShapeError(
             f"fold() to {size} with kernel {kernel} takes (N, C * {taps}, {math.prod(windows)}), found {x.shape}"

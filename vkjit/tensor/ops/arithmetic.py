@@ -38,9 +38,9 @@ Binary = Callable[[Operand, Operand], Tensor]
 
 
 def operand(value: Any, name: str) -> Any:
-    """Return an operand of the function `name`: a tensor or a Python scalar, to which NumPy scalars are converted.
+    """Return an operand of the function `name`, with a NumPy scalar converted to a Python scalar.
 
-    Raises ArgumentError for anything else.
+    Raises ArgumentError if it is neither a tensor nor a scalar.
     """
     if isinstance(value, np.generic):  # first: np.float64 is a float too
         return value.item()
@@ -120,8 +120,8 @@ def div(a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Tensor:
 def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> Binary:
     """Make the binary operation `name`, which applies `function` to each pair of elements.
 
-    The result has the promoted type; with `floats`, f32 in place of integers and bool. `meaning` completes the
-    docstring "Return ..., elementwise."
+    The result has the promoted type; if `floats` is set, it has f32 in place of integers and bool. `meaning` completes
+    the operation's docstring "Return ..., elementwise."
     """
 
     def forward(a: Operand, b: Operand) -> Tensor:
@@ -171,6 +171,7 @@ def pow(a: Operand, b: Operand) -> Tensor:
     if isinstance(b, Tensor) or not isinstance(a, Tensor):
         return run_map(functions.power, (a, b), dtype, arithmetic_type(dtype))
     special = _SPECIAL_POWERS.get(float(b))
+    # integers have no roots and reciprocals
     if special is None or (not dtype.is_float and special in (lang.sqrt, functions.reciprocal, lang.rsqrt)):
         return run_map(functions.power, (a, b), dtype, arithmetic_type(dtype))
     return run_map(special, (a,), dtype, arithmetic_type(dtype))
@@ -184,6 +185,7 @@ _SPECIAL_POWERS: dict[float, Any] = {
     -0.5: lang.rsqrt,
     -1.0: functions.reciprocal,
 }
+"""Device functions that replace `functions.power` for scalar exponents."""
 
 
 # -- comparison and logic
@@ -207,8 +209,10 @@ def _comparison(name: str, function: Any, sign: str) -> Binary:
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
         if dtype.is_integer and not (isinstance(a, Tensor) and isinstance(b, Tensor)) and _is_out_of_range(dtype, a, b):
-            tensor, (low, high) = (a, (0, b)) if isinstance(a, Tensor) else (b, (a, 0))
-            truth = _PYTHON_COMPARISONS[name](low, high)  # every value of the type compares to the scalar as 0 does
+            tensor = a if isinstance(a, Tensor) else b
+            # every value of the type compares to the scalar as 0 does, so 0 takes the tensor's place
+            left, right = (0, b) if isinstance(a, Tensor) else (a, 0)
+            truth = _PYTHON_COMPARISONS[name](left, right)
             return creation.full(tensor.shape, truth, dtype=dtypes.boolean, device=tensor.device)
         return run_map(function, (a, b), dtypes.boolean, arithmetic_type(dtype))
 
@@ -228,7 +232,7 @@ ge = _comparison("ge", functions.ge, ">=")
 
 
 def _logic(name: str, function: Any, meaning: str) -> Binary:
-    """Make the logical operation `name`; `meaning` completes its docstring."""
+    """Make the logical operation `name`; `meaning` completes its docstring "Return ..., elementwise, ..."."""
 
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, _ = _pair(a, b, name)
@@ -264,9 +268,9 @@ bitwise_xor = _bits("bitwise_xor", functions.bitwise_xor, "^")
 
 
 def _shift(name: str, kernel: str, sign: str) -> Binary:
-    """Make the bit shift `name`.
+    """Make the bit shift `name`; `sign` is its Python operator, for the docstring.
 
-    It applies the device function f"{kernel}{bits}" for the width of the integers; `sign` is its Python operator.
+    `kernel` is the prefix of the device functions: for integers of 32 bits, `functions.lshift32` is applied.
     """
     by_bits = {bits: getattr(functions, f"{kernel}{bits}") for bits in (8, 16, 32, 64)}
 
@@ -290,10 +294,12 @@ bitwise_right_shift = _shift("bitwise_right_shift", "rshift", ">>")
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Return a bool tensor that is True where abs(a - b) <= atol + rtol * abs(b), elementwise.
 
-    Infinities are close to themselves, and so are NaNs if `equal_nan`.
+    Equal infinities are close, and so are two NaNs if `equal_nan` is set.
     """
     a, b = (x.to(dtypes.f32) if x.dtype.kind == "bool" else x for x in (a, b))
-    difference, limit = absolute(sub(a, b)), add(mul(absolute(b), rtol), atol)
+    difference = absolute(sub(a, b))
+    limit = add(mul(absolute(b), rtol), atol)
+    # an infinite limit (b is infinite) would make everything close
     close = logical_or(logical_and(le(difference, limit), lt(limit, float("inf"))), eq(a, b))
     return logical_or(close, logical_and(ne(a, a), ne(b, b))) if equal_nan else close
 

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class _Order:
-    """The process-wide setting of `use_deterministic_algorithms`: if `fixed`, all sums must have a fixed order."""
+    """The process-wide setting of `use_deterministic_algorithms`: if `fixed`, all additions have a fixed order."""
 
     def __init__(self) -> None:
         self.fixed = False
@@ -46,13 +46,13 @@ _order = _Order()
 
 
 def use_deterministic_algorithms(mode: bool) -> None:
-    """Require all operations to be deterministic on every device, or (with False, the default) no longer.
+    """Set whether all operations must be deterministic on every device (False by default).
 
-    If required, GPUs don't use atomic additions, whose order varies, for `scatter_add`, `index_add` and gradients of
-    indexing with long index lists.
+    If they must be, GPUs don't use atomic additions, whose order varies, for `scatter_add`, `index_add` and the gradients
+    of indexing with long index lists.
     """
     _order.fixed = bool(mode)
-    renew()
+    renew()  # cached dispatches may depend on the setting
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -91,35 +91,37 @@ def _launch_grid(values: DeviceArray) -> DeviceArray:
 
 
 def _elements_per_invocation(device: Any) -> int:
-    """Return how many elements along the axis one invocation may process per launch.
+    """Return the maximum number of elements along the axis that one invocation processes per launch.
 
-    Some drivers silently stop long loops (see `MAX_CPU_ITERATIONS`).
+    It is limited since some drivers silently stop long loops (see `MAX_CPU_ITERATIONS`).
     """
+    # only the drivers of other devices of class "cpu" need a low limit
     if device.caps.kind == "llvm-cpu":
         return 1 << 20
     return MAX_CPU_ITERATIONS if device_class(device) == "cpu" else 1 << 30
 
 
 def _is_long(positions: DeviceArray) -> bool:
-    """True if the device is a GPU and the slices of (before, along, after) are long and few.
+    """True if the device is a GPU, and the indices (before, along, after) form few but long slices along the axis.
 
     One invocation per slice would then leave most of the GPU idle.
     """
     before, count, after = positions.shape
-    return device_class(positions.device) == "gpu" and count > 512 and before * after < 16384
+    slices = before * after
+    return device_class(positions.device) == "gpu" and count > 512 and slices < 16384
 
 
 def _can_number(*arrays: DeviceArray) -> bool:
-    """True if a kernel can number the elements of the first array without 32-bit overflow.
+    """True if a kernel with one invocation per element of the first array can number them without overflow.
 
-    Kernels use 32-bit indices if all operands are narrow: their offsets and extents fit 32 bits. A broadcast array
-    (stride 0) can be narrow and still have more than `NARROW_LIMIT` elements.
+    Kernels use 32-bit indices if all operands are narrow (their offsets and extents fit 32 bits), else 64-bit indices.
+    A broadcast array (stride 0) can be narrow and still have more than `NARROW_LIMIT` elements.
     """
     return math.prod(arrays[0].shape) <= NARROW_LIMIT or not all(array.spec_class.narrow for array in arrays)
 
 
 def _check_bounds(positions: DeviceArray, y: DeviceArray) -> None:
-    """On CPUs, and with VKJIT_DEBUG=1, launch a kernel that reports indices out of range for axis 1 of y."""
+    """Launch a kernel that reports indices out of range for axis 1 of y, on CPUs and with VKJIT_DEBUG=1."""
     if device_class(y.device) == "cpu" or boolean_setting("VKJIT_DEBUG"):
         kernels.check_indices(coalesce([positions])[0], y.shape[1])
 
@@ -144,8 +146,9 @@ def scatter_combine_along(
         kernels.scatter_combine_vector(_as_vector(indices), _as_vector(values), _as_vector(y), combine, compute)
         return
     indices, values, y = larger_axis_last(indices, values, y)
-    few = y.device.caps.kind == "llvm-cpu" and indices.shape[0] * indices.shape[2] < 8
-    run = kernels.scatter_combine_serial if few else kernels.scatter_combine
+    # too few slices to fill the lanes of a vector: use the kernel that compiles to scalar code
+    has_few_slices = y.device.caps.kind == "llvm-cpu" and indices.shape[0] * indices.shape[2] < 8
+    run = kernels.scatter_combine_serial if has_few_slices else kernels.scatter_combine
     for start in range(0, count, limit):
         stop = min(start + limit, count)
         run(_launch_grid(values), indices, values, y, start, stop, combine, compute)
@@ -159,7 +162,8 @@ def _as_vector(array: DeviceArray) -> DeviceArray:
 def _adds_atomically(y: DeviceArray) -> bool:
     """True if values may be added to y by atomics, in any order.
 
-    Sums of integers don't depend on the order. Sums of f32 do, so not if deterministic algorithms are required.
+    Sums of integers don't depend on the order. Sums of f32 do, so they are excluded if deterministic algorithms are
+    required.
     """
     is_integer = y.dtype in (dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64)
     return is_integer or (y.dtype is dtypes.f32 and not _order.fixed)
@@ -172,7 +176,8 @@ def scatter_assign_along(y: DeviceArray, indices: DeviceArray, values: DeviceArr
     _check_bounds(indices, y)
     limit, count = _elements_per_invocation(y.device), indices.shape[1]
     if _is_long(indices) and count < 2**31 and _can_number(indices):
-        # one invocation per index: first find the last write to each element of y, then write only that
+        # one invocation per index: first find the last write to each element of y, then write only that; `last` has
+        # the number n of that write, or -1
         shape = (indices.shape[0], y.shape[1], indices.shape[2])
         last = allocate(shape, dtypes.i32, y.device)
         write_value(last, -1)

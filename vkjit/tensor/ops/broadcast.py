@@ -82,16 +82,16 @@ def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
 
 
 _MAX_ENUMERATED = 1 << 20
-"""Maximum number of elements for which `overlaps_itself` computes all offsets to look for duplicates."""
+"""Maximum number of elements of an array for which `overlaps_itself` lists all offsets and looks for duplicates."""
 
 
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
     """True if several elements of an array share a memory location.
 
-    If no stride lies within the range that the axes with smaller strides span, no elements overlap. Otherwise all
-    offsets are compared; for more than `_MAX_ENUMERATED` elements the result is True without a check.
+    If each stride exceeds the largest offset that the axes with smaller strides reach, no elements overlap. Otherwise
+    all offsets are compared; for more than `_MAX_ENUMERATED` elements the result is True without a check.
     """
-    reach = 0
+    reach = 0  # the largest offset, in elements, along the axes with smaller strides
     steps = sorted((abs(s), e) for e, s in zip(shape, strides, strict=True) if e > 1)
     for stride, extent in steps:
         if stride <= reach:
@@ -100,6 +100,7 @@ def overlaps_itself(shape: Shape, strides: Shape) -> bool:
     else:
         return False
     count = math.prod(shape)
+    # no comparison is needed: an empty array has no overlap, an array with a stride of 0 has one
     if count == 0 or steps[0][0] == 0 or count > _MAX_ENUMERATED:
         return count != 0
     offsets = np.zeros(shape, np.int64)

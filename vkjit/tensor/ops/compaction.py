@@ -1,7 +1,7 @@
 """Operations whose result's size depends on values: nonzero, masked_select, stream compaction.
 
-Kernels count the nonzero elements before each segment of a vector. The host waits for the total, allocates the result,
-and launches a second kernel that writes it.
+A first kernel counts the nonzero elements before each segment of a vector; the result's elements for the segment start
+at that index. The host waits for the total, allocates the result, and launches a second kernel that writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ __all__ = ["masked_select", "nonzero"]
 
 @operation("compact")
 def compact(x: Tensor, *, flags: Tensor) -> Tensor:
-    """Return the elements of a vector whose flags are set; the host waits for their count."""
+    """Return the elements of the vector x for which `flags`, a vector of the same size, is nonzero.
+
+    The host waits for their count.
+    """
     dense = contiguous(flags)
     starts, count = _segment_starts(dense)
     out = Tensor(allocate((count,), x.dtype, x.device))
@@ -49,21 +52,21 @@ def _write_indices(out: Tensor, flags: Tensor, starts: Tensor) -> None:
 
 @whole("segment_offsets")
 def _segments(flags: Tensor) -> Tensor:
-    """Return the number of nonzero elements before each segment of a vector, then the total."""
+    """Return a vector with the number of nonzero elements before each segment of `flags`, followed by the total."""
     return Tensor(kernels.segment_offsets(flags._array))
 
 
 def _segment_starts(flags: Tensor) -> tuple[Tensor, int]:
-    """Return (number of nonzero elements before each segment of a vector, total); the host waits for the total.
+    """Return the result of `_segments` and the total in it, for which the host waits.
 
     The kernels (`vkjit.stdlib.index.compaction`) determine the length of the segments.
     """
     if not flags.shape[0]:
-        return flags, 0
+        return flags, 0  # the callers don't use the first item then
     starts = _segments(flags.detach())
     array = starts._array
-    end = array.offset + (array.shape[0] - 1) * array.dtype.itemsize
-    return starts, int(Tensor(DeviceArray(array.buffer, end, array.dtype, (), ())).item())
+    total_offset = array.offset + (array.shape[0] - 1) * array.dtype.itemsize  # the total is the last element
+    return starts, int(Tensor(DeviceArray(array.buffer, total_offset, array.dtype, (), ())).item())
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -86,16 +89,17 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
     The result is a matrix with a row per element; with `as_tuple`, a tuple with a vector per axis.
     """
     linear: Any = nonzero_indices(x)
-    shape = x.shape if x.ndim or not as_tuple else (1,)
+    shape = x.shape if x.ndim or not as_tuple else (1,)  # as in PyTorch, a tuple for a 0-d tensor has one vector
     if len(shape) == 1:
         return (linear,) if as_tuple else unsqueeze(linear, 1)
     indices = creation.empty((linear.shape[0], len(shape)), dtype=dtypes.i64, device=x.device)
     if indices.numel():
-        inner, extents = (
-            creation.upload(np.array(sizes, np.int64), dtypes.i64, x.device)._array
-            for sizes in ([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], shape)
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # in C order, in elements
+        stride_array, extent_array = (
+            creation.upload(np.array(sizes, np.int64), dtypes.i64, x.device)._array for sizes in (strides, shape)
         )
-        kernels.unravel(linear._array, inner, extents, indices._array, x.numel() < 2**32)
+        fits_32_bits = x.numel() < 2**32  # then 32-bit divisions suffice
+        kernels.unravel(linear._array, stride_array, extent_array, indices._array, fits_32_bits)
     return unbind(indices, 1) if as_tuple else indices
 
 

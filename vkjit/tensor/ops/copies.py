@@ -32,8 +32,9 @@ __all__ = [
 
 
 _UNSIGNED = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
+"""Unsigned integer types by size in bytes."""
 _MIN_TILED_COPY = 4096
-"""Minimum number of elements for the transposing copy kernel, used between layouts whose contiguous axes differ."""
+"""Minimum number of elements for the special kernels of `_try_special_copy`."""
 _MIN_KERNEL_BYTES = 256 << 10
 """Minimum size in bytes for copying contiguous memory with a kernel rather than the device's copy command.
 
@@ -45,7 +46,7 @@ device, where a kernel runs on several threads.
 def copy_values(source: DeviceArray, target: DeviceArray) -> None:
     """Copy all elements of `source` into `target`, converting and broadcasting them.
 
-    If both are dense and have the same type and shape, their bytes are copied.
+    If both are contiguous and have the same type and shape, the bytes are copied as they are.
     """
     count = math.prod(target.shape)
     if count == 0:
@@ -63,32 +64,39 @@ def copy_values(source: DeviceArray, target: DeviceArray) -> None:
 
 
 def _bits(array: DeviceArray, count: int) -> DeviceArray:
-    """View dense elements as a vector of unsigned integers of the same size, which a kernel copies bit by bit."""
+    """View `count` contiguous elements as unsigned integers of the same size, so that a copy preserves all bits."""
     return DeviceArray(array.buffer, array.offset, _UNSIGNED[array.dtype.itemsize], (count,), (1,))
 
 
 def _try_special_copy(source: DeviceArray, target: DeviceArray) -> bool:
-    """Copy with a special kernel, if the contiguous axes of source and target differ or the rows are reversed.
+    """Copy with the transposing kernel or the kernel that reverses rows, if the layouts suit one of them.
 
-    Returns True if such a kernel was launched.
+    The transposing kernel is for a source and a target whose contiguous axes differ. Returns True if a kernel was
+    launched.
     """
     if source.shape != target.shape:
         return False
     source, target = broadcast.coalesce([source, target])
-    shape, last = source.shape, len(source.shape) - 1
-    if last == 1 and copy_reversed(source, target):
+    shape, last_axis = source.shape, len(source.shape) - 1
+    if last_axis == 1 and copy_reversed(source, target):
         return True
     # a transposing copy: the target is contiguous along the last axis only, the source along another one
-    if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
+    if (
+        last_axis not in (1, 2)
+        or target.strides[last_axis] != 1
+        or 1 in (source.strides[last_axis], *target.strides[:last_axis])
+    ):
         return False
-    contiguous_axes = [axis for axis in range(last) if source.strides[axis] == 1]
-    if not contiguous_axes or min(shape[contiguous_axes[0]], shape[last]) < 16:
+    # the source's contiguous axes; matrices with a side below 16 fill less than half of the kernel's tiles of 32 x 32
+    contiguous_axes = [axis for axis in range(last_axis) if source.strides[axis] == 1]
+    if not contiguous_axes or min(shape[contiguous_axes[0]], shape[last_axis]) < 16:
         return False
-    outer = [axis for axis in range(last) if axis != contiguous_axes[0]]
+    outer = [axis for axis in range(last_axis) if axis != contiguous_axes[0]]
 
     def as_matrices(array: DeviceArray) -> DeviceArray:
         """View the array as (outer, axis that is contiguous in source, axis that is contiguous in target)."""
-        axes = [(array.shape[a], array.strides[a]) for a in (*outer, contiguous_axes[0], last)]
+        axes = [(array.shape[a], array.strides[a]) for a in (*outer, contiguous_axes[0], last_axis)]
+        # with an outer axis of size 1 if there is none
         extents, strides = zip(*([(1, 0)] * (3 - len(axes)) + axes), strict=True)
         return DeviceArray(array.buffer, array.offset, array.dtype, extents, strides)
 
@@ -141,7 +149,7 @@ def to(
             dtype = target
     element = x.dtype if dtype is None else creation.as_dtype(dtype)
     target_device = x.device if device is None else open_device(device)
-    result = x
+    result = x  # each conversion that is needed replaces it
     if element is not x.dtype:
         result = _cast(result, dtype=element)
     if target_device is not x.device:
@@ -158,7 +166,7 @@ def _names_dtype(target: Any) -> bool:
 
 
 def copy_(target: Tensor, source: Any) -> Tensor:
-    """Copy `source`, a scalar or a tensor that is broadcast, into `target`, with conversion to target's type."""
+    """Copy `source` into `target`, converted to target's type. It is a scalar, or a tensor that is broadcast."""
     if not isinstance(source, Tensor):
         return fill_(target, source)
     if source.device is not target.device:
@@ -221,10 +229,10 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
 
 
 def _try_cat_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
-    """Concatenate two arrays in one launch, if possible; return True if it was done.
+    """Concatenate the arrays `parts` along an axis in one launch, if possible. Returns True if that was done.
 
-    It is possible on GPUs for two arrays of the result's type that can be viewed as matrices whose rows are to be
-    joined.
+    It is possible on GPUs for two arrays of the result's type whose strides allow a view as a matrix, with the axes
+    before `dim` merged into rows and the other axes into columns.
     """
     if len(parts) != 2 or device_class(out.device) != "gpu" or any(x.dtype is not out.dtype for x in parts):
         return False
@@ -261,7 +269,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _parts(tensors: Any, name: str) -> list[Tensor]:
-    """Return the tensors as a list. Raises ArgumentError if there are none, or something else is among them."""
+    """Return the tensors as a list. Raises ArgumentError if there is none, or if an item isn't a tensor."""
     parts = list(tensors)
     if not parts or not all(isinstance(x, Tensor) for x in parts):
         raise ArgumentError(f"{name}() takes a sequence of at least one tensor")
@@ -309,7 +317,7 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | Non
     for shift, dim in zip(shift_list, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
         extent = x.shape[axis]
-        start = -shift % extent if extent else 0
+        start = -shift % extent if extent else 0  # index of the element that becomes the first
         if start:
             x = cat([narrow(x, axis, start, extent - start), narrow(x, axis, 0, start)], axis)
             copied = True

@@ -46,14 +46,17 @@ __all__ = [
 ]
 
 DeviceLike = Any
+"""A device, its name, or None for the default device."""
 _MAX_ON_HOST = (2**63 - 1) // 8
 """Maximum number of 8-byte numbers that an address space can hold."""
 _PYTHON_TYPES: dict[Any, DType] = {float: dtypes.f32, int: dtypes.i64, bool: dtypes.boolean}
+"""Element types by the Python types of scalars."""
 
 
 def as_dtype(spec: Any) -> DType:
     """Return the element type that a `dtype=` argument denotes. Raises DTypeError if it is none."""
     if isinstance(spec, DType):
+        # the base class of the element types has no name; `index` isn't stored in arrays
         if "name" not in vars(spec) or spec is dtypes.index:
             raise DTypeError(f"{spec!r} is no type of an array's elements: use one of {dtypes.ALL}")
         return spec
@@ -88,7 +91,7 @@ def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) ->
 
 def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
     """Return data as a NumPy array, and the element type of the tensor: `dtype`, or what the data implies."""
-    typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
+    typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")  # has an element type of its own
     try:
         values = np.asarray(data)
     except ValueError as error:
@@ -152,7 +155,7 @@ def full(
 
 def _number_type(value: Any) -> DType:
     """Return the default element type for a Python or NumPy scalar."""
-    if isinstance(value, np.generic) and not isinstance(value, float):
+    if isinstance(value, np.generic) and not isinstance(value, float):  # np.float64 is a Python float, too
         return dtypes.from_numpy(value.dtype)
     return _PYTHON_TYPES[type(value) if type(value) in _PYTHON_TYPES else float]
 
@@ -189,9 +192,9 @@ def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requir
     return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
-    """Return a new tensor after setting its `requires_grad`."""
-    return made.requires_grad_() if requires_grad else made
+def _with_requires_grad(x: Tensor, requires_grad: bool) -> Tensor:
+    """Return a new tensor, made a leaf that requires a gradient if `requires_grad` is set."""
+    return x.requires_grad_() if requires_grad else x
 
 
 def scalar_tensor(
@@ -203,9 +206,9 @@ def scalar_tensor(
 
 @contextlib.contextmanager
 def _on_host(name: str, count: int) -> Iterator[None]:
-    """Context in which function `name` makes `count` 8-byte numbers with NumPy.
+    """Context manager for code in which function `name` makes `count` 8-byte numbers with NumPy.
 
-    Raises OutOfMemoryError if the host lacks the memory.
+    Raises OutOfMemoryError, in place of MemoryError, if the host lacks the memory.
     """
     try:
         if count > _MAX_ON_HOST:
@@ -227,12 +230,14 @@ def arange(
     low, high, step = (v.item() if isinstance(v, Tensor) else v for v in (low, high, step))
     element = as_dtype(dtype) if dtype is not None else None
     if element is dtypes.i64 and all(map(math.isfinite, (low, high, step))):
-        # as PyTorch; for other integer types the length comes from the untruncated numbers
+        # as in PyTorch: for i64 truncate before the length is computed, for other integer types after it (below)
         low, high, step = int(low), int(high), int(step)
     if step == 0 or not all(map(math.isfinite, (low, high, step))):
         raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
     integral = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
-    count = max(0, math.ceil((high - low) / step) if not integral else -((int(low) - int(high)) // int(step)))
+    # ceil((high - low) / step), for integers without floats
+    length = math.ceil((high - low) / step) if not integral else -((int(low) - int(high)) // int(step))
+    count = max(0, length)
     if element is None:
         element = dtypes.i64 if integral else dtypes.f32
     if element.is_integer and not integral:
@@ -240,14 +245,14 @@ def arange(
     with _on_host("arange", count):
         indices: Any = np.arange(count, dtype=np.int64 if integral else np.float64)
         values = np.asarray(low + indices * step)
-    return _leaf(upload(values, element, device), requires_grad)
+    return _with_requires_grad(upload(values, element, device), requires_grad)
 
 
 def _evenly_spaced(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
     """Return `steps` evenly spaced numbers from `start` to `end` as a NumPy array, for the function `name`.
 
-    As in PyTorch, each number is computed from the nearer end, and both ends are truncated first if `dtype` is an
-    integer type.
+    As in PyTorch, each number is computed from the nearer end. If `dtype` is an integer type, the ends are truncated
+    first, and `logspace` computes its exponents in f32.
     """
     steps = int(steps)
     if steps < 0:
@@ -255,15 +260,15 @@ def _evenly_spaced(name: str, start: Any, end: Any, steps: int, dtype: DType) ->
     low, high = (float(v.item()) if isinstance(v, Tensor) else float(v) for v in (start, end))
     if dtype.is_integer:
         low, high = float(int(low)), float(int(high))
-    float_kind: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
-    step = float_kind(high - low) / float_kind(max(steps - 1, 1))
+    float_type: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
+    step = float_type(high - low) / float_type(max(steps - 1, 1))
     with _on_host(name, steps):
         indices = np.arange(steps)
         return (
             np.where(
                 indices < steps // 2,
-                float_kind(low) + step * indices.astype(float_kind),
-                float_kind(high) - step * (steps - 1 - indices).astype(float_kind),
+                float_type(low) + step * indices.astype(float_type),
+                float_type(high) - step * (steps - 1 - indices).astype(float_type),
             )
             if steps > 1
             else np.full(steps, low)
@@ -274,7 +279,7 @@ def linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
     """Return `steps` evenly spaced numbers from `start` to `end`, inclusive."""
-    return _leaf(
+    return _with_requires_grad(
         upload(_evenly_spaced("linspace", start, end, steps, as_dtype(dtype)), as_dtype(dtype), device), requires_grad
     )
 
@@ -288,7 +293,7 @@ def logspace(
     base = float(base)
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.power(base, exponents.astype(np.float64))
-    return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
+    return _with_requires_grad(upload(values, as_dtype(dtype), device), requires_grad)
 
 
 def eye(
@@ -297,4 +302,4 @@ def eye(
     """Return an n by m matrix (m defaults to n) with ones on the diagonal and zeros elsewhere."""
     with _on_host("eye", n * (n if m is None else m)):
         values = np.eye(n, m)
-    return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
+    return _with_requires_grad(upload(values, as_dtype(dtype), device), requires_grad)

@@ -41,6 +41,9 @@ __all__ = [
 MAX_SEGMENT = 1024
 """Maximum length of a segment; longer rows are split."""
 
+_MIN_CONTIGUOUS = 32
+"""Minimum length of contiguous rows for the kernels that `_launch` has for such rows."""
+
 ROW_INVOCATIONS = 128
 """Number of invocations of a GPU workgroup that scans one contiguous row."""
 
@@ -49,9 +52,9 @@ ROW_INVOCATIONS = 128
 class ScanOp:
     """An associative operator to scan with.
 
-    `combine` is a device function of two values and `start` its identity. `collective` names the subgroup collective
-    that computes it ("" if there is none), `reducer` the reduction (`reduction_launch.Reducer`) that computes the total
-    of a segment (None if there is none).
+    `combine` is a device function of two values and `start` its identity. `collective` is the name of the operator's
+    subgroup collective, "" if there is none. `reducer` is the `reduction_launch.Reducer` that computes the total of a
+    segment, None if there is none.
     """
 
     combine: Any
@@ -74,16 +77,16 @@ def _axis_last(array: DeviceArray) -> DeviceArray:
 def _launch(
     op: ScanOp, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
 ) -> None:
-    """Scan the rows of x (a, b, r) into y, and store each row's total in `ends` (a, b).
+    """Scan the rows of x (a, b, r) into y, without splitting them, and store each row's total in `ends` (a, b).
 
-    If `seeded`, each row starts from its value in `ends`, not from the operator's identity.
+    If `seeded`, each row's scan starts from its value in `ends`, not from the operator's identity.
     """
     start = op.start if accumulate.is_float else int(op.start)
     options = (op.combine, start, accumulate, seeded)
-    is_contiguous = x.strides[2] == 1 and x.shape[2] >= 32
-    if is_contiguous and x.device.caps.kind == "llvm-cpu":
+    has_contiguous_rows = x.strides[2] == 1 and x.shape[2] >= _MIN_CONTIGUOUS
+    if has_contiguous_rows and x.device.caps.kind == "llvm-cpu":
         kernels.cumulative_rows_vec4(*_grid_order(x, ends, y), *options)
-    elif is_contiguous and op.collective and device_class(x.device) == "gpu":
+    elif has_contiguous_rows and op.collective and device_class(x.device) == "gpu":
         run = kernels.cumulative_per_workgroup(op.collective, ROW_INVOCATIONS, x.device.caps.subgroup_size)
         run(x, ends, y, *options, min(row_limit(x), MAX_SEGMENT))
     else:
@@ -99,7 +102,7 @@ def _scan(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None
     if op.collective and (tiled := _as_tiled(x, y)) is not None:
         _scan_in_tiles(op, *tiled, accumulate)
         return
-    shorter_axis = 0 if a <= b else 1
+    shorter_axis = 0 if a <= b else 1  # the outer axis that takes fewer launches to iterate over
     for i in range(x.shape[shorter_axis]):
         run = _scan_long if op.reducer is None else _scan_from_totals
         run(op, _slice_at(x, shorter_axis, i), _slice_at(y, shorter_axis, i), accumulate)
@@ -108,7 +111,8 @@ def _scan(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None
 def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray] | None:
     """Return x and y (a, b, r) viewed as matrices of contiguous rows, for `_scan_in_tiles`.
 
-    None if the device or the layout doesn't allow the tiled scan.
+    None if the layout doesn't allow the tiled scan, or the device isn't a GPU with subgroup arithmetic for all types
+    and at most 64 lanes per subgroup.
     """
     (a, b, n), caps = x.shape, x.device.caps
     if device_class(x.device) != "gpu" or x.strides[2] != 1 or y.strides[2] != 1 or caps.subgroup_size > 64:
@@ -118,12 +122,12 @@ def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray]
     row_strides = [reshaped_strides((a, b), array.strides[:2], (a * b,)) for array in (x, y)]
     if row_strides[0] is None or row_strides[1] is None:
         return None
-    first, second = (
+    x_rows, y_rows = (
         DeviceArray(array.buffer, array.offset, array.dtype, (a * b, n), (*row_stride, 1))
         for array, row_stride in zip((x, y), row_strides, strict=True)
-        if row_stride is not None
+        if row_stride is not None  # always true here; for mypy
     )
-    return first, second
+    return x_rows, y_rows
 
 
 def _scan_in_tiles(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
@@ -132,23 +136,25 @@ def _scan_in_tiles(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType
     A tile is a segment of `scan_tiles.TILE` elements, which one workgroup processes.
     """
     rows, n = x.shape
-    count, size = -(-n // tiles.TILE), x.device.caps.subgroup_size
+    tile_count = -(-n // tiles.TILE)
+    subgroup_size = x.device.caps.subgroup_size
     start = op.start if accumulate.is_float else int(op.start)
-    prefixes = allocate((rows, count), accumulate, x.device)
-    totals = allocate((rows, count), accumulate, x.device)
+    prefixes = allocate((rows, tile_count), accumulate, x.device)
+    totals = allocate((rows, tile_count), accumulate, x.device)
     tiles.tile_totals(op.collective)(x, totals, op.combine, start)
     tiles.tile_prefixes(op.collective)(totals, prefixes, op.combine, start)
-    tiles.scan_tiles(op.collective, size)(x, prefixes, y, op.combine, start)
+    tiles.scan_tiles(op.collective, subgroup_size)(x, prefixes, y, op.combine, start)
 
 
 def _scan_from_totals(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     """Scan rows (rows, r) in three passes: reduce the segments, scan their totals, scan each segment from its prefix.
 
-    For operators with a reducer; unlike `_scan_long` it writes y only once.
+    For operators with a reducer. Unlike `_scan_long`, this stores each scanned element only once, directly in y.
     """
     rows, n = x.shape
     size, full, remainder = _split_row(n)
-    # the prefix of segment 0 is the identity, that of segment i + 1 the scanned total of segment i
+    # the prefix of segment 0 is the identity, that of segment i + 1 the scanned total of segment i; `op` has a reducer
+    # here, so `or` never takes SUM's
     totals = reduce_axes(_segments(x, 0, full, size), (2,), op.reducer or SUM.reducer, accumulate, accumulate)
     prefixes = allocate((rows, full + 1), accumulate, x.device)
     first_prefix, later_prefixes = (
@@ -162,6 +168,7 @@ def _scan_from_totals(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DT
             offset = begin * accumulate.itemsize
             ends = DeviceArray(prefixes.buffer, offset, accumulate, (rows, count), (full + 1, 1))
             parts = [_segments(array, begin * size, count, length) for array in (x, y)]
+            # `ends` has the segments' prefixes, which the launch replaces by totals that nobody reads
             _launch(op, parts[0], ends, parts[1], accumulate, seeded=True)
 
 
@@ -187,7 +194,10 @@ def _segments(array: DeviceArray, start: int, count: int, size: int) -> DeviceAr
 
 
 def _split_row(n: int) -> tuple[int, int, int]:
-    """Return how a row of n elements is split: segment size, number of full segments, size of the remainder."""
+    """Return how a row of n elements is split: segment size, number of full segments, size of the remainder.
+
+    The segment size is near the square root of n, so that there are about as many segments as elements per segment.
+    """
     size = min(MAX_SEGMENT, max(32, math.isqrt(n)))
     return (size, *divmod(n, size))
 
@@ -195,7 +205,7 @@ def _split_row(n: int) -> tuple[int, int, int]:
 def _scan_long(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     """Scan rows (rows, r) in three passes: scan each segment, scan the totals, combine each segment with its prefix.
 
-    For operators without a reducer. The scanned segments are kept in the accumulation type until the last pass.
+    For operators without a reducer. The scanned segments are kept in the type `accumulate` until the last pass.
     """
     rows, n = x.shape
     size, full, remainder = _split_row(n)
@@ -204,15 +214,15 @@ def _scan_long(op: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) ->
     scanned = allocate((rows, n), accumulate, x.device)
     _launch(op, _segments(x, 0, full, size), ends, _segments(scanned, 0, full, size), accumulate)
     if remainder:
-        last = allocate((rows, 1), accumulate, x.device)
+        unused_end = allocate((rows, 1), accumulate, x.device)
         begin = full * size
-        _launch(op, _segments(x, begin, 1, remainder), last, _segments(scanned, begin, 1, remainder), accumulate)
+        _launch(op, _segments(x, begin, 1, remainder), unused_end, _segments(scanned, begin, 1, remainder), accumulate)
     # pass 2: scan the totals; prefixes[i] becomes the prefix of segment i + 1
     prefixes = allocate((rows, full), accumulate, x.device)
     shape = (1, rows, full)
     source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, full, 1)) for e in (ends, prefixes))
     _scan(op, source, target, accumulate)
-    # pass 3: segment 0 has no prefix; then the other full segments, and the remainder
+    # pass 3: segment 0 has no prefix; then the other full segments, and the remainder (`first`: index of the prefix)
     copy_values(_segments(scanned, 0, 1, size), _segments(y, 0, 1, size))
     for start, count, length, first in ((size, full - 1, size, 0), (full * size, 1, remainder, full - 1)):
         if not count or not length:
@@ -249,7 +259,7 @@ def _logcumsumexp(x: Tensor, *, dim: int, dtype: DType) -> Tensor:
 
 
 def _run_along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
-    """Call the operation `run` with the axis and the result type resolved; 0-d tensors count as one element."""
+    """Call the operation `run` with the axis and the result type resolved; a 0-d x is passed as a vector."""
     result = creation.as_dtype(dtype) if dtype is not None else x.dtype if x.dtype.is_float else dtypes.i64
     if x.ndim == 0:
         axis_of(dim, 1, name)
@@ -280,67 +290,71 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 # -- cumulative min/max
 
 
-def _scan_min_max(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
-    """Compute the cumulative min/max of x (a, b, r) and their indices, into y and `where`.
+def _scan_min_max(
+    replaces: Any, x: DeviceArray, x_indices: DeviceArray, y: DeviceArray, y_indices: DeviceArray
+) -> None:
+    """Compute the cumulative min/max of x (a, b, r) into y, and their indices into `y_indices`.
 
-    `positions` has the index of each element of x. The device function `takes` tells if an element replaces the current
-    min/max.
+    `x_indices` has the index of each element of x along the scanned axis. The device function `replaces` is true if its
+    first operand replaces the second as the min/max so far.
     """
     a, b, n = x.shape
-    options = (takes, arithmetic_type(x.dtype))
+    options = (replaces, arithmetic_type(x.dtype))
     limit = min(row_limit(x), MAX_SEGMENT)
     if n <= MAX_SEGMENT:
         ends, end_indices = (allocate((a, b), d, x.device) for d in (x.dtype, dtypes.i64))
-        kernels.cumulative_extremes(x, positions, ends, end_indices, y, where, *options, limit)
+        kernels.cumulative_extremes(x, x_indices, ends, end_indices, y, y_indices, *options, limit)
         return
     for i in range(a):
-        parts = [_slice_at(array, 0, i) for array in (x, positions, y, where)]
-        _scan_min_max_long(takes, *parts)
+        parts = [_slice_at(array, 0, i) for array in (x, x_indices, y, y_indices)]
+        _scan_min_max_long(replaces, *parts)
 
 
-def _scan_min_max_long(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
-    """Do the work of `_scan_min_max` for long rows (rows, r), in three passes as `_scan_long` does."""
+def _scan_min_max_long(
+    replaces: Any, x: DeviceArray, x_indices: DeviceArray, y: DeviceArray, y_indices: DeviceArray
+) -> None:
+    """Variant of `_scan_min_max` for long rows (rows, r), in three passes like `_scan_long`."""
     row_count, n = x.shape
     size, full, remainder = _split_row(n)
-    options = (takes, arithmetic_type(x.dtype))
+    options = (replaces, arithmetic_type(x.dtype))
     limit = min(row_limit(x), MAX_SEGMENT)
     ends, prefixes = (allocate((row_count, full), x.dtype, x.device) for _ in range(2))
     end_indices, prefix_indices = (allocate((row_count, full), dtypes.i64, x.device) for _ in range(2))
     unused_ends, unused_indices = (allocate((row_count, 1), d, x.device) for d in (x.dtype, dtypes.i64))
     # pass 1: scan each segment; the remainder's min/max isn't needed
-    for begin, count, length, segment_ends, segment_indices in (
+    for begin, count, length, partial, partial_indices in (
         (0, full, size, ends, end_indices),
         (full * size, 1, remainder, unused_ends, unused_indices),
     ):
         if length:
-            parts = [_segments(array, begin, count, length) for array in (x, positions, y, where)]
-            kernels.cumulative_extremes(*parts[:2], segment_ends, segment_indices, *parts[2:], *options, limit)
+            parts = [_segments(array, begin, count, length) for array in (x, x_indices, y, y_indices)]
+            kernels.cumulative_extremes(*parts[:2], partial, partial_indices, *parts[2:], *options, limit)
     # pass 2: scan the min/max of the segments; prefixes[i] becomes the prefix of segment i + 1
-    rows = [
-        DeviceArray(segment_ends.buffer, 0, segment_ends.dtype, (1, row_count, full), (0, full, 1))
-        for segment_ends in (ends, end_indices, prefixes, prefix_indices)
+    as_3d = [
+        DeviceArray(partial.buffer, 0, partial.dtype, (1, row_count, full), (0, full, 1))
+        for partial in (ends, end_indices, prefixes, prefix_indices)
     ]
-    _scan_min_max(takes, *rows)
-    # pass 3: combine all segments but the first with their prefixes
+    _scan_min_max(replaces, *as_3d)
+    # pass 3: combine all segments but the first with their prefixes; `first` is the index of the first of these prefixes
     for begin, count, length, first in ((size, full - 1, size, 0), (full * size, 1, remainder, full - 1)):
         if not count or not length:
             continue
         segment_prefixes = [
             DeviceArray(
-                segment_ends.buffer,
-                first * segment_ends.dtype.itemsize,
-                segment_ends.dtype,
+                partial.buffer,
+                first * partial.dtype.itemsize,
+                partial.dtype,
                 (row_count, count),
                 (full, 1),
             )
-            for segment_ends in (prefixes, prefix_indices)
+            for partial in (prefixes, prefix_indices)
         ]
         kernels.apply_prefix_extremes(
-            *segment_prefixes, *(_segments(array, begin, count, length) for array in (y, where)), *options
+            *segment_prefixes, *(_segments(array, begin, count, length) for array in (y, y_indices)), *options
         )
 
 
-def _cumulative_min_max(x: Tensor, dim: int, name: str, takes: Any) -> MinMax:
+def _cumulative_min_max(x: Tensor, dim: int, name: str, replaces: Any) -> MinMax:
     """Return (values, indices) for `cummax` and `cummin`; gradients flow through a gather at the indices."""
     if x.ndim == 0:
         axis_of(dim, 1, name)
@@ -351,11 +365,14 @@ def _cumulative_min_max(x: Tensor, dim: int, name: str, takes: Any) -> MinMax:
     if 0 not in x.shape:
         positions = creation.arange(x.shape[axis], device=x.device)._array
         shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
-        wide = views.expand(
+        broadcast_positions = views.expand(
             Tensor(DeviceArray(positions.buffer, 0, positions.dtype, shape, contiguous_strides(shape))), x.shape
         )
-        parts = [_axis_last(three_axes(a, axis)) for a in (x._array, wide.contiguous()._array, values, index_array)]
-        _scan_min_max(takes, *parts)
+        parts = [
+            _axis_last(three_axes(a, axis))
+            for a in (x._array, broadcast_positions.contiguous()._array, values, index_array)
+        ]
+        _scan_min_max(replaces, *parts)
     indices = Tensor(index_array)
     return MinMax(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
 
@@ -391,7 +408,7 @@ def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, appen
     if x.ndim == 0:
         raise ShapeError("diff() takes a tensor with at least one axis")
     axis = axis_of(dim, x.ndim, "diff")
-    if n == 0:
+    if n == 0:  # a copy, as results aren't views of x
         return x.clone()  # type: ignore[no-any-return]
     x = (
         cat([p for p in (prepend, x, append) if p is not None], axis)
@@ -414,7 +431,7 @@ def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> Tensor:
         return sums * (dx / 2 if not isinstance(dx, Tensor) else dx * 0.5)
     if x.ndim == 1 and y.ndim > 1 and x.shape[0] == y.shape[axis]:
         x = views.reshape(x, tuple(-1 if i == axis else 1 for i in range(y.ndim)))
-    along = axis - y.ndim
+    along = axis - y.ndim  # counted from the end, since x may have fewer axes than y
     return sums * diff(x, dim=along) * 0.5
 
 

@@ -69,7 +69,7 @@ __all__ = [
     "trunc",
 ]  # fmt: skip
 
-builtin_abs = builtins.abs
+builtin_abs = builtins.abs  # the name `abs` is the tensor function in this module
 Unary = Callable[[Tensor], Tensor]
 
 
@@ -131,7 +131,7 @@ silu = _floats("silu", functions.silu, "x * sigmoid(x)")
 def _same(name: str, function: Any, meaning: str, *, integers: bool = True) -> Unary:
     """Make the operation `name`, which keeps the operand's type; parameters as for `_floats`.
 
-    With `integers=False`, integers are copied unchanged, since the function only concerns fractions.
+    With `integers=False`, integers are copied unchanged, for functions that round to integers.
     """
 
     def forward(x: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ _round = _same("round", lang.round, "the nearest integral value, halves to even"
 
 
 def sign(x: Tensor) -> Tensor:
-    """Return -1, 0 or 1 by sign, elementwise. NaN gives 0, as in PyTorch; bool is copied."""
+    """Return -1, 0 or 1 according to the sign, elementwise. NaN gives 0, as in PyTorch; bool is copied."""
     return x.clone() if checked(x, "sign").dtype.kind == "bool" else _sign(x)
 
 
@@ -269,8 +269,8 @@ def logsigmoid(x: Tensor) -> Tensor:
 def _gradient(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """Make the operation `name`, which computes the gradient of an activation's input.
 
-    Its operands are the gradient of the activation's result, and the input or the result, as the device function
-    requires.
+    Its first operand is the gradient of the activation's result. Its second operand is the activation's input or its
+    result, whichever the device function `function` takes.
     """
 
     def forward(gradient: Tensor, x: Tensor) -> Tensor:

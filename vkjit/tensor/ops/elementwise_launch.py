@@ -1,8 +1,11 @@
 """Launch of elementwise kernels, which apply a device function to each element of their operands ("map").
 
 Operands are broadcast and coalesced (`broadcast`). The kernel is chosen by the operand pattern, a string with "t" for
-each tensor and "s" for each scalar; contiguous operands use kernels that access several adjacent elements at once.
-Nothing here waits for the device.
+each tensor and "s" for each scalar. For contiguous operands there are kernels that access several adjacent elements at
+once. Nothing here waits for the device.
+
+The parameter `compute` is the type to which operands are converted before the device function is applied. For three
+operands, `first` may be another such type for the first operand (None: `compute`).
 """
 
 from __future__ import annotations
@@ -60,9 +63,8 @@ def run_map(
 ) -> Tensor:
     """Return a new tensor with the device function applied to each element of the operands.
 
-    The operands, tensors and scalars, are broadcast, converted to the type `compute` for the function, and the results
-    converted to the type `result`. With three operands, `first` is the type to which the first is converted (default:
-    `compute`).
+    The operands are tensors and scalars. They are broadcast and converted (see `compute` and `first` in the module
+    docstring). The function's results are converted to the type `result`.
     """
     arrays = [o._array for o in operands if isinstance(o, Tensor)]
     if not arrays:
@@ -84,7 +86,7 @@ def write_map(
 ) -> None:
     """Write the results of a device function, applied as in `run_map`, into target's memory.
 
-    Operands that share memory with the target in another layout are copied first.
+    An operand that overlaps the target in memory is copied first, unless it has the target's layout.
     """
     common_device((target, *operands))
     refuse_overlap(target)
@@ -96,7 +98,7 @@ def write_map(
 
 
 def refuse_overlap(target: Tensor) -> None:
-    """Raise ArgumentError if elements of the tensor overlap in memory, so that a write would change several."""
+    """Raise ArgumentError if elements of the tensor overlap in memory, so that writing one would change another."""
     if is_dense(target._array) or not overlaps_itself(target.shape, target.strides):
         return
     raise ArgumentError(
@@ -108,6 +110,7 @@ def refuse_overlap(target: Tensor) -> None:
 def _without_overlap(operand: Tensor, target: DeviceArray) -> Tensor:
     """Return the operand, or a copy if it overlaps the target in memory with another offset, shape or strides."""
     array = operand._array
+    # a 0-d target is safe: its only invocation reads the operands before it writes
     if array.buffer is not target.buffer or not target.shape or 0 in array.shape or 0 in target.shape:
         return operand
     if array.offset == target.offset and array.shape == target.shape and array.strides == target.strides:
@@ -127,7 +130,7 @@ def _identity() -> Any:
 
 
 def copy_array(source: DeviceArray, target: DeviceArray) -> None:
-    """Copy, convert and broadcast elements into target's memory. The two arrays must not overlap."""
+    """Copy the elements of `source`, broadcast and converted, into the target. The arrays must not overlap."""
     _launch(_identity(), (Tensor(source),), target, target.dtype, None)
 
 
@@ -170,16 +173,16 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
     if count == 0:
         return None
     arrays = _flattened([o._array for o in operands if isinstance(o, Tensor)], out, count)
-    target = arrays.pop()
+    target = arrays.pop()  # `out`, flattened like the operands
     operand_types = tuple(map(type, operands))
     pattern = _PATTERNS.get(operand_types) or _PATTERNS.setdefault(
         operand_types, "".join("t" if isinstance(o, Tensor) else "s" for o in operands)
     )
-    values: list[Any] = arrays
+    values: list[Any] = arrays  # the arrays of the tensors, with the scalars at their positions
     if "s" in pattern:
         values = [
-            arrays.pop(0) if kind == "t" else scalar_for(first if first and i == 0 else compute, operands[i])
-            for i, kind in enumerate(pattern)
+            arrays.pop(0) if letter == "t" else scalar_for(first if first and i == 0 else compute, operands[i])
+            for i, letter in enumerate(pattern)
         ]
     kernel = _KERNELS.get(pattern)
     if kernel is None:  # no kernel for this pattern: turn the first scalar into a tensor
@@ -242,20 +245,20 @@ def _try_64bit_words(function: Any, values: list[Any], target: DeviceArray, comp
         return False
     arrays: list[DeviceArray] = []
     for array in (*values, target):
-        if isinstance(array, DeviceArray):
+        if isinstance(array, DeviceArray):  # not a scalar
             if array.dtype.itemsize != size or array.strides != (1,) or array.offset % 8:
                 return False
             arrays.append(array)
-    lanes = 8 // size
-    words = target.shape[0] // lanes
+    per_word = 8 // size
+    words = target.shape[0] // per_word
     types = [a.dtype for a in arrays]
-    if len(values) == len(arrays):  # one of the values is a scalar
+    if len(values) == len(arrays):  # `arrays` includes the target, so one of the values is a scalar
         kernel = kernels.map2_right_packed(scalar_type(compute), *types)
         kernel(_as_words(arrays[0], words), values[1], _as_words(target, words), function, compute)
     else:
         kernel = kernels.map2_packed(*types) if len(arrays) == 3 else kernels.map1_packed(*types)
         kernel(*[_as_words(a, words) for a in arrays], function, compute)
-    remaining = target.shape[0] - words * lanes
+    remaining = target.shape[0] - words * per_word
     if remaining:
         tails = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
         element_kernel = _KERNELS["tt" if len(arrays) == 3 else "t" if len(values) == 1 else "ts"]
@@ -275,21 +278,23 @@ def _try_vec4(
     if not _prefers_vec4(target.device):
         return False
     arrays = [value for value in (*values, target) if isinstance(value, DeviceArray)]
+    # elements of one or two bytes are accessed in 32-bit words, which must be aligned
     if any(array.strides != (1,) or array.offset % 4 for array in arrays):
         return False
     types = [array.dtype for array in arrays]
     size = vec4_kernels.elements_per_invocation(*types)
     count = target.shape[0] // size
+    # made for the scalar's type, if there is one, and the types of the arrays
     kernel = vec4_kernels.KERNELS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types, size)
     views = [_groups(value, count, size) if isinstance(value, DeviceArray) else value for value in (*values, target)]
-    computed = (compute,) if len(pattern) < 3 else (first, compute)
-    kernel(*views, count, function, *computed)
+    compute_types = (compute,) if len(pattern) < 3 else (first, compute)
+    kernel(*views, count, function, *compute_types)
     remaining = target.shape[0] - size * count
     if remaining:
         tails = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
         element_kernel = _KERNELS[pattern]
         element_kernel = element_kernel(scalar_type(compute)) if "s" in pattern else element_kernel
-        element_kernel(*tails, _tail(target, remaining), function, *computed)
+        element_kernel(*tails, _tail(target, remaining), function, *compute_types)
     return True
 
 
@@ -298,7 +303,8 @@ def _try_vec4_rows(function: Any, values: list[DeviceArray], target: DeviceArray
 
     An operand may be a single row that is broadcast to all rows.
     """
-    count, remainder = divmod(target.shape[1], 4)
+    count, remainder = divmod(target.shape[1], 4)  # groups per row
+    # a workgroup has GROUP invocations; rows with fewer groups than half of them would leave most invocations idle
     if remainder or count < vec4_kernels.GROUP // 2 or not _prefers_vec4(target.device):
         return False
     arrays = (*values, target)
@@ -350,9 +356,9 @@ def _tail(array: DeviceArray, count: int) -> DeviceArray:
 
 
 def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[DeviceArray]:
-    """Return the inputs, broadcast to out's shape, then `out`, as views of one shape of the lowest possible rank.
+    """Return views of the inputs, broadcast to out's shape, followed by a view of `out`.
 
-    `count` is the number of elements of `out`.
+    All views have the same shape, with as few axes as possible. `count` is the number of elements of `out`.
     """
     arrays = [*inputs, out]
     shape = out.shape

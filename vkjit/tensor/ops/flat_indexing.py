@@ -30,6 +30,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
         value = values.to(x.dtype) if isinstance(values, Tensor) else values
         return indexing.put(x, value, plan=indexing.parse(x, index))
     plan = indexing.parse(x, index)
+    # the flat indices of the elements that the index selects: those found at the index in a tensor of all flat indices
     flat_indices = creation.arange(x.numel(), device=x.device)
     flat = reshape(indexing.get_planned(reshape(flat_indices, x.shape), plan), -1)
     shape = indexing.get_planned(x.detach(), plan).shape
@@ -42,7 +43,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
 
 
 def _write_flat(x: Tensor, positions: Tensor, source: Tensor, *, add: bool) -> Tensor:
-    """Return a copy of x with source's elements written at the flat indices `positions`, or added if `add`."""
+    """Return a copy of x with source's elements written at the flat indices `positions`, or added there if `add`."""
     if positions.numel() == 0:
         return x.clone()
     flat_x, values = reshape(x, (x.numel(),)), reshape(source, (source.numel(),))
@@ -74,10 +75,10 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"masked_scatter() takes a mask of bool and a source of {x.dtype!r}, found {mask.dtype!r} and {source.dtype!r}"
         )
     shape = broadcast_shapes(x.shape, mask.shape)
-    wide, flags = expand(x, shape), expand(mask, shape)
+    broadcast_x, flags = expand(x, shape), expand(mask, shape)
     positions = nonzero_indices(flags)
     count = positions.shape[0]
     if source.numel() < count:
         raise ShapeError(f"masked_scatter(): the mask names {count} elements, the source has {source.numel()}")
     values = narrow(reshape(source, (source.numel(),)), 0, 0, count)
-    return _write_flat(wide, positions, values, add=False)
+    return _write_flat(broadcast_x, positions, values, add=False)

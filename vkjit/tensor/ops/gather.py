@@ -1,13 +1,14 @@
 """Reading at indices along one axis: gather, index_select, take_along_dim.
 
-Indices are integers; negative ones count from the end. Results are copies.
+Indices are integers; negative ones count from the end. Results are copies. In formulas, [.., n, ..] stands for index n
+along that axis and any indices along the others.
 """
 
 from __future__ import annotations
 
 from vkjit.errors import ShapeError
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.index import gather_scatter as kernels, gather_vec4 as reading
+from vkjit.stdlib.index import gather_scatter as kernels, gather_vec4 as vec4_kernels
 
 from ..dispatch import operation
 from ..memory import allocate
@@ -38,10 +39,10 @@ def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
         count = index.numel()
         if after == 1:
             flat = DeviceArray(source.buffer, source.offset, x.dtype, source.shape[:2], source.strides[:2])
-            reading.take_last(flat, positions, DeviceArray(out.buffer, 0, x.dtype, (before, count), (count, 1)))
+            vec4_kernels.take_last(flat, positions, DeviceArray(out.buffer, 0, x.dtype, (before, count), (count, 1)))
         else:
             target = DeviceArray(out.buffer, 0, x.dtype, (before, count, after), (count * after, after, 1))
-            reading.take(source, positions, target)
+            vec4_kernels.take(source, positions, target)
     return Tensor(out)
 
 
@@ -74,18 +75,18 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
 
 
 def _empty_result(x: Tensor, index: Tensor) -> Tensor:
-    """Return an empty tensor of index's shape as a view of x, so that autograd records that it depends on x."""
+    """Return an empty tensor of index's shape, made as a view of x so that autograd records that it depends on x."""
     return reshape(narrow(reshape(x, (x.numel(),)), 0, 0, 0), index.shape)
 
 
 @operation("gather")
 def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    """Gather from x, whose sizes along the other axes are those of the index; see `gather`."""
+    """Do the work of `gather` for an x that has the index's sizes along all axes but `dim`."""
     out = allocate(index.shape, x.dtype, common_device((x, index)))
     if 0 not in out.shape:
         views = [three_axes(array, dim) for array in (x._array, index._array, out)]
         if views[2].shape[2] == 1:  # along the last axis
-            reading.gather_last(*(_rows(part) for part in views))
+            vec4_kernels.gather_last(*(_rows(part) for part in views))
         else:
             kernels.gather(*views)
     return Tensor(out)
@@ -98,7 +99,10 @@ def _rows(array: DeviceArray) -> DeviceArray:
 
 @whole("take_along_dim")
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Gather as `gather` does, with x and indices broadcast along the other axes. Without `dim` both are flattened."""
+    """Gather elements along an axis, like `gather`, but with x and `indices` broadcast along the other axes.
+
+    Without `dim`, x and `indices` are flattened.
+    """
     if dim is None:
         return gather(reshape(x, (x.numel(),)), 0, reshape(indices, (indices.numel(),)))
     axis = axis_of(dim, x.ndim, "take_along_dim")

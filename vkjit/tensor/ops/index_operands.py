@@ -28,7 +28,7 @@ def flat_index(index: Tensor) -> DeviceArray:
 
 
 def wide_index(index: Tensor, name: str) -> Tensor:
-    """Return the index as a tensor of i32 (if it is that already) or i64.
+    """Return the index converted to i64, unless its type is i32 or i64 already.
 
     Raises DTypeError, naming the function `name`, if it isn't an integer tensor.
     """
@@ -57,7 +57,7 @@ def check_index(x: Tensor, axis: int, index: Tensor, name: str) -> None:
 
 
 def cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
-    """Return a view of x's leading elements, with the sizes of the index along all axes except `axis`."""
+    """Return x cropped, as a view, to the sizes of the index along all axes except `axis`."""
     for d in range(x.ndim):
         if d != axis and x.shape[d] != index.shape[d]:
             x = narrow(x, d, 0, index.shape[d])

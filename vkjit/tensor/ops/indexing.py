@@ -43,9 +43,10 @@ __all__ = ["get_item", "set_item"]
 class Plan:
     """A parsed index, to be applied in three steps.
 
-    First each axis of the tensor is sliced: `starts`, `sizes`, `steps`. Then the result is reshaped to `shape`, which
-    lacks the axes indexed by ints and has an axis of size 1 for each None. Then the index tensors and masks in
-    `advanced` are applied, given as pairs (first axis of `shape` that it indexes, tensor).
+    1. Each axis of the tensor is sliced: `starts`, `sizes` and `steps` have a number per axis.
+    2. The result is reshaped to `shape`, which lacks the axes indexed by ints and has an axis of size 1 for each None.
+    3. The index tensors and masks are applied. `advanced` has a pair (axis, tensor) for each; `axis` is the first axis
+       of `shape` that the tensor indexes.
     """
 
     starts: tuple[int, ...]
@@ -64,7 +65,7 @@ def _as_index(item: Any, x: Tensor) -> Any:
     """Convert lists and arrays to tensors of integers or bool; return other items unchanged."""
     if isinstance(item, (list, np.ndarray)):
         values = np.asarray(item)
-        if values.dtype == np.float64 and values.size == 0:
+        if values.dtype == np.float64 and values.size == 0:  # NumPy's type for an empty list
             values = values.astype(np.int64)
         item = creation.upload(values, dtypes.from_numpy(values.dtype), x.device)
     if isinstance(item, Tensor) and item.dtype.is_float:
@@ -80,18 +81,18 @@ def _axes_taken(item: Any) -> int:
 
 
 def parse(x: Tensor, index: Any) -> Plan:
-    """Parse an index into a plan. Raises ArgumentError, ShapeError or IndexError if it doesn't fit the tensor."""
+    """Parse an index of x into a plan. Raises ArgumentError, ShapeError or IndexError if it doesn't fit x."""
     items = [_as_index(i, x) for i in (index if isinstance(index, tuple) else (index,))]
     taken = sum(_axes_taken(i) for i in items if i is not Ellipsis)
-    dots = [n for n, i in enumerate(items) if i is Ellipsis]
-    if len(dots) > 1 or taken > x.ndim:
+    ellipses = [n for n, i in enumerate(items) if i is Ellipsis]
+    if len(ellipses) > 1 or taken > x.ndim:
         raise ArgumentError(
-            f"the index takes {taken} axes{' and several ...' if len(dots) > 1 else ''}, the tensor of shape {x.shape} "
+            f"the index takes {taken} axes{' and several ...' if len(ellipses) > 1 else ''}, the tensor of shape {x.shape} "
             f"has {x.ndim}"
         )
     # full slices for the axes that the index doesn't name, in place of `...` or at the end
     full_slices = [slice(None)] * (x.ndim - taken)
-    items = [*items[: dots[0]], *full_slices, *items[dots[0] + 1 :]] if dots else [*items, *full_slices]
+    items = [*items[: ellipses[0]], *full_slices, *items[ellipses[0] + 1 :]] if ellipses else [*items, *full_slices]
     starts, sizes, steps, shape = [], [], [], []
     advanced: list[tuple[int, Tensor]] = []
     axis = 0
@@ -121,7 +122,10 @@ def _check_mask(item: Tensor, extents: tuple[int, ...]) -> None:
 
 
 def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
-    """Return start, size and step of the slice along one axis, and False if the axis is dropped afterwards (int)."""
+    """Return (start, size, step, keep) of the slice that an item of the index stands for along one axis.
+
+    `keep` is False for an int, whose axis is dropped afterwards. For an index tensor the slice is the whole axis.
+    """
     if isinstance(item, Tensor):
         return 0, extent, 1, True
     if isinstance(item, slice):
@@ -147,8 +151,9 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`."""
     if index.__class__ is Tensor:
         return _get_elements(x, index)
+    # fast path for an int, if neither autocast nor an interceptor nor autograd must see the operation
     if index.__class__ is int and not state.intercepts and not is_recording((x,)):
-        array = x._array  # fast path for an int
+        array = x._array
         if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
             start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
             return x.view_of(DeviceArray(array.buffer, start, array.dtype, array.shape[1:], array.strides[1:]))
@@ -166,14 +171,15 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
 
 @whole("get_item")
 def _get_elements(x: Tensor, index: Tensor) -> Tensor:
-    """Return `x[index]` for a single index tensor."""
+    """Return `x[index]` for a single index tensor or mask."""
     return get_planned(x, parse(x, index))
 
 
 def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
-    """Merge all axes indexed by tensors into one; return (tensor, that axis, index tensor along it).
+    """Merge all axes that tensors index into one, and the index tensors into one for the merged axis.
 
-    `advanced` is that of the plan, `part` the view to which it applies.
+    `part` is the result of the first two steps of a plan, `advanced` the plan's index tensors and masks. Returns
+    (part with the merged axis, merged axis, index tensor).
     """
     indices: list[Tensor] = []
     axes: list[int] = []
@@ -191,25 +197,32 @@ def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[
     shape = broadcast_shapes(*(i.shape for i in indices))
     linear: Any = None  # the C-order index into the merged axis
     for extent, positions in zip(extents, indices, strict=True):
-        inside = _nonnegative_indices(positions, extent)
+        inside = _resolved_indices(positions, extent)
         linear = inside if linear is None else linear * extent + inside
     return flatten(part, first, first + len(axes) - 1), first, expand(linear, shape)
 
 
-def _nonnegative_indices(positions: Tensor, extent: int) -> Any:
-    """Return indices into one of several axes that are to be merged, as nonnegative numbers.
+def _resolved_indices(positions: Tensor, extent: int) -> Any:
+    """Return indices along an axis of size `extent` as i64, with negative ones resolved from the end of the axis.
 
-    Indices out of range become a large negative number, which stays out of range for the merged axis.
+    The axis is to be merged with others. An index out of range becomes `_OUT_OF_RANGE`.
     """
     indices: Any = positions.to(dtypes.i64)
     wrapped = where(indices < 0, indices + extent, indices)
-    return where((wrapped >= 0) & (wrapped < extent), wrapped, -(2**40))
+    return where((wrapped >= 0) & (wrapped < extent), wrapped, _OUT_OF_RANGE)
+
+
+_OUT_OF_RANGE = -(2**40)
+"""Stands for an index out of range, before the indices along several axes are combined to one.
+
+It is so far below 0 that the combined index is out of range, too, whatever the other indices are.
+"""
 
 
 def _index_tensors(item: Tensor) -> list[Tensor]:
-    """Return the index tensors of an item, one per indexed axis: the tensor itself, or the nonzero indices of a mask.
+    """Return the index tensors for an index tensor or mask, one per indexed axis.
 
-    For a mask the host waits.
+    An index tensor is returned itself. For a mask they are the indices of its true elements, for which the host waits.
     """
     if item.dtype.kind != "bool":
         return [item]
@@ -220,7 +233,7 @@ def _index_tensors(item: Tensor) -> list[Tensor]:
 
 
 def _assign(target: Tensor, value: Any, plan: Plan) -> None:
-    """Write a value (a tensor that broadcasts, or a scalar) to the elements of target that the index selects."""
+    """Write a value (a tensor that broadcasts, or a scalar) to the elements of `target` that the plan selects."""
     part = _basic(target, plan)
     if not plan.advanced:
         if isinstance(value, Tensor):
@@ -254,11 +267,15 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
 
 
 def _is_single(value: Any) -> bool:
+    """True for a scalar and a tensor of one element."""
     return not isinstance(value, Tensor) or value.numel() == 1
 
 
 def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
-    """Write a single value where a mask over the axes from `axis` on is true; the host needn't wait."""
+    """Write a single value to `part` where a mask, which indexes the axes from `axis` on, is true.
+
+    Unlike `_index_tensors`, this doesn't read the mask on the host.
+    """
     wide_mask = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
     scalar = reshape(value, ()) if isinstance(value, Tensor) else value
     compute = part.dtype if part.dtype.kind == "bool" else elementwise_launch.arithmetic_type(part.dtype)
@@ -266,7 +283,7 @@ def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
 
 
 def _without_leading_ones(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the value without leading axes of size 1 that the target lacks."""
+    """Return the value without leading axes of size 1 in excess of the rank of `shape`, the shape to write to."""
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = reshape(value, value.shape[1:])
     return value

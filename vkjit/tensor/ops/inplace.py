@@ -27,9 +27,10 @@ __all__ = ["METHODS"]
 
 
 def _checked_type(target: Tensor, operands: tuple[Any, ...], name: str) -> DType:
-    """Return the type to compute in. Raises DTypeError if the promoted type has a higher category than the target's.
+    """Return the type in which the in-place operation `name` computes.
 
-    Categories are bool < integer < float.
+    Raises DTypeError if the promoted type of target and operands has a higher category than the target's type. The
+    categories are bool < integer < float.
     """
     dtype = result_type(target, *operands)
     if category(dtype) > category(target.dtype):
@@ -40,7 +41,7 @@ def _checked_type(target: Tensor, operands: tuple[Any, ...], name: str) -> DType
 
 
 def _unary(name: str, function: Any) -> Callable[[Tensor], Tensor]:
-    """Make the in-place method for the unary operation `name`, which applies a device function; floats only."""
+    """Make the in-place method for the unary operation `name`, which applies a device function to float tensors."""
 
     def write(target: Tensor) -> None:
         write_map(function, (target,), target, arithmetic_type(target.dtype))
@@ -68,7 +69,10 @@ def _binary(name: str, function: Any) -> Callable[[Tensor, Any], Tensor]:
 
 
 def _with_alpha(name: str, plain: Any, scaled: Any) -> Callable[..., Tensor]:
-    """Make `add_` or `sub_`: device function `plain`(x, other) if alpha is 1, else `scaled`(x, other, alpha)."""
+    """Make the in-place method for the operation `name`, "add" or "sub".
+
+    It applies the device function plain(x, other) if alpha is 1, else scaled(x, other, alpha).
+    """
 
     def write(target: Tensor, other: Any, *, alpha: float = 1) -> None:
         compute = _checked_type(target, (other, alpha), f"{name}_")
@@ -128,7 +132,9 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """In-place version of `clamp`."""
     if min is not None and max is not None:
         return run_in_place("clamp", _write_clamp, self, (operand(min, "clamp_"), operand(max, "clamp_")), {})
-    return self if min is None and max is None else _clamp_high(self, max) if min is None else _clamp_low(self, min)
+    if min is not None:
+        return _clamp_low(self, min)
+    return self if max is None else _clamp_high(self, max)
 
 
 def _write_lerp(target: Tensor, end: Tensor, weight: Any) -> None:
@@ -178,6 +184,7 @@ _UNARY = {
     "tanh": lang.tanh,
     "trunc": lang.trunc,
 }
+"""Device functions of the unary in-place operations, by the operation's name."""
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     **{f"{name}_": _unary(name, function) for name, function in _UNARY.items()},
@@ -193,4 +200,4 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     "masked_fill_": masked_fill_,
     "round_": round_,
 }
-"""In-place methods by name."""
+"""In-place methods by name, which `methods.install` adds to `Tensor`."""

@@ -51,7 +51,7 @@ _FUNCTIONS: tuple[tuple[Any, str], ...] = (
 
 
 def in_place_by_copy(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """Make the in-place version of operation `name`, which copies the result of `function` into its first operand."""
+    """Make the in-place version of operation `name`: it copies the result of `function` into the first operand."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
@@ -78,4 +78,4 @@ def in_place_by_copy(name: str, function: Callable[..., Any]) -> Callable[..., T
 METHODS: dict[str, Callable[..., Tensor]] = {
     f"{name}_": in_place_by_copy(name, getattr(module, name)) for module, names in _FUNCTIONS for name in names.split()
 }
-"""In-place methods by name."""
+"""In-place methods by name, which `methods.install` adds to `Tensor`."""

@@ -1,7 +1,7 @@
 """In-place operations that change a tensor's shape and strides but not its memory, such as `t_` and `squeeze_`.
 
-The tensor becomes the view of itself that the operation returns. As in PyTorch this counts as a write, so gradient
-rules that kept the tensor refuse to use it afterwards. Other views of its memory don't change.
+The tensor becomes the view of itself that the operation without the underscore returns. As in PyTorch, this counts as a
+write, so gradient rules that kept the tensor refuse to use it afterwards. Other views of its memory don't change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _in_place_view(name: str, function: Callable[..., Tensor]) -> Callable[..., 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
         if isinstance(self, ManagedTensor):
-            raise ArgumentError(f"{name}_() of a managed tensor: its place moves with it, so use {name}()")
+            raise ArgumentError(f"{name}_() can't change a managed tensor, whose memory may migrate: use {name}()")
         recorded = is_recording((self,))
         if recorded:
             check_writable(f"{name}_", self)
@@ -39,9 +39,9 @@ def _in_place_view(name: str, function: Callable[..., Tensor]) -> Callable[..., 
         view = function(self.alias(), *args, **params)
         if view._array.buffer is not self._array.buffer:
             raise InternalError(f"{name}() of a tensor of strides {self.strides} made a copy")
-        self._array = view._array
+        self._array = view._array  # the tensor takes over the view's shape and strides
         self.bump_version()
-        if recorded:
+        if recorded:  # and the view's autograd history, whose last operation is `name`
             view.meta.retains_grad = self.meta.retains_grad
             self.meta = view.meta
             return self
@@ -61,4 +61,4 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     f"{name}_": _in_place_view(name, getattr(views, name))
     for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 }
-"""In-place methods by name."""
+"""In-place methods by name, which `methods.install` adds to `Tensor`."""

@@ -30,12 +30,13 @@ __all__ = ["addmm", "baddbmm", "bmm", "dot", "linear", "matmul", "mm", "mv", "ou
 
 
 def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """Return the array, broadcast to the batch axes `batch`, as (batch, rows, columns).
+    """Return the array with its leading axes broadcast to the shape `batch` and merged: (batch, rows, columns).
 
-    This is a view if the batch axes can be merged into one, else a copy.
+    This is a view if the strides allow it, else a copy.
     """
     rows, columns = array.shape[-2:]
     expanded = broadcast.expand(array, (*batch, rows, columns))
+    # the stride of the merged batch axis; that of an empty array is never used
     strides = reshaped_strides(batch, expanded.strides[:-2], (math.prod(batch),)) if 0 not in expanded.shape else (0,)
     if strides is None:
         copied = allocate(expanded.shape, expanded.dtype, expanded.device)
@@ -53,8 +54,8 @@ def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
 def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) -> None:
     """Compute c = a @ b for arrays of (batch, rows, columns), summing in the type `accumulate`.
 
-    On devices of class "cpu", where loops must not be too long, a K dimension above `MAX_K` is split and the partial
-    products are summed.
+    On devices of class "cpu", where loops must not be too long, a K dimension above `MAX_K` is split, and the products
+    of the parts are summed.
     """
     k = a.shape[2]
     if 0 in c.shape:
@@ -63,10 +64,10 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
         write_value(c, 0)
         return
     if device_class(c.device) == "gpu" and a.dtype.itemsize < 4 and c.device.caps.matrices:
-        a, b, padded = _padded_operands(a, b, c)
-        if padded is not c:
-            kernels.multiply(a, b, padded, accumulate)
-            copy_values(_cut(padded, 2, 0, c.shape[2]), c)
+        a, b, padded_c = _padded_operands(a, b, c)
+        if padded_c is not c:
+            kernels.multiply(a, b, padded_c, accumulate)
+            copy_values(_cut(padded_c, 2, 0, c.shape[2]), c)
             return
     if device_class(c.device) == "gpu" or k <= MAX_K:
         kernels.multiply(_contiguous_operand(a, c, left=True), _contiguous_operand(b, c, left=False), c, accumulate)
@@ -85,18 +86,20 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
 
 
 def _padded_operands(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Return a, b and c with rows of whole 16-byte vectors, as the kernels with cooperative matrices require.
+    """Return a, b and c, padded so that each row consists of whole 16-byte vectors.
 
-    An operand that has other rows is copied with zero padding, and a wider result is allocated in place of c. If the
-    product is too small for that to pay, all three are returned unchanged.
+    The kernels with cooperative matrices require that. An operand with other rows is copied and padded with zeros; in
+    place of c, a new array with more columns is returned. If the product is too small for that to pay, all three are
+    returned unchanged.
     """
-    lanes = 16 // a.dtype.itemsize
-    padded_k = -(-a.shape[2] // lanes) * lanes
+    per_vector = 16 // a.dtype.itemsize  # elements per vector
+    padded_k = -(-a.shape[2] // per_vector) * per_vector
     if math.prod(c.shape) * padded_k < PADDING_THRESHOLD or a.dtype is not b.dtype:
         return a, b, c
-    columns = -(-c.shape[2] // lanes) * lanes
+    columns = -(-c.shape[2] // per_vector) * per_vector
     operands = []
     for array, left in ((a, True), (b, False)):
+        # a row of A has K elements, a row of B as many as c has columns; B also needs the padded K as number of rows
         has_whole_vectors = padded_k == a.shape[2] and (left or columns == array.shape[2])
         if has_whole_vectors and flat_operand(array, array.dtype) is not None:
             operands.append(array)
@@ -113,16 +116,23 @@ def _padded_operands(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[De
 
 PADDING_THRESHOLD = 1 << 24
 """Minimum number of multiply-adds for which padded copies of the operands cost less than a slower kernel."""
+_MIN_REUSE = 16
+"""Minimum number of times that a product reads each element of an operand for a contiguous copy of it to pay."""
+_MIN_PRODUCT_SIZE = 4096
+"""Minimum number of elements of a product for a contiguous copy of an operand to pay."""
 
 
 def _contiguous_operand(array: DeviceArray, c: DeviceArray, *, left: bool) -> DeviceArray:
-    """Return operand A (if `left`) or B of a product c, copied to contiguous memory if that makes the product faster.
+    """Return an operand of a product c, copied to contiguous memory if that makes the product faster.
 
-    This is the case for large products on devices of class "cpu" whose kernels read several adjacent elements at once.
+    The operand is A if `left`, else B. A copy pays for large products on devices of class "cpu" whose kernels read
+    several adjacent elements at once.
     """
     kind = c.device.caps.kind
     reuse_count = c.shape[2 if left else 1]  # how often each element of the operand is read
-    if device_class(c.device) == "gpu" or kind == "interpreter" or reuse_count < 16 or math.prod(c.shape) < 4096:
+    if device_class(c.device) == "gpu" or kind == "interpreter":
+        return array
+    if reuse_count < _MIN_REUSE or math.prod(c.shape) < _MIN_PRODUCT_SIZE:
         return array
     if left and kind == "llvm-cpu":  # elements of A are read one by one and broadcast over the columns
         return array
@@ -173,7 +183,7 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
         target = DeviceArray(out.buffer, 0, dtype, (1, count, columns), (0, columns, 1))
         multiply(a_rows, _batched(b._array, (1,)), target, arithmetic_type(dtype))
         return Tensor(out)
-    target_shape = (math.prod(batch), rows, columns)
+    target_shape = (math.prod(batch), rows, columns)  # the product of an empty `batch` is 1
     target = DeviceArray(out.buffer, 0, dtype, target_shape, contiguous_strides(target_shape))
     multiply(_batched(a._array, batch or (1,)), _batched(b._array, batch or (1,)), target, arithmetic_type(dtype))
     return Tensor(out)

@@ -77,22 +77,26 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     the axes of b to contract them with.
     """
     if isinstance(dims, int):
-        first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+        contracted_a, contracted_b = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
-        first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
-    if len(first) != len(second):
-        raise ShapeError(f"tensordot(): {len(first)} axes of the first, {len(second)} of the second")
-    axes_a = [axis_of(d, a.ndim, "tensordot") for d in first]
-    axes_b = [axis_of(d, b.ndim, "tensordot") for d in second]
+        contracted_a, contracted_b = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if len(contracted_a) != len(contracted_b):
+        raise ShapeError(f"tensordot(): {len(contracted_a)} axes of the first, {len(contracted_b)} of the second")
+    axes_a = [axis_of(d, a.ndim, "tensordot") for d in contracted_a]
+    axes_b = [axis_of(d, b.ndim, "tensordot") for d in contracted_b]
+    # an einsum: each axis of a gets a letter, an axis of b the letter of the axis it is contracted with, or a new one
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     names_a = [next(letters) for _ in range(a.ndim)]
     names_b = [names_a[axes_a[axes_b.index(i)]] if i in axes_b else next(letters) for i in range(b.ndim)]
-    out = [n for i, n in enumerate(names_a) if i not in axes_a] + [n for i, n in enumerate(names_b) if i not in axes_b]
-    return einsum(f"{''.join(names_a)},{''.join(names_b)}->{''.join(out)}", a, b)
+    result_letters = [n for i, n in enumerate(names_a) if i not in axes_a] + [
+        n for i, n in enumerate(names_b) if i not in axes_b
+    ]
+    return einsum(f"{''.join(names_a)},{''.join(names_b)}->{''.join(result_letters)}", a, b)
 
 
 def kron(a: Any, b: Any) -> Tensor:
     """Return the Kronecker product: a with each element replaced by that element times b."""
+    # multiply with the axes of a and b interleaved, (a0, 1, a1, 1, ...) and (1, b0, 1, b1, ...), then merge each pair
     rank = max(a.ndim, b.ndim)
     p, q = (reshape(x, (1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     product = reshape(p, tuple(n for e in p.shape for n in (e, 1))) * reshape(
@@ -135,9 +139,9 @@ def _parser() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] | None]:
-    """Parse an einsum equation into operand terms and the result term (None if absent).
+    """Parse an einsum equation into the terms of its operands and the result's term (None without "->").
 
-    A term is a tuple of labels: letters, or "...".
+    A term is a tuple of letters and "...".
     """
     import lark
 
@@ -150,18 +154,18 @@ def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] |
             "by commas, then optionally -> and the result's"
         ) from error
     terms = [tuple(str(t) for t in c.children) for c in tree.children if isinstance(c, lark.Tree)]
-    written = any(isinstance(c, lark.Token) for c in tree.children)
+    has_arrow = any(isinstance(c, lark.Token) for c in tree.children)
     for term in terms:
         if term.count("...") > 1:
             raise ArgumentError(f"einsum({equation!r}): a term has ... more than once")
-    return tuple(terms[:-1] if written else terms), terms[-1] if written else None
+    return tuple(terms[:-1] if has_arrow else terms), terms[-1] if has_arrow else None
 
 
 def _label_axes(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tuple[Tensor, list[str]]:
-    """Return an operand and the labels of its axes, with the diagonal taken for each repeated label.
+    """Return operand x and the labels of its axes. If its term repeats a label, x is reduced to the diagonal.
 
-    `dots` is the largest number of axes that "..." stands for in any operand. Axes of "..." are labeled so that the
-    last one is f"{dots - 1}." in every operand.
+    `dots` is the largest number of axes that "..." stands for in any operand. The axes of "..." are aligned at the last
+    one, as in broadcasting: its label is f"{dots - 1}." in every operand.
     """
     letter_count = len(term) - term.count("...")
     dot_count = x.ndim - letter_count  # number of axes that "..." stands for
@@ -178,40 +182,41 @@ def _label_axes(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> t
             raise ShapeError(
                 f"einsum({equation!r}): {repeated!r} names axes of sizes {x.shape[first]} and {x.shape[second]}"
             )
-        x = diagonal(x, 0, first, second)
+        x = diagonal(x, 0, first, second)  # as the last axis
         labels = [n for i, n in enumerate(labels) if i not in (first, second)] + [repeated]
     return x, labels
 
 
-def _align_axes(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str, int]) -> Tensor:
-    """Return x with its axes in the order of the labels `wanted`.
+def _align_axes(x: Tensor, labels: list[str], target_labels: Sequence[str], sizes: dict[str, int]) -> Tensor:
+    """Return x, whose axes have the labels `labels`, with an axis for each of `target_labels`, in their order.
 
-    Labels that x lacks become axes of size 1; all others are expanded to their size in `sizes`.
+    The axis of a label that x lacks has size 1; all other axes are expanded to the label's size in `sizes`.
     """
-    x = permute(x, [labels.index(n) for n in wanted if n in labels]) if labels else x
+    x = permute(x, [labels.index(n) for n in target_labels if n in labels]) if labels else x
     shape, position = [], 0
-    for name in wanted:
+    for name in target_labels:
         shape.append(x.shape[position] if name in labels else 1)
-        position += name in labels
-    return expand(reshape(x, tuple(shape)), tuple(sizes[n] if n in labels else 1 for n in wanted))
+        position += name in labels  # the next axis of x, if this one was x's
+    return expand(reshape(x, tuple(shape)), tuple(sizes[n] if n in labels else 1 for n in target_labels))
 
 
 def _contract(
     a: Tensor, labels_a: list[str], b: Tensor, labels_b: list[str], kept: set[str], sizes: dict[str, int]
 ) -> tuple[Tensor, list[str]]:
-    """Multiply two operands and sum over the labels that aren't in `kept`; return the product and its labels.
+    """Multiply two operands and sum over the labels that aren't in `kept`. Returns the product and its labels.
 
-    Shared labels in `kept` become the batch of a matrix product, other shared labels its K dimension. Without the
-    latter the product is elementwise.
+    Labels of both operands that are in `kept` become the batch of a matrix product, other labels of both operands its K
+    dimension. If there are none of these, the product is elementwise. `sizes` has the broadcast size of each label.
     """
     a, labels_a = _sum_unneeded(a, labels_a, kept | set(labels_b))
     b, labels_b = _sum_unneeded(b, labels_b, kept | set(labels_a))
     shared = [n for n in labels_a if n in labels_b]
     batch, summed = [n for n in shared if n in kept], [n for n in shared if n not in kept]
     left, right = [n for n in labels_a if n not in shared], [n for n in labels_b if n not in shared]
+    # a label of a single operand keeps its size there, which may be 1; later operands broadcast against it
     local_sizes = dict(sizes)
-    for names, x in ((labels_a, a), (labels_b, b)):
-        local_sizes.update({n: x.shape[names.index(n)] for n in names if n not in shared})
+    for labels, x in ((labels_a, a), (labels_b, b)):
+        local_sizes.update({n: x.shape[labels.index(n)] for n in labels if n not in shared})
     result = [*batch, *left, *right]
     if not summed:
         wide_a = _align_axes(a, labels_a, result, local_sizes)
@@ -231,7 +236,7 @@ def _contract(
 
 
 def _sum_unneeded(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tensor, list[str]]:
-    """Sum x over the axes whose labels aren't needed; return the sum and its labels."""
+    """Sum x over the axes whose labels aren't in `needed`. Returns the sum and its labels."""
     from .reductions import sum
 
     axes = [i for i, n in enumerate(labels) if n not in needed]
@@ -241,9 +246,10 @@ def _sum_unneeded(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tenso
 
 
 def _result_labels(terms: Sequence[list[str]], dots: int) -> list[str]:
-    """Return the labels of the result if the equation has no "->".
+    """Return the labels of the result for an equation without "->".
 
-    These are the labels of "...", then the letters that occur once in all terms, in alphabetical order.
+    These are the labels of the `dots` axes of "...", then the letters that occur exactly once in all terms together, in
+    alphabetical order.
     """
     everything = [n for term in terms for n in term]
     single = sorted(n for n in set(everything) if not n.endswith(".") and everything.count(n) == 1)
@@ -257,22 +263,25 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     from left to right.
     """
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-    terms, written = parse(equation)
+    terms, result_term = parse(equation)
     if len(terms) != len(tensors):
         raise ArgumentError(f"einsum({equation!r}) has {len(terms)} terms, found {len(tensors)} tensors")
-    return _einsum(equation, terms, written, *tensors)
+    return _einsum(equation, terms, result_term, *tensors)
 
 
 @computed_in_f32
-def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
-    """Evaluate a parsed equation; `terms` and `written` (the result's term or None) are those that `parse` returns."""
+def _einsum(equation: str, terms: Any, result_term: Any, *tensors: Any) -> Tensor:
+    """Evaluate a parsed equation. `terms` and `result_term` are the results of `parse`."""
+    # the largest number of axes that "..." stands for: the operand's rank minus the number of letters, which is the
+    # length of the term without the item "..." itself
     dots = max([x.ndim - len(t) + 1 for x, t in zip(tensors, terms, strict=True) if "..." in t], default=0)
+    # pairs (operand, labels of its axes); each operand has a label only once
     labeled = [_label_axes(x, t, dots, equation) for x, t in zip(tensors, terms, strict=True)]
-    if written is None:
-        result_labels = _result_labels([list(labels) for labels in _expanded(terms, labeled)], dots)
+    if result_term is None:
+        result_labels = _result_labels([list(labels) for labels in _labels_with_repetitions(terms, labeled)], dots)
     else:
         result_labels = [
-            n for label in written for n in ([f"{i}." for i in range(dots)] if label == "..." else [label])
+            n for label in result_term for n in ([f"{i}." for i in range(dots)] if label == "..." else [label])
         ]
     sizes: dict[str, int] = {}  # of each label, after broadcasting
     for x, labels in labeled:
@@ -284,15 +293,18 @@ def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
             f"einsum({equation!r}): the result names {missing or result_labels}, expected labels of operands, each once"
         )
     x, labels = labeled[0]
-    for position, (y, names) in enumerate(labeled[1:], start=1):
-        kept = {n for _, more in labeled[position + 1 :] for n in more} | set(result_labels)
-        x, labels = _contract(x, labels, y, names, kept, sizes)
+    for position, (y, labels_y) in enumerate(labeled[1:], start=1):
+        kept = {n for _, later_labels in labeled[position + 1 :] for n in later_labels} | set(result_labels)
+        x, labels = _contract(x, labels, y, labels_y, kept, sizes)
     x, labels = _sum_unneeded(x, labels, set(result_labels))
     return permute(x, [labels.index(n) for n in result_labels]) if result_labels else x
 
 
-def _expanded(terms: Any, labeled: Any) -> list[list[str]]:
-    """Return the labels of each term including repeated letters, of which `_label_axes` keeps only one."""
+def _labels_with_repetitions(terms: Any, labeled: Any) -> list[list[str]]:
+    """Return the labels of each term, with letters repeated as in the equation, for `_result_labels` to count them.
+
+    `labeled` are the results of `_label_axes`, whose labels have each letter once.
+    """
     return [
         [n for n in term if n != "..."] + [n for n in labels if n.endswith(".")]
         for term, (_, labels) in zip(terms, labeled, strict=True)

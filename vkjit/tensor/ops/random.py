@@ -1,8 +1,8 @@
 """Random tensors, generated on the device by the counter-based generator Philox.
 
-A stream (`Generator`) is a seed and a counter. Philox maps seed and counter to 4 random values; each tensor consumes
-the next counters of its stream, one for 4 elements. So results are the same on every device, and `manual_seed` and
-saved generator states reproduce them exactly.
+A stream (`Generator`) is a seed and a counter. Philox maps a seed and a counter value to 4 random values. Each random
+tensor takes the next counter values of its stream, one for 4 elements. So results are the same on every device, and
+`manual_seed` and saved generator states reproduce them exactly.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Generator:
             self._seed, self._counter = seed % 2**64, counter % 2**64
 
     def take(self, count: int) -> tuple[int, int]:
-        """Reserve `count` counters and return (seed, first counter)."""
+        """Reserve the next `count` counter values. Returns (seed, first counter value)."""
         with self._lock:
             first = self._counter
             self._counter = (first + count) % 2**64
@@ -74,6 +74,7 @@ class Generator:
 
 
 _stream = Generator()
+"""The default stream."""
 
 
 def manual_seed(seed: int) -> int:
@@ -100,7 +101,8 @@ def set_rng_state(state: tuple[int, int]) -> None:
 def next_seed() -> int:
     """Return a 63-bit seed drawn from the default stream, for kernels that generate random numbers themselves."""
     seed, counter = _stream.take(1)
-    words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()  # a counter range that no tensor uses
+    # the last word of the counter, 1, selects a range that no tensor uses
+    words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()
     return int(words) >> 1
 
 
@@ -110,7 +112,7 @@ def _generator(seed: int | None, generator: Generator | None) -> Generator:
 
 
 def _start(count: int, seed: int | None, generator: Generator | None) -> tuple[int, int]:
-    """Reserve the counters for `count` elements and return (seed, first counter)."""
+    """Reserve the counter values for `count` elements. Returns (seed, first counter value)."""
     return _generator(seed, generator).take(-(-count // 4))
 
 
@@ -137,7 +139,7 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 
 
 def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
-    """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter)."""
+    """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter value)."""
     if not out.numel():
         return out
     if out.dtype is dtypes.f64:
@@ -148,7 +150,7 @@ def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -
 
 
 def fill_normal(out: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
-    """Fill a contiguous tensor with normally distributed values; `start` is (seed, first counter)."""
+    """Fill a contiguous tensor with normally distributed values; `start` is (seed, first counter value)."""
     if out.numel():
         kernels.normal(_flat(out), *start, float(mean), float(std))
     return out
@@ -179,9 +181,10 @@ def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return normally distributed values.
+    """Return normally distributed values with the given mean and standard deviation.
 
-    `mean` and `std` are numbers, with `size` as the shape of the result, or one or both are tensors, which broadcast.
+    If both are numbers, `size` is the shape of the result. If one or both are tensors, they are broadcast, and each
+    element of the result has its own mean or deviation.
     """
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
     if not tensors:
@@ -212,16 +215,18 @@ def randint(
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Return integers in [low, high): `vk.randint(0, 10, (2, 3))`, or `vk.randint(10, (2, 3))` for low = 0."""
-    if high is None or (size is None and isinstance(high, (tuple, list))):
-        low, high, size = 0, low, size if high is None else high
+    if high is None or (size is None and isinstance(high, (tuple, list))):  # randint(high, size)
+        size = size if high is None else high
+        low, high = 0, low
     element, sizes = as_dtype(dtype), as_shape((size,))
     if not low < high:
         raise ArgumentError(f"randint() needs low < high, found {low} and {high}")
-    whole = creation.empty(sizes, dtype=element if element.is_integer else dtypes.i64, device=device)
-    start = _start(whole.numel(), None, generator)
-    if whole.numel():
-        kernels.integers(_flat(whole), *start, int(low), (int(high) - int(low)) % 2**64)
-    return _with_requires_grad(whole.to(element), requires_grad)
+    values = creation.empty(sizes, dtype=element if element.is_integer else dtypes.i64, device=device)
+    start = _start(values.numel(), None, generator)
+    if values.numel():
+        range_size = (int(high) - int(low)) % 2**64  # as a u64; 0 stands for 2**64
+        kernels.integers(_flat(values), *start, int(low), range_size)
+    return _with_requires_grad(values.to(element), requires_grad)
 
 
 def randint_like(x: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
@@ -231,7 +236,10 @@ def randint_like(x: Tensor, low: int, high: int | None = None, **options: Any) -
 
 
 def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """Return 1 with probability x (or p, if given), else 0, in x's dtype."""
+    """Return a tensor of x's shape and dtype, whose elements are 1 with a given probability, else 0.
+
+    The probabilities are the elements of x, or `p`, a number or tensor, if it is given.
+    """
     chances = x if p is None else p if isinstance(p, Tensor) else creation.full(x.shape, float(p), device=x.device)
     if not chances.dtype.is_float:
         raise DTypeError(f"bernoulli() takes chances as floats, found {chances.dtype!r}")

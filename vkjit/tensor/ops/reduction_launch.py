@@ -42,9 +42,9 @@ MAX_ROW_SOFTWARE = 16384
 class Reducer:
     """A reduction operator.
 
-    Its device functions: `load` converts an element to a value, `combine` combines two values, `finish` makes the
-    result from the combined value and the number of elements. `start` is the identity of `combine`: a number, or
-    "least" or "greatest" for the lowest or highest value of the accumulator's type.
+    It has three device functions: `load` converts an element to a value, `combine` combines two values, and `finish`
+    makes the result from the combined value and the number of elements. `start` is the identity of `combine`: a number,
+    or "least" or "greatest" for the lowest or highest value of the accumulator's type.
     """
 
     load: Any
@@ -69,11 +69,10 @@ def start_value(reducer: Reducer, accumulate: DType) -> float:
     if isinstance(reducer.start, str):
         if accumulate.is_float:
             return -math.inf if reducer.start == "least" else math.inf
-        signed = accumulate.is_signed
-        low, high = (
-            (-(2 ** (accumulate.bits - 1)), 2 ** (accumulate.bits - 1) - 1) if signed else (0, 2**accumulate.bits - 1)
-        )
-        return low if reducer.start == "least" else high
+        signed, bits = accumulate.is_signed, accumulate.bits
+        if reducer.start == "least":
+            return -(1 << (bits - 1)) if signed else 0
+        return (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
     return float(reducer.start) if accumulate.is_float else int(reducer.start)
 
 
@@ -93,8 +92,8 @@ def _coalesced(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
 
 def _as_3d(array: DeviceArray, kept: list[Axis], row_axis: Axis) -> DeviceArray:
     """View the array as (a, b, r): `kept`, padded to two axes, then `row_axis`, the axis to reduce."""
-    pad = [(1, 0)] * (2 - len(kept)) + kept
-    shape, strides = zip(*pad, row_axis, strict=True)
+    padded = [(1, 0)] * (2 - len(kept)) + kept  # (1, 0): an axis of size 1 and stride 0
+    shape, strides = zip(*padded, row_axis, strict=True)
     return DeviceArray(array.buffer, array.offset, array.dtype, tuple(shape), tuple(strides))
 
 
@@ -133,20 +132,21 @@ def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
     _, rows, n = x.shape
     full_segments = n // length
     step = x.strides[2]
-    for start, count, size in ((0, full_segments, length), (full_segments, 1, n - full_segments * length)):
+    # (number of the first segment, number of segments, their size): the full segments, then the shorter last one
+    for first, count, size in ((0, full_segments, length), (full_segments, 1, n - full_segments * length)):
         if not count or not size:
             continue
-        offset = x.offset + start * length * step * x.dtype.itemsize
+        offset = x.offset + first * length * step * x.dtype.itemsize
         shape, strides = (count, rows, size), (size * step, x.strides[1], step)
         if rows == 1:
             shape, strides = (1, count, size), (0, size * step, step)
-        yield DeviceArray(x.buffer, offset, x.dtype, shape, strides), start
+        yield DeviceArray(x.buffer, offset, x.dtype, shape, strides), first
 
 
 def _partials_of(partial: DeviceArray, view: DeviceArray, first: int, rows: int) -> DeviceArray:
-    """View the part of `partial` (segments, rows) for the results of a view from `_segments`.
+    """View the part of `partial` (segments, rows) that takes the results for `view`, one of the views of `_segments`.
 
-    `first` is the view's first segment.
+    `first` is the number of the view's first segment.
     """
     offset = partial.offset + first * rows * partial.dtype.itemsize
     shape = view.shape[:2]
@@ -173,24 +173,29 @@ def reduce_axes(
     """
     kept_axes = [i for i in range(len(array.shape)) if i not in axes]
     out = allocate(tuple(array.shape[i] for i in kept_axes), result, array.device)
+    # four bools per word: a word is nonzero if any of its bools is true
     if reducer is ANY and (words := _bools_as_words(array, axes)) is not None:
         array = words
-    kept, row_axes = _coalesced(array, kept_axes), _coalesced(array, sorted(axes)) or [(1, 0)]
-    run = _Reduction(reducer, accumulate, math.prod(array.shape[i] for i in axes))
-    while len(row_axes) > 1:  # innermost axis first
+    kept = _coalesced(array, kept_axes)
+    row_axes = _coalesced(array, sorted(axes)) or [(1, 0)]  # rows of one element if all axes to reduce have size 1
+    reduction = _Reduction(reducer, accumulate, math.prod(array.shape[i] for i in axes))
+    while len(row_axes) > 1:  # reduce the innermost axis, until only one is left
         row_axis = row_axes.pop()
         remaining = [*kept, *row_axes]
         partial = allocate(tuple(e for e, _ in remaining), accumulate, array.device)
-        run.stage(_as_rows(array, remaining, row_axis), partial, last=False)
+        reduction.stage(_as_rows(array, remaining, row_axis), partial, last=False)
         array = partial
         pairs = list(zip(partial.shape, partial.strides, strict=True))
         kept, row_axes = pairs[: len(kept)], pairs[len(kept) :]
-    run.stage(_as_rows(array, kept, row_axes[0]), out, last=True)
+    reduction.stage(_as_rows(array, kept, row_axes[0]), out, last=True)
     return out
 
 
 def _bools_as_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
-    """View bools as u32 words of four elements, for `ANY` on GPUs; None if the layout doesn't allow it."""
+    """View bools as u32 words of four elements each, for the reducer `ANY`.
+
+    Returns None for other types, if the layout doesn't allow such a view, or if the device isn't a GPU.
+    """
     last = len(array.shape) - 1
     if (
         array.dtype.kind != "bool"
@@ -201,10 +206,8 @@ def _bools_as_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | No
         return None
     if array.offset % 4 or array.shape[last] % 4 or any(stride % 4 for stride in array.strides[:last]):
         return None
-    shape, strides = (
-        (*array.shape[:last], array.shape[last] // 4),
-        tuple(stride // 4 for stride in array.strides[:last]),
-    )
+    shape = (*array.shape[:last], array.shape[last] // 4)
+    strides = tuple(stride // 4 for stride in array.strides[:last])
     return DeviceArray(array.buffer, array.offset, dtypes.u32, shape, (*strides, 1))
 
 
@@ -227,13 +230,13 @@ class _Reduction:
         `last` is True if no further axis is to be reduced, so that the reducer's `finish` is applied.
         """
         while segment_length(x) < x.shape[2]:
-            x = self._cut(_rows_merged(x), segment_length(x))
+            x = self._reduce_segments(_rows_merged(x), segment_length(x))
             self.reads_elements = False
         shape = x.shape[:2]
         self.launch(x, DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)), last=last)
         self.reads_elements = False
 
-    def _cut(self, x: DeviceArray, length: int) -> DeviceArray:
+    def _reduce_segments(self, x: DeviceArray, length: int) -> DeviceArray:
         """Reduce segments of `length` elements of (1, rows, r); return the partial results as (1, rows, segments)."""
         partial = allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
         for part, first in _segments(x, length):
@@ -241,13 +244,13 @@ class _Reduction:
         return _partials_as_rows(partial)
 
     def _loading(self, x: DeviceArray) -> tuple[Any, DType]:
-        """Return the function applied to each loaded element, and the type to which elements are converted first."""
+        """Return the kernel's LOAD function, and the type to which elements are converted before it is applied."""
         if not self.reads_elements:
             return kernels.load_value, self.accumulate
         return self.reducer.load, _load_type(self.reducer, x.dtype, self.accumulate)
 
     def launch(self, x: DeviceArray, y: DeviceArray, *, last: bool) -> None:
-        """Launch the kernel that reduces x (a, b, r) to y (a, b); `last`: apply the reducer's `finish`."""
+        """Launch the kernel that reduces x (a, b, r) to y (a, b). With `last`, it applies the reducer's `finish`."""
         load, loaded = self._loading(x)
         finish = self.reducer.finish if last else kernels.finish_value
         constants = (
@@ -258,11 +261,13 @@ class _Reduction:
             loaded,
             self.accumulate,
         )
+        # the kernels take the subgroup size as its base-2 logarithm: size.bit_length() - 1
         if uses_subgroup_per_row(x):
             size = x.device.caps.subgroup_size
             kernels.reduce_per_subgroup(x, y, self.total, *constants, size, size.bit_length() - 1)
         elif uses_workgroup_per_row(x) and can_shuffle(x, self.accumulate):
             size = x.device.caps.subgroup_size
+            # invocations per row; the last argument is the number of vec4 loads in flight per invocation
             local = size if x.shape[2] <= MAX_SUBGROUP_ROW else kernels.GROUP
             kernels.reduce_by_shuffles(x, y, self.total, *constants, local, size.bit_length() - 1, 4)
         elif uses_workgroup_per_row(x):
@@ -290,23 +295,27 @@ def _grid_order(*arrays: DeviceArray) -> list[DeviceArray]:
 
 def _load_type(reducer: Reducer, dtype: DType, accumulate: DType) -> DType:
     """Return the type to which elements are converted before the reducer's load function is applied."""
+    # a test for nonzero needs the element's own value: converted to the integer accumulator, 0.5 would be 0
     return arithmetic_type(dtype) if reducer.load is kernels.load_nonzero else accumulate
 
 
 def row_limit(x: DeviceArray) -> int:
-    """Return an upper bound of the elements that one invocation processes in a row; kernels get it as a constant."""
+    """Return the maximum number of elements of a row that one invocation processes; kernels take it as a constant."""
     return UNLIMITED if device_class(x.device) == "gpu" else MAX_ROW_SOFTWARE
 
 
 def uses_workgroup_per_row(x: DeviceArray) -> bool:
-    """True if a workgroup should reduce each row of (a, b, r) together: on GPUs, for long rows.
+    """True if each row of (a, b, r) should be reduced by a whole workgroup: on GPUs, for long rows.
 
-    Rows whose elements aren't adjacent qualify only if there are few of them.
+    Rows whose elements aren't adjacent qualify only if there are few of them: otherwise one invocation per row, with
+    adjacent rows in adjacent invocations, keeps the GPU busy.
     """
     if device_class(x.device) == "cpu":
         return False
     rows = x.shape[0] * x.shape[1]
-    return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or rows < 1024)
+    is_long = x.shape[2] >= 64
+    is_adjacent = abs(x.strides[2]) <= 1
+    return is_long and (is_adjacent or rows < 1024)
 
 
 MAX_SUBGROUP_ROW = 2048
@@ -332,25 +341,24 @@ def contiguous_rows(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | No
     Returns None if the layout or the device doesn't allow it, or if the rows are too long: above 4096 elements, or
     above `MAX_ROW_READ_TWICE` if there are at least 64 rows.
     """
-    kept, row_axes = (
-        _coalesced(array, [i for i in range(len(array.shape)) if i not in axes]),
-        _coalesced(array, sorted(axes)),
-    )
+    kept = _coalesced(array, [i for i in range(len(array.shape)) if i not in axes])
+    row_axes = _coalesced(array, sorted(axes))
     if len(kept) > 2 or len(row_axes) != 1 or row_axes[0][1] != 1 or row_kernel_class(array.device) != "gpu":
         return None
     count = math.prod(extent for extent, _ in kept)
-    return _as_3d(array, kept, row_axes[0]) if row_axes[0][0] <= (MAX_ROW_READ_TWICE if count >= 64 else 4096) else None
+    max_length = MAX_ROW_READ_TWICE if count >= 64 else 4096
+    return _as_3d(array, kept, row_axes[0]) if row_axes[0][0] <= max_length else None
 
 
 def invocations_per_row(rows: DeviceArray) -> int:
     """Return the number of invocations per row for kernels that take rows from `contiguous_rows`."""
-    if rows.device.caps.kind == "llvm-cpu":
+    if rows.device.caps.kind == "llvm-cpu":  # one subgroup: the lanes of a vector
         return int(rows.device.caps.subgroup_size)
     return 256 if rows.shape[2] >= 512 else 64
 
 
 def uses_subgroup_per_row(x: DeviceArray) -> bool:
-    """True if a subgroup should reduce each row of (a, b, r) together.
+    """True if each row of (a, b, r) should be reduced by a whole subgroup.
 
     This is the case for contiguous rows on the LLVM CPU backend, where a subgroup is the lanes of a vector.
     """
@@ -358,12 +366,14 @@ def uses_subgroup_per_row(x: DeviceArray) -> bool:
 
 
 def segment_length(x: DeviceArray) -> int:
-    """Return the length of the segments into which the rows of (a, b, r) should be split; rows up to it aren't split.
+    """Return the length of the segments into which the rows of (a, b, r) should be split.
 
-    It is chosen to get `busy` segments in total, which keep the device busy, with lengths between `shortest` and
-    `longest`, which bounds the iterations per invocation.
+    Rows of at most this length aren't split. The length is chosen so that all rows together have about `busy` segments,
+    enough to keep the device busy. It is at least `shortest`, and at most `longest` to bound the iterations per
+    invocation.
     """
     rows, length = x.shape[0] * x.shape[1], x.shape[2]
+    # by the device, and the kernel that `_Reduction.launch` will choose
     if x.device.caps.kind == "interpreter":
         longest, busy, shortest = 512, 4096, 64
     elif uses_subgroup_per_row(x):
@@ -384,14 +394,14 @@ SEARCH_INVOCATIONS = 16
 def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray:
     """Return the indices (i64) of the minima, or maxima if `greatest`, of a non-empty array along an axis.
 
-    Of equal elements the first is returned. Long rows are searched in blocks, each by `SEARCH_INVOCATIONS` invocations
-    that find a candidate each; then the candidates of a row are compared, in one or more launches.
+    Of equal elements the first is returned. Long rows are searched in blocks by `SEARCH_INVOCATIONS` invocations per
+    block, each of which finds one candidate. Then the candidates of a row are compared, in one or more launches.
     """
     kept_axes = [i for i in range(len(array.shape)) if i != axis]
     out = allocate(tuple(array.shape[i] for i in kept_axes), dtypes.i64, array.device)
     x = _as_rows(array, _coalesced(array, kept_axes), (array.shape[axis], array.strides[axis]))
-    takes = kernels.replaces_maximum if greatest else kernels.replaces_minimum
-    options = (takes, arithmetic_type(array.dtype), row_limit(x))
+    replaces = kernels.replaces_maximum if greatest else kernels.replaces_minimum
+    options = (replaces, arithmetic_type(array.dtype), row_limit(x))
     if _searches_by_subgroup(x):
         outputs = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
         size = x.device.caps.subgroup_size
@@ -409,6 +419,7 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
     candidates = blocks * SEARCH_INVOCATIONS
     values, indices = (_as_shape(partial, (rows, candidates)) for partial in (values, indices))
     while candidates > 1:
+        # each invocation compares 64 candidates, or all of them if there are few; the last launch writes to `out`
         candidates = -(-candidates // 64) if candidates > 512 else 1
         best = allocate((rows, candidates), x.dtype, x.device)
         shape = (rows, candidates)
@@ -419,7 +430,11 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
 
 
 def _searches_by_subgroup(x: DeviceArray) -> bool:
-    """True if a subgroup searches each row: on GPUs, for many contiguous rows whose type subgroups can shuffle."""
+    """True if each row is searched by a subgroup: on GPUs, for contiguous rows of a type that subgroups can shuffle.
+
+    Rows must be long enough to occupy a subgroup. Long rows are searched in this way only if there are many of them;
+    few long rows are split into blocks (`_search_blocks`) to keep the GPU busy.
+    """
     if device_class(x.device) != "gpu" or x.strides[2] != 1 or not can_shuffle(x, arithmetic_type(x.dtype)):
         return False
     rows, n = x.shape[0] * x.shape[1], x.shape[2]
@@ -437,9 +452,10 @@ def _search_blocks(x: DeviceArray) -> int:
     0 means that one invocation searches the whole row.
     """
     rows, n = x.shape[0] * x.shape[1], x.shape[2]
-    if n < 16 * SEARCH_INVOCATIONS:
+    if n < 16 * SEARCH_INVOCATIONS:  # fewer than 16 elements per invocation of a block
         return 0
-    busy = 64 if device_class(x.device) == "cpu" else 2048
-    return max(
-        1, min(-(-busy // rows), n // (64 * SEARCH_INVOCATIONS)), -(-n // (MAX_ROW_SOFTWARE * SEARCH_INVOCATIONS))
-    )
+    busy = 64 if device_class(x.device) == "cpu" else 2048  # number of blocks that keep the device busy
+    enough_blocks = -(-busy // rows)
+    max_blocks = n // (64 * SEARCH_INVOCATIONS)  # with at least 64 elements per invocation
+    min_blocks = -(-n // (MAX_ROW_SOFTWARE * SEARCH_INVOCATIONS))  # with at most MAX_ROW_SOFTWARE per invocation
+    return max(1, min(enough_blocks, max_blocks), min_blocks)

@@ -161,7 +161,7 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
-    """Return the indices for the function `name`, "argmax" or "argmin"."""
+    """Return the indices of the maxima or minima, as the function `name` ("argmax" or "argmin") does."""
     greatest = name == "argmax"
     if dim is None or x.ndim == 0:
         flat = reshape(x, -1) if x.numel() else x
@@ -195,12 +195,12 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 def _min_max(x: Tensor, dim: int, keepdim: bool, name: str) -> MinMax:
-    """Return (values, indices) along an axis; `name` is "argmax" or "argmin"."""
-    indices = _search(x, dim, True, name)
+    """Return (values, indices) of the maxima or minima along an axis; `name` is "argmax" or "argmin"."""
+    indices = _search(x, dim, True, name)  # with keepdim, as `gather` needs
     values = gather(x, dim, indices)
     if keepdim or x.ndim == 0:
         return MinMax(values, indices)
-    shape = _reduced_shape(x, (axis_of(dim, x.ndim, name),), False)
+    shape = _reduced_shape(x, (axis_of(dim, x.ndim, name),), False)  # without keepdim
     return MinMax(reshape(values, shape), reshape(indices, shape))
 
 
@@ -264,13 +264,12 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
 def _squared_deviations(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, sums: DType) -> Any:
     """Return the sum of squared deviations from the mean over `axes`, corrected for the rounding error of the mean.
 
-    Deviations are computed in the type `wide` and summed in the type `sums`.
+    Deviations are computed in the type `wide`; their squares are summed in the type `sums`.
     """
     deviations: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
     squares: Any = _reduce(deviations, axes, keepdim, reduction_launch.SUM_OF_SQUARES, sums, sums, 0)
-    error: Any = _reduce(
-        deviations, axes, keepdim, reduction_launch.SUM, sums, sums, 0
-    )  # would be 0 without the rounding of the mean
+    # the sum of the deviations, which would be 0 without the rounding of the mean
+    error: Any = _reduce(deviations, axes, keepdim, reduction_launch.SUM, sums, sums, 0)
     corrected = squares - error * (error / float(math.prod(x.shape[a] for a in axes)))
     return where(corrected < 0, 0.0, corrected)
 
@@ -280,14 +279,16 @@ def _variance_of_rows(
 ) -> Tensor:
     """Return the variance over `axes`, or its square root if `root`, with one workgroup per row.
 
-    `rows` is x as viewed by `contiguous_rows`. A workgroup reads its row twice, or keeps it in registers, and sums
-    squares in the type `sums`.
+    `rows` is the view of x that `contiguous_rows` returned; the sum of squares is divided by `divisor`. A workgroup
+    reads its row twice, or keeps it in registers, and sums squares in the type `sums`.
     """
     wide = arithmetic_type(x.dtype)
     out = allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
     outputs = DeviceArray(out.buffer, 0, x.dtype, rows.shape[:2], contiguous_strides(rows.shape[:2]))
     options = (rows, outputs, float(divisor), wide, sums, root)
+    # (vectors per invocation, invocations, elements per vector)
     tiling = register_plan(rows.shape[2]) if device_class(rows.device) == "gpu" else None
+    # the kernel that keeps rows in registers takes vectors of 4 elements
     if tiling is not None and tiling[2] == 4 and tiling[1] <= 256:
         moments.variance_in_registers(scalar_type(sums))(*options, tiling[1], tiling[0])
     else:
@@ -378,14 +379,16 @@ def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = Fals
         raise ArgumentError(f'norm(p=...) is a number or "fro", found {p!r}')
     if power == 2:
         return _norm2(x, axes=axes_of(x, dim, "norm"), keepdim=keepdim)
-    size: Any = abs(x)
+    magnitude: Any = abs(x)
     if power == 1:
-        return sum(size, dim, keepdim)
+        return sum(magnitude, dim, keepdim)
     if math.isinf(power):
-        return amax(size, dim, keepdim) if power > 0 else amin(size, dim, keepdim)
+        return amax(magnitude, dim, keepdim) if power > 0 else amin(magnitude, dim, keepdim)
     if power == 0:
-        return sum(where(size != 0, 1.0, size), dim, keepdim)  # `size` as the other operand gives x a gradient of 0
-    return sum(size**power, dim, keepdim) ** (1 / power)
+        return sum(
+            where(magnitude != 0, 1.0, magnitude), dim, keepdim
+        )  # `size` as the other operand gives x a gradient of 0
+    return sum(magnitude**power, dim, keepdim) ** (1 / power)
 
 
 @operation("logsumexp")
@@ -402,7 +405,7 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
         return Tensor(out)
     wide: Any = x.to(arithmetic_type(x.dtype))
     row_maximum = amax(wide, axes, True)
-    offset = where(isinf(row_maximum), 0.0, row_maximum)
+    offset = where(isinf(row_maximum), 0.0, row_maximum)  # inf - inf would be NaN
     total: Any = log(sum(exp(wide - offset), axes, True)) + offset
     return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)
 
@@ -415,12 +418,12 @@ def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Return True if all elements are close (see `isclose`); waits for the device."""
+    """Return True if all elements of a and b are close (see `isclose`); waits for the device."""
     from .arithmetic import isclose
 
     return bool(all(isclose(a, b, rtol, atol, equal_nan)).item())
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Return True if shapes and all elements are equal; waits for the device."""
+    """Return True if a and b have the same shape and equal elements; waits for the device."""
     return a.shape == b.shape and bool(all(a == b).item())

@@ -1,4 +1,7 @@
-"""Repetition of tensors, slices and elements: repeat, tile, repeat_interleave. Results are copies."""
+"""Repetition of tensors, slices and elements: repeat, tile, repeat_interleave. Results are copies.
+
+The decorator `op_cache.whole` caches calls of `repeat`: later calls with the same layouts replay the recorded launches.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,15 @@ __all__ = ["repeat", "repeat_interleave", "tile"]
 
 @whole("repeat")
 def repeat(x: Tensor, *sizes: Any) -> Tensor:
-    """Return x repeated the given number of times along each axis; more numbers than axes add leading axes.
+    """Return a copy of x repeated along each axis: x.repeat(2, 3) or x.repeat((2, 3)).
 
-    Always copies.
+    `sizes` (PyTorch's name) are the repeat counts, one per axis. If there are more counts than axes, leading axes are
+    added to x.
     """
     counts = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     if len(counts) < x.ndim:
         raise ShapeError(f"repeat{counts} of a tensor with {x.ndim} axes: give a count for each axis")
+    # insert an axis of size 1 before each axis, expand it to the repeat count, and merge it with the axis
     shape = (1,) * (len(counts) - x.ndim) + x.shape
     interleaved = reshape(x, tuple(n for e in shape for n in (1, e)))
     stretched = interleaved.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))
@@ -33,23 +38,23 @@ def repeat(x: Tensor, *sizes: Any) -> Tensor:
 
 
 def tile(x: Tensor, *counts: Any) -> Tensor:
-    """Return x repeated as by `repeat`; if there are fewer counts than axes, leading axes aren't repeated."""
+    """Return x repeated as by `repeat`. If there are fewer counts than axes, they apply to the last axes."""
     flat = tuple(counts[0]) if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
     return repeat(x, (1,) * (x.ndim - len(flat)) + tuple(flat))
 
 
 def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Repeat each slice along an axis (None: each element of the flattened tensor).
+    """Repeat each slice along the axis `dim`, or each element of the flattened tensor if `dim` is None.
 
-    `repeats` is a number, or a vector with one count per slice. The sum of such a vector is read back from the device
-    unless `output_size` gives it.
+    `repeats` is one count for all slices, or a vector with one count per slice. `output_size`, the sum of that vector,
+    avoids reading it back from the device.
     """
     if dim is None:
         x, dim = reshape(x, (x.numel(),)), 0
     x = reshape(x, 1) if x.ndim == 0 else x
     axis = axis_of(dim, x.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
-        if repeats.numel() != 1:
+        if repeats.numel() != 1:  # a tensor of one element is a count for all slices
             return _repeated_by_counts(x, axis, repeats, output_size)
         repeats = int(repeats.item())
     with_repeat_axis = unsqueeze(x, axis + 1)
@@ -65,7 +70,8 @@ def _repeated_by_counts(x: Tensor, axis: int, repeats: Tensor, output_size: int 
     """
     if repeats.ndim != 1 or repeats.shape[0] != x.shape[axis]:
         raise ShapeError(f"repeat_interleave(): {x.shape[axis]} slices, but repeats of shape {repeats.shape}")
-    ends = cumsum(repeats, 0)
+    ends = cumsum(repeats, 0)  # slice i of x fills the slices of the result before ends[i]
+    # the result's size: without `output_size` the last of the ends, or 0 if there are none
     size = int(ends[-1].item()) if output_size is None and repeats.numel() else output_size or 0
     indices = searchsorted(ends, creation.arange(size, device=x.device), right=True)
     return index_select(x, axis, indices)

@@ -2,6 +2,9 @@
 
 Indices are integers; negative ones count from the end. Results are new tensors. In formulas, [.., n, ..] stands for
 index n along that axis and any indices along the others.
+
+`src`, PyTorch's name, is the caller's argument: a scalar, or a tensor that may be larger than the index. The operations
+get the values to write as `source`, a tensor of the index's shape.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ __all__ = [
 def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
     """Return a copy of x, converted to `dtype`, with values written at indices along an axis.
 
-    `write(target, indices, values)` does this for arrays viewed as (before, along, after), see `axis.three_axes`. The
-    target it gets is cropped to the sizes of the index along the other axes.
+    `write(target, indices, values)` writes them. It is called with arrays viewed as (before, along, after), see
+    `axis.three_axes`. Its target is the copy of x, cropped to the index's sizes along all axes but `axis`.
     """
     out = allocate(x.shape, dtype, common_device((x, index, values)))
     copy_values(x._array, out)
@@ -51,61 +54,63 @@ def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: An
 
 
 def scatter_combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
-    """Return a copy of x with values combined into its elements at indices, in order.
+    """Return a copy of x with values combined into its elements at indices along an axis.
 
-    `combine` is a device function of two elements. 16-bit floats are combined in f32.
+    `combine` is a device function that maps an element and a value to the new element. 16-bit floats are combined in
+    f32.
     """
     dtype = arithmetic_type(x.dtype)
 
-    def write(target: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
-        scatter_combine_along(target, positions, source, combine, dtype)
+    def write(target: DeviceArray, indices: DeviceArray, new_values: DeviceArray) -> None:
+        scatter_combine_along(target, indices, new_values, combine, dtype)
 
+    # 16-bit floats are combined in f32 memory; integers and bool in memory of their own type
     result_dtype = dtype if x.dtype.is_float else x.dtype
     return apply_scatter(x, axis, index, values, write, result_dtype).to(x.dtype)
 
 
-def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
-    """Return the values to write as a tensor of index's shape: a scalar is expanded, a larger tensor cropped.
+def _fitted_source(x: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
+    """Return the values to write, `src`, in index's shape: a scalar is expanded, a larger tensor cropped.
 
-    Raises DTypeError or ShapeError if the source doesn't fit.
+    Raises DTypeError or ShapeError if `src` doesn't fit.
     """
-    if not isinstance(source, Tensor):
-        return creation.full(index.shape, source, dtype=x.dtype, device=x.device)
-    src: Tensor = source
-    if src.dtype is not x.dtype:
-        raise DTypeError(f"{name}(): the source holds {src.dtype!r}, the tensor {x.dtype!r}: convert one of them")
-    if src.ndim != index.ndim or any(i > s for i, s in zip(index.shape, src.shape, strict=True)):
-        raise ShapeError(f"{name}(): index of shape {index.shape} is larger than the source's {src.shape}")
-    for d in range(src.ndim):
-        if src.shape[d] != index.shape[d]:
-            src = narrow(src, d, 0, index.shape[d])
-    return src
+    if not isinstance(src, Tensor):
+        return creation.full(index.shape, src, dtype=x.dtype, device=x.device)
+    source: Tensor = src
+    if source.dtype is not x.dtype:
+        raise DTypeError(f"{name}(): the source holds {source.dtype!r}, the tensor {x.dtype!r}: convert one of them")
+    if source.ndim != index.ndim or any(i > s for i, s in zip(index.shape, source.shape, strict=True)):
+        raise ShapeError(f"{name}(): index of shape {index.shape} is larger than the source's {source.shape}")
+    for d in range(source.ndim):
+        if source.shape[d] != index.shape[d]:
+            source = narrow(source, d, 0, index.shape[d])
+    return source
 
 
 def run_scatter(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
     """Check the operands of a scatter function `name`, and call the operation `run(x, source, dim=, index=, **params)`.
 
-    0-d operands are passed as vectors, and the source is cropped to the index's shape.
+    0-d operands are passed as vectors, and `source` is `src` in the index's shape (see `_fitted_source`).
     """
     index = wide_index(index, name)
     if x.ndim == 0 or index.ndim == 0:
-        source = at_least_1d(src) if isinstance(src, Tensor) else src
-        return reshape(run_scatter(name, run, at_least_1d(x), dim, at_least_1d(index), source, **params), x.shape)
+        vector_src = at_least_1d(src) if isinstance(src, Tensor) else src
+        return reshape(run_scatter(name, run, at_least_1d(x), dim, at_least_1d(index), vector_src, **params), x.shape)
     axis = axis_of(dim, x.ndim, name)
     if index.numel() == 0 and index.ndim != x.ndim:  # PyTorch accepts an empty index of any rank
         return x.clone()
     check_index(x, axis, index, name)
-    return run(x, _source(x, index, src, name), dim=axis, index=index, **params)  # type: ignore[no-any-return]
+    return run(x, _fitted_source(x, index, src, name), dim=axis, index=index, **params)  # type: ignore[no-any-return]
 
 
 @operation("scatter_add")
-def _scatter_add(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return scatter_combined(x, dim, index, src, kernels.add)
+def _scatter_add(x: Tensor, source: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    return scatter_combined(x, dim, index, source, kernels.add)
 
 
 @operation("scatter")
-def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return apply_scatter(x, dim, index, src, scatter_assign_along, x.dtype)
+def _scatter(x: Tensor, source: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    return apply_scatter(x, dim, index, source, scatter_assign_along, x.dtype)
 
 
 @whole("scatter_add", also=are_deterministic_algorithms_enabled)
@@ -132,24 +137,25 @@ def scatter(
         raise ArgumentError("scatter() needs src= or value=")
     if reduce is None:
         return run_scatter("scatter", _scatter, x, dim, index, source)
-    names = {"add": "sum", "multiply": "prod"}
-    if reduce not in names:
+    reductions = {"add": "sum", "multiply": "prod"}
+    if reduce not in reductions:
         raise ArgumentError(f'scatter(reduce=...) is "add" or "multiply", found {reduce!r}')
     source_tensor = (
         source if isinstance(source, Tensor) else creation.full(index.shape, source, dtype=x.dtype, device=x.device)
     )
-    return scatter_reduce(x, dim, index, source_tensor, names[reduce])
+    return scatter_reduce(x, dim, index, source_tensor, reductions[reduce])
 
 
 # -- reductions
 
 
 _COMBINATIONS = {"prod": kernels.multiply, "amax": kernels.maximum, "amin": kernels.minimum}
+"""Device functions for `scatter_combined`, by the name of the reduction."""
 
 
 @operation("scatter_combine")
-def _combine(x: Tensor, src: Tensor, *, dim: int, index: Tensor, reduce: str) -> Tensor:
-    return scatter_combined(x, dim, index, src, _COMBINATIONS[reduce])
+def _combine(x: Tensor, source: Tensor, *, dim: int, index: Tensor, reduce: str) -> Tensor:
+    return scatter_combined(x, dim, index, source, _COMBINATIONS[reduce])
 
 
 def _neutral(x: Tensor, reduce: str) -> Any:
@@ -178,10 +184,11 @@ def scatter_reduce(
     if reduce != "mean":
         return run_scatter("scatter_reduce", _combine, base, dim, index, src, reduce=reduce)
     total: Any = scatter_add(_wide(base), dim, index, _wide(src))
+    # the number of values in each total, including x's own element or not
     ones = creation.ones_like(x, dtype=total.dtype)
     start = ones if include_self else scatter(ones, dim, index, 0)
     count: Any = scatter_add(start, dim, index, creation.ones(index.shape, dtype=total.dtype, device=x.device))
-    count = where(count < 1, 1, count)
+    count = where(count < 1, 1, count)  # no division by 0
     return (total / count if x.dtype.is_float else total // count).to(x.dtype)  # type: ignore[no-any-return]
 
 
@@ -219,12 +226,13 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(f"index_fill() takes a number or a 0-d tensor, found shape {value.shape}")
     shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
-    nowhere = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
-    chosen = scatter(nowhere, 0, at_least_1d(index), True)
-    return where(reshape(chosen, shape), value, x).to(x.dtype)
+    falses = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
+    is_chosen = scatter(falses, 0, at_least_1d(index), True)  # for each slice, True if it is to be filled
+    return where(reshape(is_chosen, shape), value, x).to(x.dtype)
 
 
-_REDUCTIONS = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
+_REDUCTIONS = frozenset({"prod", "mean", "amax", "amin"})
+"""The reductions of `index_reduce`."""
 
 
 def index_reduce(

@@ -50,12 +50,16 @@ __all__ = [
 # -- rank
 
 
-def _each(name: str, tensors: tuple[Any, ...], raise_rank: Any) -> Any:
-    """Apply `raise_rank` to each tensor; return a tensor for a single argument, else a tuple."""
+def _each(name: str, tensors: tuple[Any, ...], add_axes: Any) -> Any:
+    """Apply the function `add_axes` to each tensor, for the function `name`.
+
+    `tensors` are the arguments of that function: several tensors, or one tensor or sequence. Returns a tensor for a
+    single tensor, else a tuple.
+    """
     flat = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if not all(isinstance(x, Tensor) for x in flat):
         raise ArgumentError(f"{name}() takes tensors")
-    results = tuple(raise_rank(x) for x in flat)
+    results = tuple(add_axes(x) for x in flat)
     return results[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else results
 
 
@@ -151,10 +155,10 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     return tuple(narrow(x, axis, a, max(b - a, 0)) for a, b in bounds)
 
 
-def _split_along(name: str, x: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:
-    """Split an axis into `sections` equal parts, or at a list of indices; x must have at least `least` axes."""
-    if x.ndim < least:
-        raise ShapeError(f"{name}() takes a tensor with at least {least} axes, found shape {x.shape}")
+def _split_along(name: str, x: Tensor, sections: Any, axis: int, min_rank: int) -> tuple[Tensor, ...]:
+    """Split an axis into `sections` equal parts, or at a list of indices; x must have at least `min_rank` axes."""
+    if x.ndim < min_rank:
+        raise ShapeError(f"{name}() takes a tensor with at least {min_rank} axes, found shape {x.shape}")
     if isinstance(sections, int) and (sections < 1 or x.shape[axis] % sections):
         raise ShapeError(f"{name}({sections}): the {x.shape[axis]} elements of axis {axis} don't divide by it")
     return tensor_split(x, sections, axis)
@@ -220,7 +224,7 @@ def _windows(x: Tensor, *, dim: int, size: int, step: int) -> Tensor:
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Return a view of all windows of `size` elements along an axis, with starts `step` apart.
 
-    The axis counts the windows; a new last axis holds the elements of each.
+    In the result, the axis has one index per window, and a new last axis has the elements of each window.
     """
     if x.ndim == 0:
         return narrow(reshape(x, 1), 0, 0, size)
@@ -260,6 +264,7 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def _diagonal(x: Tensor, offset: int) -> Tensor:
+    """Return `diagonal(x, offset)`, for `diag`, whose parameter `diagonal` hides that function."""
     return diagonal(x, offset)
 
 
@@ -275,7 +280,8 @@ def diagflat(x: Tensor, offset: int = 0) -> Tensor:
 def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
     """Return a copy of x with src written to a strided part of it.
 
-    `strides` and `start` count elements of x in C order.
+    `shape`, `strides` and `start` (the offset of the first element) describe the part in elements, as if x were
+    contiguous.
     """
     from .copies import copy_values
 
@@ -287,10 +293,13 @@ def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tup
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
-    """Return a copy of x with a part replaced by src; `take(t)` returns that part of a tensor t as a view."""
+    """Return a copy of x with a part replaced by src, for the function `name`.
+
+    `take(t)` returns that part of a tensor t of x's shape as a view.
+    """
     from vkjit.runtime.device import DeviceArray, contiguous_strides
 
-    # x as if it were contiguous: only the layout of its part is used, nothing is read
+    # x's buffer as if x were contiguous: only the layout of the part is used, nothing is read
     plain = Tensor(DeviceArray(x._array.buffer, 0, x.dtype, x.shape, contiguous_strides(x.shape)))
     part = take(plain)
     if src.shape != part.shape:
@@ -334,6 +343,7 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
         raise ShapeError(f"combinations() takes a vector, found shape {x.shape}")
     if r == 0:
         return creation.empty(0, dtype=x.dtype, device=x.device)
+    # combinations of indices
     pick = choose_again if with_replacement else choose
     choices = np.asarray(list(pick(range(x.numel()), r)), np.int64).reshape(-1, r)
     index = creation.upload(choices.reshape(-1), dtypes.i64, x.device)
@@ -354,11 +364,11 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return cat(rows, 0)
 
 
-builtin_sum = sum
+builtin_sum = sum  # for `block_diag`; in other functions of this module, `sum` is the reduction of tensors
 
 
 def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, indices_of: Any) -> Tensor:
-    """Return the indices that NumPy's function `indices_of` computes, as a tensor (2, n)."""
+    """Return the indices that `indices_of`, NumPy's `tril_indices` or `triu_indices`, computes, as a tensor (2, n)."""
     indices = np.stack(indices_of(row, offset, col)).astype(np.int64)
     return creation.upload(indices, creation.as_dtype(dtype), device)
 
@@ -366,7 +376,7 @@ def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
     """Return row and column indices (2, n) of the elements on and below a diagonal of a row by col matrix.
 
-    `offset` counts diagonals above the main one.
+    `offset` is the offset of that diagonal above the main one (negative: below).
     """
     return _triangle_indices(row, col, offset, dtype, device, np.tril_indices)
 
@@ -374,19 +384,19 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
     """Return row and column indices (2, n) of the elements on and above a diagonal of a row by col matrix.
 
-    `offset` counts diagonals above the main one.
+    `offset` is the offset of that diagonal above the main one (negative: below).
     """
     return _triangle_indices(row, col, offset, dtype, device, np.triu_indices)
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Convert flat (C-order) indices into a tensor of that shape to one index tensor per axis."""
+    """Convert flat (C-order) indices of a tensor with the given shape to one index tensor per axis."""
     sizes = as_shape((shape,)) if isinstance(shape, int) else as_shape(shape)
     if indices.dtype.is_float or indices.dtype.kind == "bool":
         raise ArgumentError(f"unravel_index() takes integers, found {indices.dtype!r}")
     indices, results = indices.to(dtypes.i64), []
     for axis, size in enumerate(sizes):
-        inner = math.prod(sizes[axis + 1 :])
+        inner = math.prod(sizes[axis + 1 :])  # 0 if a later axis is empty; then there are no valid indices
         results.append((indices // inner) % size if inner else indices)
     return tuple(results)
 
@@ -401,4 +411,4 @@ def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     return _pad(x, pad, value=value)
 
 
-_pad = pad
+_pad = pad  # for `constant_pad_nd`, whose parameter `pad` hides the function

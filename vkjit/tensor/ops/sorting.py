@@ -38,7 +38,9 @@ __all__ = [
 ]  # fmt: skip
 
 BLOCK = 64
-"""Elements per block in merge sort; each block is first sorted by counting ranks, then blocks are merged."""
+"""Number of elements per block in merge sort. Blocks are sorted by counting ranks, then merged."""
+_MAX_TOP_K = 32
+"""Maximum k of the top-k kernels; for larger k, `topk` sorts."""
 
 
 class Order(NamedTuple):
@@ -65,7 +67,7 @@ def _row_indices(rows: DeviceArray) -> DeviceArray:
     return DeviceArray(numbers.buffer, 0, dtypes.i32, rows.shape, (0, 1))
 
 
-def _like(array: DeviceArray) -> DeviceArray:
+def _allocate_like(array: DeviceArray) -> DeviceArray:
     """Allocate an array of the same shape and type."""
     return allocate(array.shape, array.dtype, array.device)
 
@@ -80,35 +82,37 @@ def _key(dtype: DType) -> Any:
     return kernels.key_u64 if wide else kernels.key_unsigned
 
 
-def _bytes(array: DeviceArray) -> DeviceArray:
+def _bools_as_bytes(array: DeviceArray) -> DeviceArray:
     """View an array of bools as u8, for kernels that take numbers; return other arrays unchanged."""
     if array.dtype.kind != "bool":
         return array
     return DeviceArray(array.buffer, array.offset, dtypes.u8, array.shape, array.strides)
 
 
-def _ordered(rows: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+def _sorted_rows(rows: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     """Return the sorted values of rows (L, N) and their original indices (i32 or i64).
 
     Uses radix sort with subgroup ballots, radix sort, or merge sort, whichever suits the device and the row length.
     """
     if _sorts_by_ranks(rows):
         short = rows.shape[1] <= radix_sort_ballot.max_row_length(rows)
-        return (radix_sort_ballot.sort_short_rows if short else radix_sort_ballot.radix_sort)(
-            rows, dtypes.i64, descending
-        )
+        ballot_sort = radix_sort_ballot.sort_short_rows if short else radix_sort_ballot.radix_sort
+        return ballot_sort(rows, dtypes.i64, descending)
     options = (_key(rows.dtype), descending)
     if _sorts_by_digits(rows):
-        values, indices = radix_sort.radix_sort(_bytes(rows), options[0], _key_bits(rows.dtype), descending)
+        values, indices = radix_sort.radix_sort(_bools_as_bytes(rows), options[0], _key_bits(rows.dtype), descending)
+        # view the values as bools again if they were sorted as bytes
         return DeviceArray(values.buffer, values.offset, rows.dtype, values.shape, values.strides), indices
     positions, n = _row_indices(rows), rows.shape[1]
-    values, indices = _like(rows), allocate(rows.shape, dtypes.i32, rows.device)
-    kernels.rank_sort_blocks(_bytes(rows), positions, _bytes(values), indices, BLOCK, *options)
+    values, indices = _allocate_like(rows), allocate(rows.shape, dtypes.i32, rows.device)
+    kernels.rank_sort_blocks(_bools_as_bytes(rows), positions, _bools_as_bytes(values), indices, BLOCK, *options)
     # merge sorted runs of `run_length` elements into runs of twice that, back and forth between two buffers
-    spare_values, spare_indices = _like(rows), _like(indices)
+    spare_values, spare_indices = _allocate_like(rows), _allocate_like(indices)
     run_length = BLOCK
     while run_length < n:
-        kernels.merge_runs(_bytes(values), indices, _bytes(spare_values), spare_indices, run_length, *options)
+        kernels.merge_runs(
+            _bools_as_bytes(values), indices, _bools_as_bytes(spare_values), spare_indices, run_length, *options
+        )
         values, indices, spare_values, spare_indices = spare_values, spare_indices, values, indices
         run_length *= 2
     return values, indices
@@ -116,6 +120,7 @@ def _ordered(rows: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceAr
 
 def _key_bits(dtype: DType) -> int:
     """Return the number of significant bits in the keys (see `_key`) of a type."""
+    # keys of floats and signed integers use all 32 bits; bools are sorted as bytes
     if dtype.bits == 64:
         return 64
     return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
@@ -124,6 +129,7 @@ def _key_bits(dtype: DType) -> int:
 def _sorts_by_ranks(rows: DeviceArray) -> bool:
     """True if rows are sorted by `radix_sort_ballot`: on GPUs whose subgroups support ballots."""
     device = rows.device
+    # the kernels' i32 indices run past the end of a row, by less than a tile
     return (
         rows.shape[1] < 2**31 - 2**16
         and device_class(device) == "gpu"
@@ -163,11 +169,12 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
     axis = _axis(x, dim, "sort")
     if x.numel() == 0:
         return Order(x.clone(), creation.empty(x.shape, dtype=dtypes.i64, device=x.device))
-    values, order = _ordered(_as_rows(x, axis), descending)
-    indices = _from_rows(order, x, axis, x.shape[axis], dtypes.i64)
-    if x.requires_grad:
+    # as rows (L, N), sorted; `_from_rows` restores x's shape
+    row_values, row_indices = _sorted_rows(_as_rows(x, axis), descending)
+    indices = _from_rows(row_indices, x, axis, x.shape[axis], dtypes.i64)
+    if x.requires_grad:  # sorting isn't recorded, so gather the values, which is
         return Order(gather(x, axis, indices), indices)
-    return Order(_from_rows(values, x, axis, x.shape[axis], x.dtype), indices)
+    return Order(_from_rows(row_values, x, axis, x.shape[axis], x.dtype), indices)
 
 
 @whole("argsort")
@@ -181,7 +188,7 @@ def msort(x: Tensor) -> Tensor:
     return sort(x, 0).values
 
 
-def _select_first(
+def _top_k_of_segments(
     rows: DeviceArray,
     original_indices: DeviceArray | None,
     k: int,
@@ -191,10 +198,10 @@ def _select_first(
 ) -> tuple[DeviceArray, DeviceArray]:
     """Select the k largest elements of each segment of rows (L, N), or the k smallest unless `largest`.
 
-    A segment has at most invocations * per_invocation elements, which a workgroup of `invocations` searches. Returns
-    values and indices, at most k per segment, concatenated along each row; indices are i64 if there is a single
-    segment, else i32. `original_indices` has the index in the tensor of each element, None if that is its position in
-    the row.
+    A segment has at most invocations * per_invocation elements and is searched by a workgroup of `invocations`. Returns
+    values and indices, at most k per segment, concatenated along each row. The indices are i64 if there is a single
+    segment, else i32. `original_indices` has the index of each element of `rows` along the sorted axis of the tensor;
+    None means that this is its index in the row.
     """
     row_count, n = rows.shape
     length = min(n, invocations * per_invocation)
@@ -202,21 +209,22 @@ def _select_first(
     size = full_segments * k + min(remainder, k)
     values = allocate((row_count, size), rows.dtype, rows.device)
     indices = allocate((row_count, size), dtypes.i64 if n == length else dtypes.i32, rows.device)
-    # without original indices the kernels don't read `positions`; any valid array of i32 will do
+    # without original indices the kernels don't read `positions`: any array of i32 will do, with an aligned offset
     positions = original_indices or DeviceArray(rows.buffer, rows.offset & ~3, dtypes.i32, rows.shape, (0, 0))
-    # first all full segments, then the remainder; `first` is where their results start in the row
+    # first all full segments, then the remainder; `first` is the index in the row of their first result
     for begin, count, width, first in (
         (0, full_segments, length, 0),
         (full_segments * length, 1, remainder, full_segments * k),
     ):
         if width:
             kept = min(width, k)
-            sources = [_segments(a, begin, count, width) for a in (_bytes(rows), positions)]
-            targets = [_segments(a, first, count, kept) for a in (_bytes(values), indices)]
+            sources = [_segments(a, begin, count, width) for a in (_bools_as_bytes(rows), positions)]
+            targets = [_segments(a, first, count, kept) for a in (_bools_as_bytes(values), indices)]
             operands = (*sources, *targets, begin, original_indices is None)
             if rows.device.caps.kind == "llvm-cpu":
                 bits = dtypes.u64 if rows.dtype.bits == 64 else dtypes.u32
-                kernels.top_k_per_invocation(*operands, _key(rows.dtype), bits, largest, 8 if k <= 8 else 32)
+                capacity = 8 if k <= 8 else _MAX_TOP_K  # of the kernel's local arrays, at least k
+                kernels.top_k_per_invocation(*operands, _key(rows.dtype), bits, largest, capacity)
             else:
                 kernels.top_k_per_workgroup(*operands, invocations, _key(rows.dtype), largest, per_invocation)
     return values, indices
@@ -234,15 +242,16 @@ def _top(rows: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceA
 
     Replaces each row by the k elements selected from each of its segments, until it is a single segment.
     """
+    # on CPUs fewer invocations with longer loops; see `_top_k_of_segments`
     invocations, per_invocation = (256, 64) if device_class(rows.device) == "gpu" else (16, 512)
     if rows.shape[1] >= 2**31:
         raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {rows.shape[1]}")
     values: DeviceArray = rows
     indices: DeviceArray | None = None
     while True:
-        single = values.shape[1] <= invocations * per_invocation
-        values, indices = _select_first(values, indices, k, largest, invocations, per_invocation)
-        if single:
+        is_single_segment = values.shape[1] <= invocations * per_invocation
+        values, indices = _top_k_of_segments(values, indices, k, largest, invocations, per_invocation)
+        if is_single_segment:
             return values, indices
 
 
@@ -259,11 +268,11 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     axis = _axis(x, dim, "topk")
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"topk({k}): axis {axis} has {x.shape[axis]} elements")
-    if k == 0 or x.numel() == 0:
+    if k == 0 or x.numel() == 0:  # the result is empty, too: `empty` as index gathers no elements
         shape = tuple(k if i == axis else e for i, e in enumerate(x.shape))
         empty = creation.empty(shape, dtype=dtypes.i64, device=x.device)
         return Order(gather(x, axis, empty), empty)
-    if k > 32:  # too many for the top-k kernels
+    if k > _MAX_TOP_K:
         order = sort(x, axis, largest)
         return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
     top_values, top_indices = _top(_as_rows(x, axis), k, largest)
@@ -283,9 +292,9 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> MinMax:
 
 
 def _value_at(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> MinMax:
-    """Return (elements of x at the indices, indices), for indices that have size 1 along the axis.
+    """Return the elements of x at the indices, and the indices; they have size 1 along the axis.
 
-    The axis is dropped unless `keepdim`; it is always dropped if `scalar`, which means that x stands for a 0-d tensor.
+    The axis is dropped unless `keepdim`. It is always dropped if `scalar`: then x is a 0-d tensor viewed as a vector.
     """
     values = gather(x, axis, indices)
     if keepdim and not scalar:
@@ -301,8 +310,8 @@ def _as_non_view(x: Tensor) -> Tensor:
     return x if state.intercepts or x.requires_grad else Tensor(x._array)
 
 
-def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) -> Any:
-    """Return the median for function `name`; `ignore`: NaN is ignored rather than returned."""
+def _median(x: Tensor, dim: int | None, keepdim: bool, ignores_nan: bool, name: str) -> Any:
+    """Return the median for function `name`. If `ignores_nan`, NaNs are ignored, else the median is NaN if there are any."""
     flat = reshape(x, (x.numel(),)) if dim is None or x.ndim == 0 else x
     axis = 0 if dim is None else _axis(flat, dim, name)
     count = flat.shape[axis]
@@ -312,8 +321,8 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
         raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}")
     order = argsort(flat, axis)
     if flat.dtype.is_float:  # NaNs are sorted to the end; unless ignored, the first of them is the median
-        nan_count: Any = (flat.detach() != flat.detach()).sum(axis, True)
-        if ignore:
+        nan_count: Any = (flat.detach() != flat.detach()).sum(axis, True)  # only NaN differs from itself
+        if ignores_nan:
             rank = where(nan_count == count, 0, (count - nan_count - 1) // 2)
         else:
             rank = where(nan_count > 0, count - nan_count, (count - 1) // 2)
@@ -326,7 +335,7 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
 
 @operation("shared_value")
 def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x receives the gradient
-    """Return `value`, an element of x; its gradient goes to the elements of x that equal it, in equal shares."""
+    """Return a copy of `value`, an element of x. The elements of x equal to it share its gradient equally."""
     return value.clone()
 
 
@@ -336,19 +345,21 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
     For an even number of elements it is the lower of the two middle ones.
     """
-    return _median(x, dim, keepdim, False, "median")
+    return _median(x, dim, keepdim, False, "median")  # don't ignore NaN
 
 
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the `median`, ignoring NaN."""
-    return _median(x, dim, keepdim, True, "nanmedian")
+    return _median(x, dim, keepdim, True, "nanmedian")  # ignore NaN
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore: bool, name: str) -> Tensor:
-    """Return the quantiles for function `name`; `ignore`: NaN is ignored rather than propagated."""
+def _quantile(
+    x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignores_nan: bool, name: str
+) -> Tensor:
+    """Return the quantiles for function `name`. If `ignores_nan`, NaNs are ignored, else they propagate."""
     if not x.dtype.is_float or is_half(x.dtype):
         raise DTypeError(f"{name}() takes f32 or f64, found {x.dtype!r}")
     if interpolation not in _INTERPOLATIONS:
@@ -361,26 +372,30 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
     axis = 0 if dim is None else _axis(flat, dim, name)
     ordered = movedim(sort(flat, axis).values, axis, -1)
     count = ordered.shape[-1]
-    # `rank`: the quantile's fractional position among the sorted elements, of which NaNs are the last
-    nan_count: Any = (ordered != ordered).sum(-1, True)
-    level_column = reshape(levels, (-1, *(1,) * ordered.ndim))
-    valid: Any = (count - nan_count) if ignore else count
-    last: Any = valid - 1 if not isinstance(valid, Tensor) else where(valid > 0, valid - 1, 0).to(x.dtype)
-    rank: Any = level_column * last
-    if not ignore:
+    # `rank`: the quantile's fractional index among the sorted elements, of which NaNs are the last
+    nan_count: Any = (ordered != ordered).sum(-1, True)  # only NaN differs from itself
+    level_column = reshape(levels, (-1, *(1,) * ordered.ndim))  # broadcasts against all slices of x
+    valid_count: Any = (count - nan_count) if ignores_nan else count
+    last_index: Any = (
+        valid_count - 1
+        if not isinstance(valid_count, Tensor)
+        else where(valid_count > 0, valid_count - 1, 0).to(x.dtype)
+    )
+    rank: Any = level_column * last_index
+    if not ignores_nan:  # the last element is NaN if there is any
         rank = where(nan_count > 0, float(count - 1), rank)
     if interpolation in ("lower", "higher", "nearest"):
         rank = {"lower": rank.floor, "higher": rank.ceil, "nearest": rank.round}[interpolation]()
     # the elements on both sides of the rank, and the interpolation between them; the levels are the first axis
     low: Any = rank.floor()
-    wide = unsqueeze(ordered, 0).expand((level_column.shape[0], *ordered.shape))
+    sorted_per_level = unsqueeze(ordered, 0).expand((level_column.shape[0], *ordered.shape))
     shape = (level_column.shape[0], *ordered.shape[:-1], 1)
-    first = gather(wide, -1, low.to(dtypes.i64).expand(shape))
-    second = gather(wide, -1, rank.ceil().to(dtypes.i64).expand(shape))
+    lower = gather(sorted_per_level, -1, low.to(dtypes.i64).expand(shape))
+    upper = gather(sorted_per_level, -1, rank.ceil().to(dtypes.i64).expand(shape))
     weight = 0.5 if interpolation == "midpoint" else rank - low
-    result: Any = lerp(first, second, weight)
-    result = where(rank == low, first, result)
-    # drop or move the axis of size 1 that the reduced axis has become
+    result: Any = lerp(lower, upper, weight)
+    result = where(rank == low, lower, result)  # lerp of two infinities is NaN
+    # drop the axis of size 1 that the reduced axis has become, or with `keepdim` move it back
     if dim is None:
         result = reshape(result, (level_column.shape[0], *((1,) * x.ndim if keepdim else ())))
     else:
@@ -398,7 +413,7 @@ def quantile(
     q is a number, or a vector or list, which adds a leading axis to the result. `interpolation` between adjacent
     elements is "linear", "lower", "higher", "midpoint" or "nearest". x is f32 or f64.
     """
-    return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")
+    return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")  # don't ignore NaN
 
 
 @whole("nanquantile")
@@ -406,7 +421,7 @@ def nanquantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Return the `quantile`, ignoring NaN."""
-    return _quantile(x, q, dim, keepdim, interpolation, True, "nanquantile")
+    return _quantile(x, q, dim, keepdim, interpolation, True, "nanquantile")  # ignore NaN
 
 
 # -- binary search
@@ -424,13 +439,13 @@ def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Ten
         return Tensor(out)
     b, v = bounds.contiguous()._array, values.contiguous()._array
     kernels.search_sorted(
-        _bytes(DeviceArray(b.buffer, b.offset, b.dtype, (row_count, b.shape[-1]), (b.shape[-1], 1))),
-        _bytes(DeviceArray(v.buffer, v.offset, v.dtype, shape, contiguous_strides(shape))),
+        _bools_as_bytes(DeviceArray(b.buffer, b.offset, b.dtype, (row_count, b.shape[-1]), (b.shape[-1], 1))),
+        _bools_as_bytes(DeviceArray(v.buffer, v.offset, v.dtype, shape, contiguous_strides(shape))),
         DeviceArray(out.buffer, 0, dtype, shape, contiguous_strides(shape)),
         right,
         compute,
         _key(compute),
-        dtypes.i32 if b.shape[-1] < 2**31 else dtypes.i64,
+        dtypes.i32 if b.shape[-1] < 2**31 else dtypes.i64,  # the type of the indices in the search
     )
     return Tensor(out)
 
@@ -442,9 +457,9 @@ def searchsorted(
 ) -> Tensor:  # fmt: skip
     """Return the insertion index of each value: the number of elements of a sorted sequence that are below the value.
 
-    With right=True (side="right") elements equal to the value count too. `sorted_sequence` is one sequence for all
-    values, or has one per row of `values`, along its last axis. `sorter` has the indices that sort an unsorted
-    sequence.
+    With right=True (side="right"), elements equal to the value count too. `sorted_sequence` is a vector, used for all
+    values, or has a sequence along its last axis for each row of `values`. If the sequence isn't sorted, `sorter` has
+    the indices that sort it.
     """
     if side is not None and side not in ("left", "right"):
         raise ArgumentError(f'searchsorted(side=...) is "left" or "right", found {side!r}')
@@ -474,7 +489,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if among.numel() == 0 or x.numel() == 0:
         return creation.full(x.shape, invert, dtype=dtypes.boolean, device=device)
     ordered = sort(reshape(among.detach(), (among.numel(),))).values
-    position = searchsorted(ordered, x.detach())
-    inside = where(position < ordered.shape[0], position, ordered.shape[0] - 1)
-    matches: Any = reshape(index_select(ordered, 0, reshape(inside, (inside.numel(),))), x.shape) == x.detach()
+    position = searchsorted(ordered, x.detach())  # of the first test element that isn't below x
+    clamped_position = where(position < ordered.shape[0], position, ordered.shape[0] - 1)
+    matches: Any = (
+        reshape(index_select(ordered, 0, reshape(clamped_position, (clamped_position.numel(),))), x.shape) == x.detach()
+    )
     return matches.logical_not() if invert else matches  # type: ignore[no-any-return]

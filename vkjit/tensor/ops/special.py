@@ -62,7 +62,7 @@ def gcd(a: Operand, b: Operand) -> Tensor:
 
 def lcm(a: Any, b: Any) -> Tensor:
     """Return the least common multiple of integers, elementwise; 0 if either is 0."""
-    common = gcd(a, b)
+    common = gcd(a, b)  # 0 only if both are 0
     product: Any = mul(a // where(common == 0, 1, common), b)
     return product.abs() if product.dtype.kind == "int" else product  # type: ignore[no-any-return]
 
@@ -96,6 +96,7 @@ def rsub(x: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
 def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """Return x + value * tensor1 * tensor2."""
     operands = (x, tensor1, tensor2)
+    # one kernel if all operands are tensors of one type (not bool), and nothing is to be converted or recorded
     type_names = {o.dtype.name if isinstance(o, Tensor) else "" for o in operands}
     same_type = len(type_names) == 1 and not type_names & {"", "bool"}
     if value == 1 and same_type and state.autocast is None and not is_recording(operands):
@@ -161,6 +162,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise ArgumentError(f"fill() takes a number or a 0-d tensor, found shape {value.shape}")
+        # x only determines the shape; the product with 1 doesn't change the values
         return mul(where(creation.ones_like(x, dtype=dtypes.boolean), value.to(x.dtype), x.detach()), 1)
     return where(creation.ones_like(x, dtype=dtypes.boolean), value, x)
 
@@ -176,7 +178,7 @@ def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None,
     """
     if not checked(x, "nan_to_num").dtype.is_float:
         return x.clone()
-    top = _LARGEST[x.dtype.name]
+    largest = _LARGEST[x.dtype.name]
     result = where(x != x, 0.0 if nan is None else nan, x)
-    result = where(isposinf(x), top if posinf is None else posinf, result)
-    return where(isneginf(x), -top if neginf is None else neginf, result)
+    result = where(isposinf(x), largest if posinf is None else posinf, result)
+    return where(isneginf(x), -largest if neginf is None else neginf, result)

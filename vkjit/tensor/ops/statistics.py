@@ -45,7 +45,7 @@ def std_mean(
 ) -> tuple[Tensor, Tensor]:
     """Return the standard deviation and the mean over axes."""
     dim, correction = _correction(dim, correction, unbiased)
-    unbiased = None
+    unbiased = None  # has become `correction`
     return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
 
 
@@ -92,27 +92,32 @@ def _min_max(x: Tensor) -> Tensor:
 
 
 @whole("bincount")
-def _counts(x: Tensor, size: int) -> Tensor:
-    """Count the occurrences of each integer below `size` in a vector (i64); all elements must be in range."""
+def _bincount(x: Tensor, size: int) -> Tensor:
+    """Return how often each integer from 0 to size - 1 occurs in a vector, as i64.
+
+    No element of the vector may be outside that range.
+    """
     return Tensor(counting.bincount(contiguous(x)._array, size)).to(dtypes.i64)
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """Return how often each non-negative integer occurs in a vector; with `weights`, the sum of its weights.
+    """Return how often each non-negative integer occurs in a vector.
 
-    The result has an element for each integer up to the largest, but at least `minlength`. Waits for the device.
+    With `weights`, which has a weight per element, the weights of the equal elements are summed instead. The result has
+    an element for each integer from 0 to the largest, but at least `minlength` elements. Waits for the device.
     """
     if x.ndim != 1 or not x.dtype.is_integer:
         raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
-    plain = x.detach()
-    low, high = (int(v) for v in _min_max(plain).tolist()) if x.numel() else (0, -1)
+    detached = x.detach()
+    # the smallest and the largest element; (0, -1) makes `size` 0 for an empty vector, unless `minlength` is larger
+    low, high = (int(v) for v in _min_max(detached).tolist()) if x.numel() else (0, -1)
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
     size = max(high + 1, minlength)
     if not x.numel():  # i64 even with weights, as in PyTorch
         return creation.zeros(size, dtype=dtypes.i64, device=x.device)
-    if weights is None and counting.supports_bincount(plain._array, size):
-        return _counts(plain, size)
+    if weights is None and counting.supports_bincount(detached._array, size):
+        return _bincount(detached, size)
     dtype = dtypes.i64 if weights is None else weights.dtype if weights.dtype.is_float else dtypes.f64
     if weights is None:
         values = expand(creation.ones((), dtype=dtypes.i64, device=x.device), x.shape)
@@ -133,13 +138,14 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     low, high = float(min), float(max)
     if low == high == 0 and x.numel():
         low, high = float(amin(flat).item()), float(amax(flat).item())
-    if low == high:
+    if low == high:  # as in PyTorch
         low, high = low - 1, high + 1
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ArgumentError(f"histc(): the range [{low}, {high}] isn't finite or is empty")
     wide = flat.to(dtypes.f64 if x.dtype is dtypes.f64 or x.dtype.is_integer else dtypes.f32)
     inside = (wide >= low) & (wide <= high)
     bin_index = ((wide - low) / (high - low) * float(bins)).floor().clamp(0, bins - 1)
+    # elements outside the range add 0 to the first bin
     index = where(inside, bin_index, 0.0).to(dtypes.i64)
     counts = scatter_add(creation.zeros(bins, dtype=dtypes.i64, device=x.device), 0, index, inside.to(dtypes.i64))
     return counts.to(x.dtype)
@@ -149,38 +155,39 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
 
 
 def _present_results(results: tuple[Tensor | None, ...]) -> Any:
-    """Return the results that aren't None: as a tuple, or the only one itself."""
+    """Return a tuple of the results that aren't None; if only one isn't, that result itself."""
     present = tuple(r for r in results if r is not None)
     return present[0] if len(present) == 1 else present
 
 
 def _firsts(values: Any) -> Tensor:
-    """Return a bool vector that is True where an element differs from the preceding one, and for the first element."""
+    """Return a bool vector that is True for the first of each run of equal elements in a vector."""
     count = values.shape[0]
-    first_flag = creation.ones(min(count, 1), dtype=dtypes.boolean, device=values.device)
+    is_first = creation.ones(min(count, 1), dtype=dtypes.boolean, device=values.device)
     from .copies import cat
 
-    pairs = max(count - 1, 0)
-    return cat([first_flag, narrow(values, 0, min(1, count), pairs) != narrow(values, 0, 0, pairs)])
+    pairs = max(count - 1, 0)  # number of pairs of adjacent elements
+    return cat([is_first, narrow(values, 0, min(1, count), pairs) != narrow(values, 0, 0, pairs)])
 
 
 def _unique_with_indices(
-    values: Tensor, firsts: Tensor, numbered: bool, counted: bool
+    values: Tensor, firsts: Tensor, with_inverse: bool, with_counts: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return (unique values, inverse, counts) of a vector whose equal elements are adjacent.
 
-    `firsts` marks the first of equal elements. The inverse has the index of each element's unique value. `numbered`
-    requests the inverse, `counted` the counts; if neither is requested, both are None.
+    `firsts` is True for the first of equal elements. The inverse has the index of each element's unique value. The
+    counts are computed only if `with_counts`, else zeros. If neither `with_inverse` nor `with_counts` is set, the
+    inverse and the counts are None.
     """
     distinct = compact(values, flags=firsts)
-    if not numbered and not counted:
+    if not with_inverse and not with_counts:
         return distinct, None, None
-    numbers: Any = cumsum(firsts, 0) - 1
+    inverse: Any = cumsum(firsts, 0) - 1
     ones = creation.ones(values.shape, dtype=dtypes.i64, device=values.device)
     counts = creation.zeros(distinct.shape, dtype=dtypes.i64, device=values.device)
-    if counted and values.numel():
-        counts = scatter_add(counts, 0, numbers, ones)
-    return distinct, numbers, counts
+    if with_counts and values.numel():
+        counts = scatter_add(counts, 0, inverse, ones)
+    return distinct, inverse, counts
 
 
 def unique(
@@ -196,11 +203,12 @@ def unique(
         return _unique_slices(x, axis_of(dim, x.ndim, "unique"), return_inverse, return_counts)
     flat = reshape(x.detach(), (x.numel(),))
     values, order = sort(flat)
-    distinct, numbers, counts = _unique_with_indices(values, _firsts(values), return_inverse, return_counts)
+    distinct, run_indices, counts = _unique_with_indices(values, _firsts(values), return_inverse, return_counts)
     inverse = None
-    if numbers is not None and return_inverse:
+    if run_indices is not None and return_inverse:
+        # `order` is a permutation: adding to zeros moves the index of each sorted element to where the element was in x
         zeros = creation.zeros(flat.shape, dtype=dtypes.i64, device=x.device)
-        inverse = reshape(scatter_add(zeros, 0, order, numbers), x.shape) if x.numel() else reshape(zeros, x.shape)
+        inverse = reshape(scatter_add(zeros, 0, order, run_indices), x.shape) if x.numel() else reshape(zeros, x.shape)
     return _present_results((distinct, inverse, counts if return_counts else None))
 
 
@@ -242,11 +250,12 @@ def unique_consecutive(
         from .copies import cat
 
         firsts = cat([creation.ones(min(rows.shape[0], 1), dtype=dtypes.boolean, device=x.device), differs])
+    # the "unique values" of the positions are the positions at which the runs start
     positions = creation.arange(flat.shape[0], device=x.device)
-    starts, numbers, counts = _unique_with_indices(positions, firsts, return_inverse, return_counts)
+    starts, run_indices, counts = _unique_with_indices(positions, firsts, return_inverse, return_counts)
     axis = 0 if dim is None else axis_of(dim, x.ndim, "unique_consecutive")
     source = flat if dim is None else x.detach()
     inverse = None
-    if numbers is not None and return_inverse:
-        inverse = reshape(numbers, x.shape if dim is None else (x.shape[axis],))
+    if run_indices is not None and return_inverse:
+        inverse = reshape(run_indices, x.shape if dim is None else (x.shape[axis],))
     return _present_results((index_select(source, axis, starts), inverse, counts if return_counts else None))

@@ -29,9 +29,10 @@ __all__ = ["meshgrid", "pad", "tril", "triu"]
 
 @operation("triangle")
 def triangle(x: Tensor, *, diagonal: int, upper: bool) -> Tensor:
-    """Return matrices (the last two axes) with elements set to 0: those above a diagonal, or below it if `upper`.
+    """Return a copy of x, whose last two axes are matrices, with one triangle set to 0.
 
-    `diagonal` counts diagonals above the main one.
+    These are the elements above a diagonal, or if `upper` the elements below it. `diagonal` is the offset of that
+    diagonal above the main one (negative: below).
     """
     out = allocate(x.shape, x.dtype, x.device)
     if 0 not in x.shape:
@@ -54,13 +55,19 @@ def _matrix(x: Tensor, name: str) -> Tensor:
 
 @whole("tril")
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the lower triangle of matrices: elements above the diagonal `diagonal` (0: the main one) are set to 0."""
+    """Return the lower triangle of matrices: the elements above a diagonal are set to 0.
+
+    `diagonal` is the offset of that diagonal above the main one (negative: below).
+    """
     return triangle(_matrix(x, "tril"), diagonal=diagonal, upper=False)
 
 
 @whole("triu")
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Return the upper triangle of matrices: elements below the diagonal `diagonal` (0: the main one) are set to 0."""
+    """Return the upper triangle of matrices: the elements below a diagonal are set to 0.
+
+    `diagonal` is the offset of that diagonal above the main one (negative: below).
+    """
     return triangle(_matrix(x, "triu"), diagonal=diagonal, upper=True)
 
 
@@ -69,7 +76,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 @operation("pad")
 def _pad_constant(x: Tensor, *, widths: tuple[tuple[int, int], ...], value: float) -> Tensor:
-    """Pad with `value`; `widths` has the number of elements before and after for each axis, none negative."""
+    """Pad x with `value`. `widths` has the number of elements to add before and after each axis, none negative."""
     shape = tuple(e + low + high for e, (low, high) in zip(x.shape, widths, strict=True))
     out = creation.full(shape, value, dtype=x.dtype, device=x.device)
     starts = tuple(low for low, _ in widths)
@@ -79,7 +86,7 @@ def _pad_constant(x: Tensor, *, widths: tuple[tuple[int, int], ...], value: floa
 
 
 def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
-    """Return x without the elements that negative widths remove; `widths` has (before, after) for each axis."""
+    """Return x without the elements that negative widths remove. `widths` has a pair (before, after) per axis."""
     for axis, (low, high) in enumerate(widths):
         if low < 0 or high < 0:
             start = max(-low, 0)
@@ -102,7 +109,8 @@ def _sources(extent: int, low: int, high: int, mode: str) -> Any:
         return np.clip(positions, 0, extent - 1)
     if mode == "circular":
         return positions % extent
-    period = max(2 * (extent - 1), 1)  # "reflect": forwards, then back without repeating the ends
+    # "reflect": the indices run forwards, then back without repeating the ends, and so on
+    period = max(2 * (extent - 1), 1)
     folded = np.abs(positions) % period
     return np.where(folded >= extent, period - folded, folded)
 
@@ -138,7 +146,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
     for axis, (low, high) in enumerate(positive):
         if not low and not high:
             continue
-        limit = x.shape[axis] - (mode == "reflect")
+        limit = x.shape[axis] - (mode == "reflect")  # "reflect" doesn't repeat the edge
         if x.shape[axis] == 0 or (mode != "replicate" and max(low, high) > limit):
             raise ShapeError(
                 f"pad(mode={mode!r}): widths {low} and {high} are too large for the {x.shape[axis]} elements of axis "
@@ -160,8 +168,8 @@ def meshgrid(*vectors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     swap = indexing == "xy" and len(tensors) > 1
     ordered = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
     shape = tuple(x.numel() for x in ordered)
-    wide = [
+    grids = [
         views.expand(views.reshape(x, tuple(-1 if i == axis else 1 for i in range(len(shape)))), shape)
         for axis, x in enumerate(ordered)
     ]
-    return (wide[1], wide[0], *wide[2:]) if swap else tuple(wide)
+    return (grids[1], grids[0], *grids[2:]) if swap else tuple(grids)

@@ -39,9 +39,9 @@ def axis_of(dim: int, rank: int, name: str) -> int:
 
 
 def strided(x: Tensor, shape: Shape, strides: Shape, offset: int = 0) -> Tensor:
-    """Return a view of x's memory; strides and `offset`, which is relative to x's first element, are in elements.
+    """Return a view of x's memory with the given layout, without recording it.
 
-    Not recorded.
+    `strides` and `offset`, the distance of the view's first element from x's, are in elements.
     """
     array = x._array
     start = array.offset + offset * array.dtype.itemsize
@@ -58,6 +58,7 @@ def _filled_shape(x: Tensor, sizes: Sequence[Any]) -> Shape:
     """
     flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
     unknown = [i for i, s in enumerate(flat) if s == -1]
+    # a second -1 isn't left out, so `as_shape` refuses it
     known = as_shape([s for i, s in enumerate(flat) if i not in unknown[:1]])
     if not unknown:
         shape = known
@@ -72,14 +73,15 @@ def _filled_shape(x: Tensor, sizes: Sequence[Any]) -> Shape:
 
 
 def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
-    """Return the strides of a view with shape `target` of an array with this shape and strides.
+    """Return the strides of a view with shape `target` of an array with this shape and strides; None if there is none.
 
-    None if there is no such view. Walks both shapes from the left, and matches groups of axes with the same number of
-    elements; the axes of a group of the array must be contiguous with each other.
+    Walks both shapes from the left, and matches groups of the array's axes with groups of the target's axes that have
+    as many elements. The array's axes in a group must be contiguous with each other. Axes of size 1 are skipped.
     """
     axes = [(e, s) for e, s in zip(shape, strides, strict=True) if e != 1]
     result = [1] * len(target)
-    next_axis = 0
+    next_axis = 0  # in `axes`
+    # indices of the target's axes that aren't in a group yet
     pending = [i for i, e in enumerate(target) if e != 1]
     while pending:
         if next_axis >= len(axes):
@@ -108,7 +110,7 @@ def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | Non
 
 @operation("reshape")
 def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
-    """Return x in a shape with the same number of elements: a view if the strides allow it, else a copy."""
+    """Do the work of `reshape` for a shape that has the same number of elements as x."""
     if x.numel() == 0 or x.is_contiguous():
         return strided(x, shape, contiguous_strides(shape))
     strides = reshaped_strides(x.shape, x.strides, shape)
@@ -163,15 +165,15 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split an axis into several; one size may be -1."""
     axis = axis_of(dim, x.ndim, "unflatten")
-    known = -math.prod(sizes)  # the product of the other sizes, if one is -1
-    filled = [x.shape[axis] // known if s == -1 and known > 0 else s for s in sizes]
+    known_product = -math.prod(sizes)  # the product of the other sizes, if one is -1
+    filled = [x.shape[axis] // known_product if s == -1 and known_product > 0 else s for s in sizes]
     if math.prod(filled) != x.shape[axis]:
         raise ShapeError(f"unflatten(): axis {dim} has {x.shape[axis]} elements, which doesn't give {tuple(sizes)}")
     return reshape(x, (*x.shape[:axis], *filled, *x.shape[axis + 1 :]))
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """Insert an axis of size 1 at position `dim`."""
+    """Insert an axis of size 1, which becomes axis `dim` of the result."""
     axis = axis_of(dim, x.ndim + 1, "unsqueeze")
     return _reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
@@ -182,6 +184,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
         chosen = set(range(x.ndim))
     else:
         dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)
+        # `x.ndim or 1`, here and below: as in PyTorch, a 0-d tensor counts as having one axis
         chosen = {axis_of(d, x.ndim or 1, "squeeze") for d in dims}
     return _reshape(x, shape=tuple(e for i, e in enumerate(x.shape) if e != 1 or i not in chosen))
 
@@ -195,7 +198,7 @@ def _permute(x: Tensor, *, order: Shape) -> Tensor:
 
 
 def _listed(axes: tuple[Any, ...], dims: Any) -> tuple[Any, ...]:
-    """Return a list of axes that was given as separate arguments, as one sequence, or by the keyword `dims`."""
+    """Return the axes that a caller gave as separate arguments, as one sequence, or by the keyword `dims`."""
     if dims is not None:
         axes = (dims,) if isinstance(dims, (tuple, list)) else ((dims,),)
     return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
@@ -244,8 +247,8 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
         raise ShapeError(f"movedim({source}, {destination}): expected as many destinations as sources, each axis once")
     remaining = iter([i for i in range(x.ndim) if i not in sources])
-    placed = dict(zip(targets, sources, strict=True))
-    return permute(x, [placed[i] if i in placed else next(remaining) for i in range(x.ndim)])
+    source_at = dict(zip(targets, sources, strict=True))  # source axis by its position in the result
+    return permute(x, [source_at[i] if i in source_at else next(remaining) for i in range(x.ndim)])
 
 
 moveaxis = movedim
@@ -266,6 +269,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     if missing < 0:
         raise ShapeError(f"a tensor of shape {x.shape} can't be expanded to {sizes}: that has fewer axes")
     filled = [x.shape[i - missing] if s == -1 and i >= missing else s for i, s in enumerate(sizes)]
+    # a list of one size is wrapped, since `as_shape` takes a single item to be the whole shape if it is a sequence
     target = as_shape(filled if len(filled) != 1 else [filled])
     return x if target == x.shape else _expand(x, shape=target)
 
@@ -291,13 +295,14 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 @operation("slice")
 def slice_view(x: Tensor, *, starts: Shape, sizes: Shape, steps: Shape) -> Tensor:
-    """Return a view of `sizes` elements along each axis, from `starts` in steps of `steps`; the rank stays the same."""
+    """Return a view of a part of x: sizes[i] elements along each axis i, from starts[i] in steps of steps[i]."""
+    # the offset of the first element; an empty view has none, and `starts` may lie past the end
     offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in sizes else 0
     return strided(x, sizes, tuple(step * stride for step, stride in zip(steps, x.strides, strict=True)), offset)
 
 
 def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
-    """Return `size` elements of one axis, from `start` in steps of `step`."""
+    """Return a view of `size` elements along one axis, from `start` in steps of `step`."""
     starts, sizes, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[axis], sizes[axis], steps[axis] = start, size, step
     return slice_view(x, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
@@ -347,7 +352,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Split an axis into parts of one size (the last may be smaller), or of the sizes listed."""
+    """Split an axis into parts of one size (the last part may be smaller), or into parts of the sizes in a list."""
     axis = axis_of(dim, x.ndim, "split")
     extent = x.shape[axis]
     if isinstance(split_size_or_sections, (int, np.integer)):
@@ -359,8 +364,8 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
         sections = [int(s) for s in split_size_or_sections]
         if sum(sections) != extent or any(s < 0 for s in sections):
             raise ShapeError(f"split({sections}): the sizes sum to {sum(sections)}, axis {dim} has {extent} elements")
-    ends = np.cumsum([0, *sections])
-    return tuple(_part(x, axis, int(start), size) for start, size in zip(ends, sections, strict=False))
+    offsets = np.cumsum([0, *sections])  # of the parts, and at last the end of the axis, which `zip` drops
+    return tuple(_part(x, axis, int(start), size) for start, size in zip(offsets, sections, strict=False))
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -378,7 +383,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def _diagonal(x: Tensor, *, offset: int) -> Tensor:
     """Return a diagonal of the last two axes, as the last axis; see `diagonal`."""
     rows, columns = x.shape[-2:]
-    row, column = max(-offset, 0), max(offset, 0)
+    row, column = max(-offset, 0), max(offset, 0)  # indices of the diagonal's first element
     size = max(0, min(rows - row, columns - column))
     start = row * x.strides[-2] + column * x.strides[-1] if size else 0
     return strided(x, (*x.shape[:-2], size), (*x.strides[:-2], x.strides[-2] + x.strides[-1]), start)

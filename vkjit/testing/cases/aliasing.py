@@ -11,13 +11,13 @@ from vkjit.errors import ArgumentError
 from vkjit.frontend import KernelSpec
 from vkjit.lang.structs import StructType
 
-from .case import Case
+from .case import ArrayInput, Case
 
 __all__ = ["alias_pairs", "with_aliased"]
 
 
 def alias_pairs(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Validate the user's `aliases=` and return the pairs, ordered so that the kernel reads the first array.
+    """Validate the user's `aliases=` and return its pairs, each reordered if needed so that the kernel reads the first.
 
     Raises ArgumentError for names that aren't two different array parameters, for arrays of structs, and for two
     arrays that the kernel only writes (`vk.Out`).
@@ -30,12 +30,12 @@ def alias_pairs(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tup
                 f"aliases: {pair!r} of {spec.name}: expected two different arrays among {', '.join(arrays) or '(none)'}; "
                 "arrays of structs aren't passed twice"
             )
-        one, two = pair
-        if arrays[one].mode == "out":
-            one, two = two, one
-        if arrays[one].mode == "out":
+        first, second = pair
+        if arrays[first].mode == "out":
+            first, second = second, first
+        if arrays[first].mode == "out":  # both are
             raise ArgumentError(f"aliases: {pair!r} of {spec.name}: an Out can be an In or InOut, not another Out")
-        pairs.append((one, two))
+        pairs.append((first, second))
     return tuple(pairs)
 
 
@@ -44,9 +44,9 @@ def with_aliased(case: Case, pair: tuple[str, str]) -> Case | None:
 
     Returns None if the two arrays differ in type or shape or the first one has axes of stride 0.
     """
-    one, two = (case.arrays()[name] for name in pair)
-    if one.dtype is not two.dtype or one.shape != two.shape or one.layout.repeated:
+    first, second = (case.arrays()[name] for name in pair)
+    if first.dtype is not second.dtype or first.shape != second.shape or first.layout.repeated:
         return None
-    values = None if two.values is None else one.values
-    shared = case.with_argument(pair[1], type(two)(two.dtype, two.shape, values, one.layout))
+    values = None if second.values is None else first.values  # an Out has no values
+    shared = case.with_argument(pair[1], ArrayInput(second.dtype, second.shape, values, first.layout))
     return shared.with_alias(pair)

@@ -34,13 +34,18 @@ def storage_of(dtype: DType) -> np.dtype[Any]:
 
 
 def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
-    """Convert carried values of an element type to their memory representation. For bf16 they are rounded."""
+    """Convert carried values of an element type to their memory representation.
+
+    For bf16 the values, float32, are rounded; the result holds the bits of bf16 as uint16.
+    """
     if dtype is dtypes.bf16:
         from vkjit.ir.semantics import to_bf16
 
         with np.errstate(all="ignore"):
+            # float32 whose low 16 bits are zero; the high ones are the bits of the bf16
             rounded = np.ascontiguousarray(to_bf16(np.asarray(values, np.float32)))
-        return np.asarray(rounded.view(np.uint32) >> np.uint32(16), np.uint16).reshape(np.shape(values))
+        bits = np.asarray(rounded.view(np.uint32) >> np.uint32(16), np.uint16)
+        return bits.reshape(np.shape(values))  # `ascontiguousarray` gives an array without axes one axis
     if dtype is dtypes.boolean:
         return np.asarray(values, np.bool_).view(np.uint8)
     return np.asarray(values, dtype.storage)
@@ -48,7 +53,7 @@ def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
 
 def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
     """Convert the memory representation of an element type to carried values."""
-    if dtype is dtypes.bf16:
+    if dtype is dtypes.bf16:  # the high half of a float32
         return np.asarray(raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return raw != 0 if dtype is dtypes.boolean else raw
 
@@ -110,12 +115,12 @@ class Case:
         Returns None if the arrays of a pair differ in type, shape or layout.
         """
         case = self
-        for first, second in self.aliases:
-            one, two = case.arguments[first], case.arguments[second]
-            if (one.dtype, one.shape, one.layout) != (two.dtype, two.shape, two.layout):
+        for first_name, second_name in self.aliases:
+            first, second = case.arguments[first_name], case.arguments[second_name]
+            if (first.dtype, first.shape, first.layout) != (second.dtype, second.shape, second.layout):
                 return None
-            if two.values is not None:
-                case = case.with_argument(second, replace(two, values=one.values))
+            if second.values is not None:
+                case = case.with_argument(second_name, replace(second, values=first.values))
         return case
 
     def size(self) -> int:
@@ -134,7 +139,7 @@ class Case:
         `spec` is `Kernel.expanded_spec`. Arrays have the case's strides; structs become structured arrays and records.
         Outs whose shape follows from the dimensions are left out unless `outs` is set, since the launch allocates them.
         """
-        from .composites import whole  # import cycle
+        from .composites import assemble  # import cycle
 
         by_name: dict[str, Any] = {}
         for param in spec.params:
@@ -142,10 +147,10 @@ class Case:
             if not isinstance(value, ArrayInput):
                 by_name[param.name] = value
             elif value.values is not None or outs or param.dims is None or param.dims.evaluate(self.dims) is None:
-                by_name[param.name] = strided(value)
-        for one, two in self.aliases:
-            by_name[two] = by_name[one]
-        return whole(spec, by_name, storage=True)
+                by_name[param.name] = strided(value)  # otherwise an Out that the launch allocates
+        for first, second in self.aliases:
+            by_name[second] = by_name[first]
+        return assemble(spec, by_name, storage=True)
 
 
 def strided(array: ArrayInput) -> NumpyArray:
@@ -156,8 +161,8 @@ def strided(array: ArrayInput) -> NumpyArray:
     byte_strides = [s * storage.itemsize for s in placement.strides]
     view = np.lib.stride_tricks.as_strided(memory[placement.first :], array.shape, byte_strides)
     if array.values is not None and 0 not in array.shape:
-        once = tuple(slice(n) for n in array.distinct_shape)
-        view[once] = encode(array.distinct, array.dtype).view(storage)
+        distinct = tuple(slice(n) for n in array.distinct_shape)  # the first element along axes of stride 0
+        view[distinct] = encode(array.distinct, array.dtype).view(storage)
     return view
 
 
@@ -168,9 +173,11 @@ def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
     """
     given = np.asarray(values)
     element_type = dtypes.from_numpy(given.dtype) if dtype is None else dtype
-    input = ArrayInput(element_type, given.shape, given, Layout(**layout))
-    carried = decode(encode(input.distinct, element_type), element_type)
-    return replace(input, values=np.broadcast_to(carried, given.shape) if carried.shape != given.shape else carried)
+    unrounded = ArrayInput(element_type, given.shape, given, Layout(**layout))
+    carried = decode(encode(unrounded.distinct, element_type), element_type)
+    # along axes of stride 0, only the first element was converted
+    values = np.broadcast_to(carried, given.shape) if carried.shape != given.shape else carried
+    return replace(unrounded, values=values)
 
 
 def out(dtype: Any, shape: tuple[int, ...], **layout: Any) -> ArrayInput:

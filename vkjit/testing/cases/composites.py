@@ -25,6 +25,7 @@ from .layouts import Layout
 
 __all__ = [
     "Parameter",
+    "assemble",
     "for_launch",
     "leaf_shapes",
     "outputs_by_parameter",
@@ -33,7 +34,6 @@ __all__ = [
     "plain_layouts",
     "refuse_unknown_types",
     "split_into_parts",
-    "whole",
 ]
 
 
@@ -41,8 +41,8 @@ __all__ = [
 class Parameter:
     """A parameter as the user declared it, with the names of its parts in `Kernel.expanded_spec`.
 
-    `element` is the struct or vector type of a parameter that is split into parts, else None. `parts` is the
-    parameter's own name then.
+    `element` is the struct or vector type of a parameter that is split into parts. It is None for all other parameters,
+    whose `parts` consists of their own name.
     """
 
     name: str
@@ -56,21 +56,29 @@ class Parameter:
         """True if the parameter is a struct or an array of structs."""
         return isinstance(self.element, StructType)
 
+    @property
+    def is_single_part(self) -> bool:
+        """True if the parameter's only part is the argument itself.
+
+        An array of vectors has one part, with an axis for the components; a vector has one part per component.
+        """
+        return self.element is None or (self.kind == "array" and not self.is_struct)
+
 
 def parameters_of(spec: KernelSpec) -> Iterator[Parameter]:
     """Yield the parameters as the user declared them, in order, from an expanded specification."""
-    composites = {c.first: c for c in spec.composites}
-    number = 0
-    while number < len(spec.params):
-        param, composite = spec.params[number], composites.get(number)
+    composites = {c.first: c for c in spec.composites}  # by the index of their first part
+    index = 0
+    while index < len(spec.params):
+        param, composite = spec.params[index], composites.get(index)
         if composite is None:
             yield Parameter(param.name, param.kind, param.mode, (param.name,))
-            number += 1
+            index += 1
             continue
         declared = composite.parameter
-        names = tuple(p.name for p in spec.params[number : number + composite.count])
+        names = tuple(p.name for p in spec.params[index : index + composite.count])
         yield Parameter(declared.name, declared.kind, declared.mode, names, declared.element)
-        number += composite.count
+        index += composite.count
 
 
 def parts_of_arrays(spec: KernelSpec) -> dict[str, tuple[str, ...]]:
@@ -129,7 +137,7 @@ def refuse_unknown_types(spec: KernelSpec) -> None:
 # -- assembly of whole values
 
 
-def whole(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False) -> dict[str, Any]:
+def assemble(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False) -> dict[str, Any]:
     """Assemble whole values, keyed by the user's parameters, from `values`, keyed by part.
 
     An array whose parts are None becomes None; parameters with missing parts are left out. With `storage`, structs have
@@ -140,7 +148,7 @@ def whole(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False)
         values_of_parts = [values[n] for n in parameter.parts if n in values]
         if len(values_of_parts) < len(parameter.parts):
             continue
-        if parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
+        if parameter.is_single_part:
             assembled[parameter.name] = values_of_parts[0]
         elif values_of_parts[0] is None:
             assembled[parameter.name] = None
@@ -154,48 +162,52 @@ def whole(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False)
 def _array_of(parameter: Parameter, parts: Sequence[Any], storage: bool) -> Any:
     """Assemble a structured array; without `storage`, its fields keep the types of the parts."""
     leaves = list(_leaves(parameter).values())
-    shape = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
+    shape = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]  # without the axes of the field itself
     types = {leaf.path: part.dtype for leaf, part in zip(leaves, parts, strict=True)}
     dtype = struct_dtype(parameter.element) if storage else _dtype_of(types, {leaf.path: leaf.shape for leaf in leaves})
     array = np.zeros(shape, dtype)
     for leaf, part in zip(leaves, parts, strict=True):
-        view = array
-        for name in leaf.path[:-1]:
-            view = view[name]
-        view[leaf.path[-1]] = part
+        _store_field(array, leaf, part)
     return array
+
+
+def _store_field(structs: Any, leaf: Leaf, part: Any) -> None:
+    """Store a part in the field of a structured array to which the leaf corresponds."""
+    view = structs
+    for name in leaf.path[:-1]:
+        view = view[name]
+    view[leaf.path[-1]] = part
 
 
 def _dtype_of(types: Mapping[tuple[str, ...], Any], shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> np.dtype[Any]:
     """Return the structured type with the given element types and shapes, keyed by the path of field names."""
     fields: list[Any] = []
     for name in dict.fromkeys(path[0] for path in types):
-        below = {path[1:]: kind for path, kind in types.items() if path[0] == name}
-        if () in below:
-            fields.append((name, below[()], shapes[(name,)]))
+        types_below = {path[1:]: dtype for path, dtype in types.items() if path[0] == name}
+        if () in types_below:  # the path ends here: the field is a leaf
+            fields.append((name, types_below[()], shapes[(name,)]))
         else:
-            inner = {path[1:]: shape for path, shape in shapes.items() if path[0] == name}
-            fields.append((name, _dtype_of(below, inner)))
+            shapes_below = {path[1:]: shape for path, shape in shapes.items() if path[0] == name}
+            fields.append((name, _dtype_of(types_below, shapes_below)))
     return np.dtype(fields, align=True)
 
 
 def _value_of(parameter: Parameter, numbers: Sequence[Any]) -> Any:
-    """Assemble a struct's record, or a vector's array, from the numbers of all its components in order."""
-    leaves, position, parts = leaves_of(parameter.element), 0, []
+    """Assemble a struct (as a NumPy record) or a vector (as an array) from its components, `numbers`, in order."""
+    leaves = leaves_of(parameter.element)
+    values = []  # one per leaf
+    start = 0
     for leaf in leaves:
         count = int(np.prod(leaf.shape, dtype=np.int64))
-        kind = leaf.dtype.numpy if isinstance(leaf.dtype, DType) else None
-        parts.append(np.array(numbers[position : position + count], kind).reshape(leaf.shape))
-        position += count
-    if not parameter.is_struct:
-        return parts[0]
-    dtype = _dtype_of({e.path: p.dtype for e, p in zip(leaves, parts, strict=True)}, {e.path: e.shape for e in leaves})
-    record = np.zeros((), dtype)
-    for leaf, part in zip(leaves, parts, strict=True):
-        view = record
-        for name in leaf.path[:-1]:
-            view = view[name]
-        view[leaf.path[-1]] = part
+        element_type = leaf.dtype.numpy if isinstance(leaf.dtype, DType) else None
+        values.append(np.array(numbers[start : start + count], element_type).reshape(leaf.shape))
+        start += count
+    if not parameter.is_struct:  # a vector, which has a single leaf
+        return values[0]
+    types = {leaf.path: value.dtype for leaf, value in zip(leaves, values, strict=True)}
+    record = np.zeros((), _dtype_of(types, {leaf.path: leaf.shape for leaf in leaves}))
+    for leaf, value in zip(leaves, values, strict=True):
+        _store_field(record, leaf, value)
     return record[()]
 
 
@@ -207,7 +219,7 @@ def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for parameter in parameters_of(spec):
         parts = tuple(values[n] for n in parameter.parts)
-        if parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
+        if parameter.is_single_part:
             arguments[parameter.name] = parts[0]
         elif parameter.kind == "array":
             axes = len(leaves_of(parameter.element)[0].shape)
@@ -220,7 +232,7 @@ def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
 def split_into_parts(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
     """Split one of the user's arguments into parts, keyed by name. Raises ArgumentError for missing struct fields."""
     parameter = next((p for p in parameters_of(spec) if p.name == name), None)
-    if parameter is None or parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
+    if parameter is None or parameter.is_single_part:
         return {name: value}
     if parameter.kind == "scalar":
         return dict(zip(parameter.parts, scalars_of(f"argument {name}", parameter.element, value), strict=True))

@@ -45,8 +45,8 @@ class Layout:
     buffer, without its redzone, to the array.
 
     For a field of an array of structs, `pitch` is the size of the struct: the stride of the last axis of the array of
-    structs. `inner` is the number of trailing axes that belong to the field itself, such as the one of a vector, and
-    are contiguous.
+    structs. `inner` is the number of trailing axes that belong to the field itself, such as the axis of a vector. These
+    axes are contiguous.
     """
 
     order: tuple[int, ...] | None = None
@@ -74,20 +74,23 @@ class Layout:
         order = self.order if self.order is not None and len(self.order) == len(shape) else tuple(range(len(shape)))
         strides, stride = [0] * len(shape), self.step
         first_inner = len(shape) - self.inner
-        for axis in reversed(order):
-            if self.pitch and axis == first_inner - 1:
+        for axis in reversed(order):  # from the fastest axis to the slowest
+            if self.pitch and axis == first_inner - 1:  # the last axis of the array of structs
                 stride = self.pitch * self.step
             if axis in self.repeated:
                 continue
             strides[axis] = stride
             stride *= max(shape[axis], 1)
         first = REDZONE_ELEMENTS + self.offset
-        for axis in () if 0 in shape else self.backwards:  # an empty array has no last element to start from
+        is_empty = 0 in shape
+        # reverse axes: the first element is the last one in memory, which an empty array doesn't have
+        for axis in () if is_empty else self.backwards:
             if axis < len(shape) and strides[axis]:
                 first += strides[axis] * max(shape[axis] - 1, 0)
                 strides[axis] = -strides[axis]
+        # the number of elements from the first to the last one in memory, gaps included
         span = 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True) if n > 0)
-        return Placement(tuple(strides), first, 2 * REDZONE_ELEMENTS + self.offset + (0 if 0 in shape else span))
+        return Placement(tuple(strides), first, 2 * REDZONE_ELEMENTS + self.offset + (0 if is_empty else span))
 
 
 C_ORDER = Layout()
@@ -130,7 +133,7 @@ def stray_writes(
     `found` and `before` are the bytes of the buffer after and before the launch.
     """
     placement = layout.place(shape)
-    changed = (found != before).reshape(-1, storage.itemsize).any(axis=1)
-    if 0 not in shape:
+    changed = (found != before).reshape(-1, storage.itemsize).any(axis=1)  # a flag per element of the buffer
+    if 0 not in shape:  # clear the flags of the array's own elements
         view_of(changed.view(np.uint8), placement, shape, np.dtype(np.uint8))[...] = 0
     return [int(p) - placement.first for p in np.flatnonzero(changed)]

@@ -19,7 +19,7 @@ from vkjit.errors import ArgumentError
 from vkjit.frontend import KernelSpec
 
 from .case import ArrayInput, Case
-from .composites import outputs_by_parameter, parameters_of, split_into_parts, whole
+from .composites import assemble, outputs_by_parameter, parameters_of, split_into_parts
 
 __all__ = ["call_by_name", "expected_outputs", "outputs_of", "uncertainty", "values_by_name"]
 
@@ -32,7 +32,7 @@ def outputs_of(spec: KernelSpec) -> list[str]:
 def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
     """Return the case's arguments as new C-order arrays and Python numbers; Outs are arrays of NaN or zero.
 
-    Structs and vectors are split into parts; `composites.whole` assembles them.
+    Structs and vectors are split into parts, which `composites.assemble` assembles.
     """
     values = {}
     for name, value in case.arguments.items():
@@ -42,19 +42,21 @@ def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
 
 def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
     """Return an array of a case as an argument for the reference: float64 for floats if `precise`."""
-    carried = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
+    dtype = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
     if value.values is None:
-        return np.full(value.shape, np.nan if carried.kind == "f" else 0, carried)
-    return (
-        np.broadcast_to(value.distinct.astype(carried), value.shape)
-        if _is_huge(value)
-        else value.values.astype(carried)
-    )
+        return np.full(value.shape, np.nan if dtype.kind == "f" else 0, dtype)
+    if _is_huge(value):
+        return np.broadcast_to(value.distinct.astype(dtype), value.shape)
+    return value.values.astype(dtype)
+
+
+_MAX_STORED = 1 << 24
+"""Maximum number of elements of an array of which the reference gets a copy; larger ones have axes of stride 0."""
 
 
 def _is_huge(value: ArrayInput) -> bool:
     """True if the array is too large to store all its elements."""
-    return math.prod(value.shape) > 1 << 24
+    return math.prod(value.shape) > _MAX_STORED
 
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
@@ -83,49 +85,59 @@ def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: 
 
 
 def expected_outputs(
-    reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool = True, loose: Collection[str] = ()
+    reference: Callable[..., Any],
+    spec: KernelSpec,
+    case: Case,
+    *,
+    precise: bool = True,
+    counted_rows: Collection[str] = (),
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the expected value of each output, by name.
 
     The reference returns one array, a tuple in the order of the outputs, or a dictionary by name; or it returns None
     and writes into the outputs passed to it. Outputs that a dictionary omits or a tuple holds None for are left out.
-    `loose` names outputs of which it may return fewer rows. Raises ArgumentError for a result of another shape.
+    `counted_rows` names outputs of which it may return fewer rows. Raises ArgumentError for a result of another shape.
     """
-    return _called(reference, spec, case, precise=precise, moved=lambda value: value, loose=loose)
+    return _call_reference(reference, spec, case, precise=precise, transform=lambda value: value, loose=counted_rows)
 
 
-def _called(
+def _call_reference(
     reference: Callable[..., Any],
     spec: KernelSpec,
     case: Case,
     *,
     precise: bool,
-    moved: Callable[[Any], Any],
+    transform: Callable[[Any], Any],
     loose: Collection[str] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the reference's outputs, as `expected_outputs` does, for arguments transformed by `moved`."""
-    values = whole(spec, {n: moved(v) for n, v in values_by_name(case, precise=precise).items()})
+    """Return the reference's outputs, as `expected_outputs` does, with each argument replaced by transform(argument).
+
+    `loose` is the `counted_rows` of `expected_outputs`.
+    """
+    values = assemble(spec, {n: transform(v) for n, v in values_by_name(case, precise=precise).items()})
     outs = [p.name for p in parameters_of(spec) if p.kind == "array" and p.mode == "out"]
-    names_taken = set(inspect.signature(reference).parameters)
+    parameter_names = set(inspect.signature(reference).parameters)
+    # Outs are passed only to a reference that names one of them, constants only if it names them
     constants = {p.name for p in spec.params if p.kind == "const"}
-    omitted = set() if names_taken & set(outs) else set(outs)
-    omitted |= constants - names_taken if not _takes_keywords(reference) else set()
+    omitted = set() if parameter_names & set(outs) else set(outs)
+    if not _takes_keywords(reference):
+        omitted |= constants - parameter_names
     passed = {n: v for n, v in values.items() if n not in omitted}
     with np.errstate(all="ignore"):
         result = call_by_name(reference, passed, "the reference")
     names = list(outputs_by_parameter(spec))
     if result is None:
-        named = [n for n in names if n in passed]
-        if names and not named:  # nothing would be compared; probably a forgotten `return`
+        passed_outputs = [n for n in names if n in passed]
+        if names and not passed_outputs:  # nothing would be compared; probably a forgotten `return`
             raise ArgumentError(
                 f"the reference returns nothing and takes no output: return {', '.join(names)}, or name them among its "
                 "parameters and write into them"
             )
-        result = {n: passed[n] for n in named}
-    return _given_outputs(spec, case, names, result, loose)
+        result = {n: passed[n] for n in passed_outputs}
+    return _outputs_from_result(spec, case, names, result, loose)
 
 
-def _given_outputs(
+def _outputs_from_result(
     spec: KernelSpec, case: Case, names: list[str], result: Any, loose: Collection[str]
 ) -> dict[str, npt.NDArray[Any]]:
     """Map the reference's result to outputs, with structs split into parts; outputs that it omits are left out.
@@ -159,10 +171,12 @@ def _given_outputs(
     return {n: _shaped(n, value, case.arguments[n].shape, n in loose) for n, value in parts.items()}
 
 
-_NUDGES = 4
+_RERUNS = 4
 """Number of reruns of a reference to estimate its uncertainty."""
-_NUDGE = 16
+_PERTURBATION_ULPS = 16
 """Perturbation of the reference's inputs in these reruns, in ULPs of the type it computes in."""
+_MAX_PERTURBED = 1 << 20
+"""Maximum number of elements of an array that is perturbed."""
 
 
 def uncertainty(
@@ -185,19 +199,21 @@ def uncertainty(
     arrays = [v for v in values_by_name(case, precise=precise).values() if isinstance(v, np.ndarray)]
     eps = max((float(np.finfo(v.dtype).eps) for v in arrays if v.dtype.kind == "f"), default=2.0**-52)
     with np.errstate(all="ignore"):
-        largest = max((float(np.abs(v[np.isfinite(v)].astype(np.float64)).max(initial=0.0)) for v in arrays if v.size < 1 << 20),
-                      default=0.0)  # fmt: skip
-        largest_change = np.full(np.shape(expected), _NUDGE * eps * largest)
-        for number in range(_NUDGES):
+        largest = max((_largest_magnitude(v) for v in arrays if v.size < _MAX_PERTURBED), default=0.0)
+        largest_change = np.full(np.shape(expected), _PERTURBATION_ULPS * eps * largest)
+        for number in range(_RERUNS):
             rng = np.random.default_rng(number)
 
+            # the defaults bind this iteration's values
             def perturbed(value: Any, eps: float = eps, rng: Any = rng) -> Any:
-                if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.size > 1 << 20:
+                if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.size > _MAX_PERTURBED:
                     return value
-                return value * (1 + _NUDGE * eps * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
+                return value * (1 + _PERTURBATION_ULPS * eps * rng.uniform(-1, 1, value.shape)).astype(value.dtype)
 
             try:
-                rerun_result = _called(reference, spec, case, precise=precise, moved=perturbed, loose=loose).get(name)
+                rerun_result = _call_reference(
+                    reference, spec, case, precise=precise, transform=perturbed, loose=loose
+                ).get(name)
             except (ArithmeticError, ArgumentError, ValueError):
                 return None
             if rerun_result is None or rerun_result.shape != np.shape(expected):
@@ -207,18 +223,26 @@ def uncertainty(
     return largest_change
 
 
+def _largest_magnitude(values: npt.NDArray[Any]) -> float:
+    """Return the largest magnitude of the finite elements; 0 if there are none."""
+    return float(np.abs(values[np.isfinite(values)].astype(np.float64)).max(initial=0.0))
+
+
 def _takes_keywords(function: Callable[..., Any]) -> bool:
     """True if the function has a `**kwargs` parameter."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
-def _shaped(name: str, value: Any, shape: tuple[int, ...], fewer: bool) -> npt.NDArray[Any]:
-    """Return an output of the reference as an array of the given shape, or with `fewer`, of fewer rows; else raise."""
+def _shaped(name: str, value: Any, shape: tuple[int, ...], fewer_rows: bool) -> npt.NDArray[Any]:
+    """Return an output of the reference as an array of the given shape. With `fewer_rows`, it may have fewer rows.
+
+    Raises ArgumentError if it has another shape.
+    """
     array = np.asarray(value)
-    if array.shape == shape or (
-        fewer and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array) < shape[0]
-    ):
+    if array.shape == shape:
         return array
-    if array.ndim == 0 and int(np.prod(shape)) == 1:
+    if fewer_rows and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array) < shape[0]:
+        return array
+    if array.ndim == 0 and int(np.prod(shape)) == 1:  # a number for an output of one element
         return array.reshape(shape)
     raise ArgumentError(f"the reference gives {name} the shape {array.shape}, expected {shape}")

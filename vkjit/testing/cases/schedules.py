@@ -26,9 +26,10 @@ class Schedule:
     """Launch and compilation settings of a kernel; None keeps the default.
 
     `local` is the workgroup size; `strict` and `debug` are options of `vk.kernel`; `optimization` is the level, 0 to 2.
-    Only in the interpreter: `order` of the workgroups is "forward", "reverse" or the seed of a permutation;
-    `subgroup_size`; `max_groups` splits larger grids into several dispatches. `vector_width` is the number of
-    invocations per vector on CPUs; 1 on a Vulkan device disables vectorized memory accesses.
+    Three fields apply to the interpreter only. `order` is the order of workgroups: "forward", "reverse" or the seed of
+    a permutation. `subgroup_size` is the subgroup size. `max_groups` is the maximum number of workgroups per axis of a
+    dispatch; larger grids are split. `vector_width` is the number of invocations per vector on CPUs; on Vulkan devices,
+    the value 1 disables vectorized memory accesses.
     """
 
     local: Triple | None = None
@@ -57,14 +58,15 @@ FREE = frozenset({"order", "subgroup_size"})
 
 
 def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
-    """Return the kernel as if it were decorated with the schedule's settings and with `options` of `Kernel`."""
+    """Return the kernel compiled with the schedule's settings; `options` are further arguments of `Kernel.variant`."""
     for name in ("local", "strict", "debug"):
         if getattr(schedule, name) is not None:
             options[name] = getattr(schedule, name)
-    if schedule.strict:
+    if schedule.strict:  # excludes fast math
         options["fast_math"] = False
     changed = kernel.variant(**options)
     if schedule.vector_width == 1:
+        # no option of a kernel disables vectorized accesses, so the new kernel is given a class that does
         changed.__class__ = _ByElements
     return changed
 
@@ -106,6 +108,7 @@ def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Trip
         return [None, (64, 1, 1), (128, 1, 1)]
     if kernel.spec.over is None:
         return [None, (32, 1, 1)]
+    # `over=` kernels work with any size: try one invocation, a common subgroup size, and a size that is no power of two
     flat: list[Triple | None] = [None, (1, 1, 1), (32, 1, 1), (48, 1, 1)]
     return [*flat, (8, 8, 1)] if _rank(kernel) > 1 else flat
 
@@ -125,14 +128,15 @@ def _rank(kernel: Kernel) -> int:
 
 def _triple(size: Any) -> Triple:
     """Return a workgroup size, a number or a tuple, as (x, y, z)."""
-    padded = (*(size if isinstance(size, tuple) else (size,)), 1, 1)
+    given = size if isinstance(size, tuple) else (size,)
+    padded = (*given, 1, 1)
     return padded[0], padded[1], padded[2]
 
 
 def _subgroup_sizes(kernel: Kernel) -> list[int | None]:
     """Return the subgroup sizes to try: None for the default, and sizes that divide the workgroup."""
-    local = kernel.declared_local() or (64,)
-    total = 1
+    local = kernel.declared_local() or (64,)  # without a declaration, a size that all of them divide
+    invocations = 1
     for size in local:
-        total *= size
-    return [None, *(size for size in (4, 8, 16, 64) if total % size == 0)]
+        invocations *= size
+    return [None, *(size for size in (4, 8, 16, 64) if invocations % size == 0)]

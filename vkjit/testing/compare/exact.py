@@ -30,6 +30,7 @@ def exact(name: OpName, operands: list[Values]) -> Values:
     with silence_warnings():
         if operands[0].dtype != np.float64:
             return np.asarray(_wide_meaning(name)(*(v.astype(np.float64) for v in operands)))
+        # a longdouble is wider than f64 only on some platforms: on x86 it has a mantissa of 63 bits
         if np.finfo(np.longdouble).nmant >= 63 and name not in _WITHOUT_EXTENDED:
             return np.asarray(_wide_meaning(name)(*(v.astype(np.longdouble) for v in operands)))
     return _with_mpmath(name, operands)
@@ -57,6 +58,7 @@ def _with_mpmath(name: OpName, operands: list[Values]) -> Values:
         "div": lambda x, y: x / y,
         "exp2": lambda x: context.mpf(2) ** x,
     }
+    # all others have the same name in mpmath, except pow
     function = functions.get(name) or getattr(context, "power" if name == "pow" else name)
     with silence_warnings():
         result = np.asarray(MEANING[name](*operands)).astype(np.longdouble)
@@ -87,25 +89,24 @@ class Verdict:
 def judge(name: OpName, operands: list[Values], found: Values, bound: float) -> Verdict:
     """Compare the results `found` of the IR operation `name` with its exact values.
 
-    `bound` is the allowed error in ULPs.
-
-    Subnormal operands and results may be flushed to zero of the same sign.
+    `bound` is the allowed error in ULPs. Subnormal operands may be flushed to zero of the same sign. Subnormal results
+    may differ by up to the smallest normal number, which allows flushing them to zero.
     """
     wide = exact(name, operands)
     ulp, acceptable = _compare(wide, found, bound)
     tiny = np.finfo(found.dtype).tiny
-    is_subnormal = np.zeros(found.shape, np.bool_)
+    has_subnormal_operand = np.zeros(found.shape, np.bool_)
     for operand in operands:
-        is_subnormal |= (np.abs(operand) < tiny) & (operand != 0)
+        has_subnormal_operand |= (np.abs(operand) < tiny) & (operand != 0)
     # results that are wrong for the operands as given may be right for flushed operands
-    rejected = np.flatnonzero(is_subnormal & ~acceptable)
+    rejected = np.flatnonzero(has_subnormal_operand & ~acceptable)
     if len(rejected):
         flushed = [
             np.where(np.abs(v[rejected]) < tiny, np.copysign(v.dtype.type(0), v[rejected]), v[rejected])
             for v in operands
         ]
         acceptable[rejected] = _compare(exact(name, flushed), found[rejected], bound)[1]
-    errors = np.where(is_subnormal, -1.0, ulp)
+    errors = np.where(has_subnormal_operand, -1.0, ulp)  # -1, as in `_compare`, leaves results out of the maximum
     at = int(np.argmax(errors)) if found.size else None
     worst = float(errors[at]) if at is not None else 0.0
     with silence_warnings():
@@ -121,11 +122,16 @@ def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]
     info = np.finfo(found.dtype)
     with silence_warnings():
         same = (np.isnan(wide) & np.isnan(found)) | ((found == wide) & (np.signbit(found) == np.signbit(wide)))
-        limit = wide.dtype.type(2) ** info.maxexp  # the first power of two past the largest number
+        # An infinite result counts as the first power of two past the largest number, and so do exact values beyond it:
+        # a result that overflows has an error of few ULPs if the exact value is close to the largest number.
+        limit = wide.dtype.type(2) ** info.maxexp
         distance = np.abs(np.clip(found.astype(wide.dtype), -limit, limit) - np.clip(wide, -limit, limit))
+        # |wide| is in [2**(exponent - 1), 2**exponent), where one ULP is 2**(exponent - 1 - nmant)
         exponent = np.frexp(np.clip(np.abs(wide), info.tiny, limit / 2))[1]
         ulp = np.asarray(distance * np.exp2((info.nmant + 1 - exponent).astype(wide.dtype)), np.float64)
         regular = np.isfinite(wide) & (wide != 0) & ~np.isnan(found)
-        subnormal = regular & (np.abs(wide) < info.tiny * (1 + bound * info.eps))
-        acceptable = same | (regular & (ulp <= bound)) | (subnormal & (distance <= info.tiny * (1 + bound * info.eps)))
+        # exact values that an error of `bound` ULPs may turn into subnormal numbers count as subnormal
+        subnormal_limit = info.tiny * (1 + bound * info.eps)
+        subnormal = regular & (np.abs(wide) < subnormal_limit)
+        acceptable = same | (regular & (ulp <= bound)) | (subnormal & (distance <= subnormal_limit))
     return np.where(regular & ~subnormal, ulp, -1.0), acceptable

@@ -42,28 +42,31 @@ class Bounds:
     """
 
     budget: Callable[[], float | None]
-    spread: Callable[[], tuple[Array, npt.NDArray[np.bool_]]] | None
+    spread: Callable[[], tuple[Array, npt.NDArray[np.bool_]]] | None  # None: measure nothing
     given: Tolerance | None = None
     exact: bool = False
     reference_uncertainty: Callable[[], Array | None] | None = None
     wide_spread: Callable[[], Array] | None = None
 
     def of_rows(self, shape: tuple[int, ...]) -> Bounds:
-        """Return the bounds for an array of this shape whose rows are unordered: each row gets the largest bound of all
-        rows, since the bounds are measured in another order.
+        """Return the bounds for an array of this shape whose rows are unordered.
+
+        Each row gets the largest bound of all rows, since the rows may have another order in the runs that measure the
+        bounds.
         """
         spread, uncertainty, wide = self.spread, self.reference_uncertainty, self.wide_spread
 
-        def widest() -> tuple[Array, npt.NDArray[np.bool_]]:
+        def widest_spread() -> tuple[Array, npt.NDArray[np.bool_]]:
             distance, undecided = spread() if spread is not None else (np.zeros(shape), np.zeros(shape, np.bool_))
             return _over_rows(distance, shape), _over_rows(undecided, shape)
 
-        def blurred() -> Array | None:
+        def widest_uncertainty() -> Array | None:
             values = None if uncertainty is None else uncertainty()
             return None if values is None else _over_rows(values, shape)
 
         return replace(
-            self, spread=None if spread is None else widest, reference_uncertainty=None if uncertainty is None else blurred,
+            self, spread=None if spread is None else widest_spread,
+            reference_uncertainty=None if uncertainty is None else widest_uncertainty,
             wide_spread=None if wide is None else lambda: _over_rows(wide(), shape),
         )  # fmt: skip
 
@@ -95,7 +98,7 @@ class Difference:
 
 
 def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
-    """Return how an output's values `found` differ from expected ones; None if all elements are within bounds.
+    """Return how an output's values `found` differ from `expected`; None if all elements are within bounds.
 
     `found` holds the carried values of an output of type `dtype`; `expected` has the same shape.
     """
@@ -104,15 +107,16 @@ def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Diff
     if not dtype.is_float:
         return _compare_exactly(found, expected, dtype, bounds)
     target = np.asarray(expected, np.float64)
-    value = found.astype(np.float64)
+    wide_found = found.astype(np.float64)
     with np.errstate(all="ignore"):
         # the expected value as the kernel would store it, which is right even without a tolerance
         rounded = decode(encode(target.astype(found.dtype), dtype), dtype).astype(np.float64)
-        same = (value == rounded) | (np.isnan(value) & np.isnan(rounded))
+        same = (wide_found == rounded) | (np.isnan(wide_found) & np.isnan(rounded))
         if bounds.exact:
-            same &= np.isnan(value) | (np.signbit(value) == np.signbit(rounded))
+            same &= np.isnan(wide_found) | (np.signbit(wide_found) == np.signbit(rounded))
             return None if same.all() else Difference(~same, found, target, np.zeros(found.shape), dtype)
-        distance = np.where(np.isfinite(value) & np.isfinite(rounded), np.abs(value - target), np.inf)
+        # no bound allows NaN or an infinity in place of another value
+        distance = np.where(np.isfinite(wide_found) & np.isfinite(rounded), np.abs(wide_found - target), np.inf)
     if same.all():
         return None
     allowed = _allowed(target, dtype, bounds)
@@ -127,6 +131,7 @@ def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Diff
         if uncertainty is not None:
             allowed = allowed + SPREAD_FACTOR * uncertainty
             wrong &= ~(distance <= allowed)
+    # the wide spread is measured last, and only if a wrong element has a finite distance, which it might allow
     if bounds.given is None and bounds.wide_spread is not None and np.isfinite(distance[wrong]).any():
         allowed = np.maximum(allowed, SPREAD_FACTOR * bounds.wide_spread())
         wrong &= ~(distance <= allowed)
@@ -134,7 +139,10 @@ def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Diff
 
 
 def _allowed(target: Array, dtype: DType, bounds: Bounds) -> Array:
-    """Return the allowed difference per element, without measurements: the user's tolerance, or the rounding error."""
+    """Return the allowed difference per element, without measurements: the user's tolerance, or the rounding error.
+
+    The latter is the first formula in the module docstring of `tolerances`.
+    """
     if bounds.given is not None:
         return np.asarray(bounds.given.allowed(target))
     relative = 2 * (bounds.budget() or 0.0) + epsilon(dtype)
@@ -142,7 +150,10 @@ def _allowed(target: Array, dtype: DType, bounds: Bounds) -> Array:
 
 
 def _compare_exactly(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
-    """Compare integers or bools; they may differ within the user's tolerance, or where perturbed runs differ, too."""
+    """Compare integers or bools. They may differ within the user's tolerance.
+
+    Elements that also differ between perturbed runs of the kernel aren't compared.
+    """
     target = np.asarray(expected)
     if dtype.is_integer and target.dtype.kind in "iu":
         target = target.astype(found.dtype)  # wraps integers
@@ -153,7 +164,8 @@ def _compare_exactly(found: Array, expected: Array, dtype: DType, bounds: Bounds
     if wrong.any() and bounds.given is not None:
         wrong &= np.abs(found.astype(np.float64) - target.astype(np.float64)) > bounds.given.allowed(target)
     if wrong.any() and bounds.spread is not None and not bounds.exact:
-        wrong = wrong & ~bounds.spread()[1]
+        _, undecided = bounds.spread()
+        wrong = wrong & ~undecided
     return Difference(np.asarray(wrong), found, target, np.zeros(found.shape), dtype) if wrong.any() else None
 
 
@@ -161,5 +173,6 @@ def ulps_between(found: float, expected: float, dtype: DType) -> float:
     """Return the distance of two numbers in ULPs of the expected value; inf if one isn't finite and they differ."""
     if not (np.isfinite(found) and np.isfinite(expected)):
         return 0.0 if found == expected else float("inf")
+    # 2**(exponent - 1) is the largest power of two not above |expected|; one ULP is epsilon times this power
     _, exponent = np.frexp(max(abs(expected), smallest_normal(dtype)))
     return float(abs(found - expected) / (epsilon(dtype) * 2.0 ** (int(exponent) - 1)))

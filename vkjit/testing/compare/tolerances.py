@@ -35,7 +35,7 @@ from vkjit.passes.analysis.trip_bound import Intervals, TripBound
 from vkjit.passes.lowering.lower_exits import LowerExits
 from vkjit.passes.transforms.inline import Inline
 
-from ..execution.accumulations import ACCUMULATIONS, roundings
+from ..execution.accumulations import ACCUMULATIONS, SUBGROUP_LEVELS, roundings
 from ..execution.shadow import epsilon
 
 __all__ = [
@@ -49,10 +49,7 @@ __all__ = [
 ]
 
 SPREAD_FACTOR = 8.0
-"""Factor on the measured spread in the allowed difference."""
-
-_SUBGROUP_LEVELS = 7
-"""Levels of additions in a subgroup reduction of up to 128 lanes."""
+"""Factor on the measured spread in the allowed difference, since a few runs underestimate the possible spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,8 @@ def tolerance(
 ) -> Tolerance:
     """Return the tolerance for a computation that repeats `operations` `length` times in the element type `dtype`.
 
-    It is relative: 2 * length * sum(ulp(op) * eps) + eps, where eps is the type's machine epsilon.
+    Its relative part is 2 * length * sum(ulp(op) * eps) + eps, where eps is the type's machine epsilon. Its absolute
+    part is the smallest normal number.
 
     operations: names of IR operations ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one repetition in
     ULPs, instead of the sum over `operations`. For a sum of n terms, use `length=n, operations=["add"]`. Integers have
@@ -92,9 +90,9 @@ def tolerance(
         return Tolerance(0.0)
     if length < 0:
         raise ArgumentError(f"tolerance: length is {length}, expected at least 0")
-    per_repetition = sum(_ulp_of(name) for name in operations) if ulp is None else float(ulp)
+    ulps_per_repetition = sum(_ulp_of(name) for name in operations) if ulp is None else float(ulp)
     eps = epsilon(kind)
-    return Tolerance(2 * length * per_repetition * eps + eps, smallest_normal(kind))
+    return Tolerance(2 * length * ulps_per_repetition * eps + eps, smallest_normal(kind))
 
 
 def _ulp_of(name: str) -> float:
@@ -120,9 +118,13 @@ def as_tolerance(given: Any) -> Tolerance | None:
 
 
 def rounded_operations(module: Module) -> set[str]:
-    """Return the names of the module's elementwise floating point operations, and of all others that round."""
+    """Return the names of the module's operations that may round.
+
+    These are all elementwise floating point operations, even exact ones such as `select`, and all others that have a
+    rounding error.
+    """
     ops = (op for function in module.all_functions() for op in function.body.walk())
-    return {op.name for op in ops if (_type_of(op) is not None and OPS[op.name].elementwise) or _cost(op, 1) > 0}
+    return {op.name for op in ops if _is_elementwise_float(op) or _rounding_error(op) > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,10 @@ class ErrorBudget:
     """The accumulated rounding error of a module along its longest path, as a function of the launch's sizes."""
 
     def __init__(self, module: Module) -> None:
+        # one function without early returns, so that all operations are in the kernel's own nested regions
         flat = Inline().run(LowerExits().run(clone_module(module)))
         self._intervals = Intervals(flat.kernel)
-        self._local = int(np.prod(flat.kernel.attrs.get("local_size", (1, 1, 1))))
+        self._invocations_per_group = int(np.prod(flat.kernel.attrs.get("local_size", (1, 1, 1))))
         self._root = self._of_region(flat.kernel.body)
 
     def evaluate(
@@ -159,11 +162,11 @@ class ErrorBudget:
         `extents`, the shapes of arrays, and `scalars` are keyed by the index of the kernel's parameter; `groups` is the
         number of workgroups.
         """
-        invocations = int(np.prod(groups)) * self._local
+        invocations = int(np.prod(groups)) * self._invocations_per_group
 
         def value(part: _Part) -> float:
             if part.unknown:
-                raise KeyError
+                raise KeyError  # as `trips.evaluate` does for a trip count that can't be bounded; caught below
             total = part.fixed + part.per_invocation * invocations + sum(map(value, part.inside))
             total += max(map(value, part.choices), default=0.0)
             return total if part.trips is None else total * max(part.trips.evaluate(extents, scalars, groups), 0)
@@ -174,12 +177,13 @@ class ErrorBudget:
             return None
 
     def _of_region(self, region: Region) -> _Part:
+        """Return the rounding error of a region: that of all its operations in sequence."""
         fixed, per_invocation, inside = 0.0, 0.0, []
         for op in region.ops:
             if op.name == "atomic":
-                per_invocation += _cost(op, 1)
+                per_invocation += _rounding_error(op)
             elif not op.regions:
-                fixed += _cost(op, 1)
+                fixed += _rounding_error(op)
             else:
                 part = self._of_structured(op)
                 if part is not None:
@@ -187,32 +191,39 @@ class ErrorBudget:
         return _Part(fixed, per_invocation, tuple(inside))
 
     def _of_structured(self, op: Op) -> _Part | None:
-        parts = tuple(p for p in map(self._of_region, op.regions) if p != _Part())
+        """Return the rounding error of an operation with regions, a loop or branch; None if nothing in it rounds."""
+        parts = tuple(p for p in map(self._of_region, op.regions) if p != _Part())  # without those that don't round
         if not parts:
             return None
         if op.name not in LOOPS:
             return _Part(choices=parts)
-        rounds = self._intervals.trips(op)
-        return _Part(inside=parts, trips=rounds) if rounds is not None else _Part(unknown=True)
+        trip_bound = self._intervals.trips(op)
+        return _Part(inside=parts, trips=trip_bound) if trip_bound is not None else _Part(unknown=True)
 
 
-def _type_of(op: Op) -> DType | None:
-    """Return the floating point type of an operation's result, if it has one."""
+def _is_elementwise_float(op: Op) -> bool:
+    """True if the operation is elementwise and has a floating point result."""
+    return _float_type(op) is not None and OPS[op.name].elementwise
+
+
+def _float_type(op: Op) -> DType | None:
+    """Return the floating point type of an operation's result, None if the result isn't a float."""
     dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
     return dtype if isinstance(dtype, DType) and dtype.is_float else None
 
 
-def _cost(op: Op, invocations: int) -> float:
-    """Return ulp * eps of one operation; for an atomic, with as many terms as there are `invocations`."""
-    dtype = _type_of(op)
+def _rounding_error(op: Op) -> float:
+    """Return ulp * eps of one operation; for an atomic, that of the term that one invocation adds."""
+    dtype = _float_type(op)
     if dtype is None:
         return 0.0
+    single_rounding = 0.5 * epsilon(dtype)  # at most half a ULP
     if op.name == "atomic":
-        return 0.5 * epsilon(dtype) * invocations if op.attrs.get("op") in ("add", "sub") else 0.0
+        return single_rounding if op.attrs.get("op") in ("add", "sub") else 0.0  # the others don't round
     if op.name in ("sg_reduce", "sg_scan"):
-        return 0.5 * _SUBGROUP_LEVELS * epsilon(dtype) if op.attrs.get("op") in ("add", "mul") else 0.0
+        return SUBGROUP_LEVELS * single_rounding if op.attrs.get("op") in ("add", "mul") else 0.0
     if op.name in ACCUMULATIONS:
-        return 0.5 * roundings(op) * epsilon(dtype)
+        return roundings(op) * single_rounding
     if op.name == "cast":
-        return 0.5 * epsilon(dtype)
+        return single_rounding
     return float(OPS[op.name].ulp or 0.0) * epsilon(dtype)

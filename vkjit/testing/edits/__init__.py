@@ -1,5 +1,5 @@
 """Edits of a kernel's source, and the kernels compiled from edited source.
 
-Mutations insert a typical bug, for mutation testing (`vkjit.testing.mutate`). Repairs fix one, for the explanation of
-failures (`vkjit.testing.explain`).
+Mutations insert a typical bug, for mutation testing (`vkjit.testing.mutate`). Repairs may fix a bug, for the
+explanation of failures (`vkjit.testing.explain`).
 """

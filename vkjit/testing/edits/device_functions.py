@@ -1,8 +1,8 @@
-"""The device functions that a kernel calls, and copies of the kernel with one of them replaced by an edited one.
+"""The device functions that a kernel calls, and copies of the kernel in which another function replaces one of them.
 
-Device functions are found by the names that a Python function uses in its globals and closure; those of the library
-`vkjit` are excluded. For a replacement, each function that calls the device function, directly or not, is copied with
-other globals or another closure; the code stays the same.
+Device functions are found by the names that a Python function uses in its globals and closure. Device functions of
+`vkjit` itself are excluded. To replace a device function, each function that calls it, directly or not, is copied with
+other globals or another closure; the code object stays the same.
 """
 
 from __future__ import annotations
@@ -52,14 +52,13 @@ def with_device_function(function: FunctionType, target: DeviceFunction, replace
 
 
 def _called(function: FunctionType) -> Iterator[tuple[str, DeviceFunction]]:
-    """Yield (name, device function) for each device function that a function uses; those of the library are left
-    out.
-    """
+    """Yield (name, device function) for each device function that a function uses, except those of `vkjit`."""
     code = function.__code__
-    captured: dict[str, Any] = {n: function.__globals__.get(n) for n in code.co_names}
+    # co_names has names of globals and of attributes; co_freevars has names of closure variables
+    used: dict[str, Any] = {n: function.__globals__.get(n) for n in code.co_names}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        captured[name] = cell.cell_contents
-    for name, value in captured.items():
+        used[name] = cell.cell_contents
+    for name, value in used.items():
         if isinstance(value, DeviceFunction) and not _function(value).__module__.startswith("vkjit."):
             yield name, value
 

@@ -19,7 +19,7 @@ __all__ = ["Edit", "changed_lines", "replaced", "span_text"]
 class Edit:
     """An edit that replaces the text from column `start` of `line` to column `end` of `end_line`.
 
-    `kind`: a description in a word or two, such as "off by one". `before`, `after`: the old and the new text.
+    `kind` is a description of a few words, such as "off by one". `before` and `after` are the old and the new text.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Edit:
         return f"{self.kind}: {' '.join(self.before.split())} -> {self.after}"
 
     def loc(self, file: str) -> Loc:
-        """Return the location of the edit in a file."""
+        """Return the location of the edit in a file. The location of a multi-line span is its start."""
         return Loc(file, self.line, self.start, self.end if self.end_line == self.line else self.start)
 
 
@@ -46,7 +46,7 @@ def replaced(kind: str, node: ast.AST, lines: Sequence[str], after: str) -> Edit
 
 
 def span_text(lines: Sequence[str], line: int, start: int, end_line: int, end: int) -> str:
-    """Return the text of a span, given as in `Edit`."""
+    """Return the text of a span; the parameters are those of `Edit`."""
     if line == end_line:
         return lines[line - 1].encode()[start:end].decode()
     first = lines[line - 1].encode()[start:].decode()
@@ -57,8 +57,8 @@ def span_text(lines: Sequence[str], line: int, start: int, end_line: int, end: i
 def changed_lines(lines: Sequence[str], edit: Edit) -> list[str]:
     """Return the lines with the edit applied.
 
-    The new text of a multi-line span is placed on its first line, together with the rest of its last line; the other
-    lines become empty.
+    If the span has several lines, its first line gets the new text and the text after the span; the other lines of the
+    span become empty.
     """
     changed = list(lines)
     head = lines[edit.line - 1].encode()[: edit.start].decode()

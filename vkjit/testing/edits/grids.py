@@ -1,7 +1,7 @@
 """Candidate repairs of a kernel's grid (its number of workgroups): one more workgroup along an axis, or axes reversed.
 
-Only grids given by `groups=` in the kernel's decorator are edited, and only if the argument is an expression for a
-number or a tuple, or a lambda that returns one. A grid computed by a named function isn't edited.
+Only a grid that is given by `groups=` in the kernel's decorator is edited. The argument must be an expression for a
+number or a tuple, or a lambda with such an expression. A grid computed by a named function isn't edited.
 """
 
 from __future__ import annotations
@@ -20,23 +20,28 @@ from .mutations import text_of
 __all__ = ["grids"]
 
 Grid = Any
+"""The number of workgroups: a number, or a tuple of numbers by axis."""
 Change = Callable[[Grid], Grid]
+"""A function that returns a changed grid."""
 
 
 def grids(kernel: Kernel) -> Iterator[tuple[Edit, Kernel]]:
-    """Yield the edits with the edited kernels, those with one more workgroup first."""
+    """Yield each edit with the edited kernel. Edits that add a workgroup come first."""
     source = source_of(kernel.spec.fn)
     node = _groups(source)
     given = kernel._groups
     if node is None or given is None:
         return
     for edit, change in _changes(source, node):
-        groups = _changed(given, change) if callable(given) else change(given)
+        groups = _with_change(given, change) if callable(given) else change(given)
         yield edit, kernel.variant(groups=groups)
 
 
 def _groups(source: FunctionSource) -> ast.expr | None:
-    """Return the expression of `groups=` in the decorator, of a lambda its body; None if there is nothing to edit."""
+    """Return the expression that gives the grid in the decorator; None if there is nothing to edit.
+
+    This is the argument `groups=`, or the body of the lambda if the argument is one.
+    """
     for decorator in source.node.decorator_list:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.arg == "groups":
@@ -47,7 +52,7 @@ def _groups(source: FunctionSource) -> ast.expr | None:
 
 
 def _changes(source: FunctionSource, node: ast.expr) -> Iterator[tuple[Edit, Change]]:
-    """Yield each edit of the grid's expression, with the function that changes a grid in the same way."""
+    """Yield each edit of the grid's expression `node`, with a function that makes the same change to a grid."""
     if not isinstance(node, ast.Tuple):
         yield replaced("grid", node, source.lines, _one_more(source, node)), lambda grid: grid + 1
         return
@@ -55,8 +60,8 @@ def _changes(source: FunctionSource, node: ast.expr) -> Iterator[tuple[Edit, Cha
         yield replaced("grid", item, source.lines, _one_more(source, item)), functools.partial(_longer, axis)
     texts = [text_of(source.lines, item) for item in node.elts]
     if len(set(texts)) > 1:
-        transposed = f"({', '.join(reversed(texts))})"
-        yield replaced("grid", node, source.lines, transposed), lambda grid: tuple(reversed(grid))
+        reversed_text = f"({', '.join(reversed(texts))})"
+        yield replaced("grid", node, source.lines, reversed_text), lambda grid: tuple(reversed(grid))
 
 
 def _one_more(source: FunctionSource, node: ast.expr) -> str:
@@ -70,8 +75,8 @@ def _longer(axis: int, grid: Grid) -> Grid:
     return (*grid[:axis], grid[axis] + 1, *grid[axis + 1 :])
 
 
-def _changed(given: Callable[..., Any], change: Change) -> Callable[..., Any]:
-    """Return a function with the parameters of `given`, which computes the grid, that changes its result."""
+def _with_change(given: Callable[..., Any], change: Change) -> Callable[..., Any]:
+    """Return a function with the parameters of `given`, which computes a grid by `given` and applies `change` to it."""
 
     @functools.wraps(given)
     def groups(**named: Any) -> Any:

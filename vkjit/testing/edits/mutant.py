@@ -18,8 +18,8 @@ __all__ = ["mutant"]
 def mutant(kernel: Kernel, edit: Edit, inside: DeviceFunction | None = None) -> Kernel:
     """Return a copy of the kernel with an edit applied to its source; launch options and signature are the same.
 
-    `inside`: the device function whose source the edit changes; None for the kernel itself. Raises CompileError if the
-    edited source doesn't parse.
+    `inside` is the device function whose source the edit changes; None if the edit changes the kernel itself. Raises
+    CompileError if the edited source doesn't parse.
     """
     changed: Any = kernel.spec.fn if inside is None else inside.fn
     function = with_edited_source(changed, changed_lines(source_of(changed).lines, edit))
@@ -27,5 +27,5 @@ def mutant(kernel: Kernel, edit: Edit, inside: DeviceFunction | None = None) -> 
         function = with_device_function(kernel.spec.fn, inside, DeviceFunction(function, inside.scope))
     changed_kernel = kernel.variant(function)
     changed_kernel.spec = replace(kernel.spec, fn=function)
-    changed_kernel._forget()
+    changed_kernel._forget()  # reads again which variables the function captures
     return changed_kernel

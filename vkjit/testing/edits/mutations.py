@@ -19,7 +19,7 @@ from .edit import Edit, replaced, span_text
 
 __all__ = ["mutations", "mutations_of", "operator_edit", "text_of"]
 
-# operators: their text and the text that replaces it
+# operators: the text of each, and the text that replaces it
 _COMPARISONS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
@@ -35,10 +35,11 @@ _TWINS = {
     "min": "max", "max": "min", "fmin": "fmax", "fmax": "fmin", "sum": "max", "prod": "sum", "any": "all", "all": "any",
     "argmin": "argmax", "argmax": "argmin", "exp": "log", "log": "exp", "sqrt": "abs", "floor": "ceil", "ceil": "floor",
 }  # fmt: skip
-"""Functions and the ones that replace them."""
+"""Functions, and the functions that replace them."""
 
-_IDS = {"global_id", "local_id", "group_id", "barrier", "shared", "local"}
-"""Functions whose arguments are sizes, types or axes; of these, only the axes of ids are mutated."""
+_ID_FUNCTIONS = {"global_id", "local_id", "group_id"}
+_NO_VALUES = {*_ID_FUNCTIONS, "barrier", "shared", "local"}
+"""Functions whose arguments are sizes, types or axes; of these arguments, only the axes of ids are mutated."""
 
 
 def mutations(kernel: Kernel) -> list[Edit]:
@@ -47,7 +48,7 @@ def mutations(kernel: Kernel) -> list[Edit]:
 
 
 def mutations_of(function: FunctionType) -> list[Edit]:
-    """Return all mutations of a kernel's Python function or of a device function."""
+    """Return all mutations of the Python function of a kernel or of a device function, in source order."""
     source = source_of(function)
     visitor = _Visitor(source.lines)
     for statement in _body(source.node):
@@ -59,10 +60,10 @@ def mutations_of(function: FunctionType) -> list[Edit]:
 def _body(node: ast.FunctionDef) -> list[ast.stmt]:
     """Return the statements of a function without its docstring."""
     first = node.body[0]
-    documented = (
+    has_docstring = (
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     )
-    return node.body[1:] if documented else node.body
+    return node.body[1:] if has_docstring else node.body
 
 
 def text_of(lines: Sequence[str], node: Any) -> str:
@@ -74,21 +75,21 @@ def text_of(lines: Sequence[str], node: Any) -> str:
 def operator_edit(kind: str, lines: Sequence[str], left: Any, right: Any, old: str, new: str) -> Edit | None:
     """Return the edit that replaces the operator `old` between two operand nodes by `new`.
 
-    None if the operands are on different lines, or `old` isn't found between them.
+    Returns None if the operands are on different lines, or if `old` isn't found between them.
     """
     if left.end_lineno != right.lineno:
         return None
     line, start, end = right.lineno, left.end_col_offset, right.col_offset
     between = lines[line - 1].encode()[start:end].decode()
-    place = between.find(old)
-    if place < 0:
+    offset = between.find(old)
+    if offset < 0:
         return None
-    at = start + len(between[:place].encode())
-    return Edit(kind, line, at, line, at + len(old.encode()), old, new)
+    column = start + len(between[:offset].encode())
+    return Edit(kind, line, column, line, column + len(old.encode()), old, new)
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects the mutations of the statements that it visits, in `found`. `lines` are the lines of the source."""
+    """Collects in `found` the mutations of the statements that it visits. `lines` are the lines of the source."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -105,6 +106,7 @@ class _Visitor(ast.NodeVisitor):
             self.found.append(edit)
 
     def text(self, node: Any) -> str:
+        """Return the source text of a node as one line."""
         return text_of(self.lines, node)
 
     # -- expressions
@@ -144,7 +146,7 @@ class _Visitor(ast.NodeVisitor):
             self.add("off by one", node, str(node.value + 1))
             if node.value > 1:
                 self.add("off by one", node, str(node.value - 1))
-        elif node.value == node.value and abs(node.value) < 1e30:
+        elif node.value == node.value and abs(node.value) < 1e30:  # not NaN, and small enough for adding 1 to matter
             self.add("wrong constant", node, repr(node.value + 1.0))
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -158,39 +160,36 @@ class _Visitor(ast.NodeVisitor):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name in _TWINS and isinstance(node.func, ast.Attribute):
             self.add("wrong function", node.func, f"{self.text(node.func.value)}.{_TWINS[name]}")
-        if name in ("get", "put") and len(node.args) - (name == "put") > 1:
+        if name in ("get", "put") and len(node.args) - (name == "put") > 1:  # `put` also has a value as an argument
             self._swap(node, 0, 1)
         if name == "where" and len(node.args) == 3:
             self._swap(node, 1, 2)
         if name == "range" and node.args:
             self._range(node)
-        if name in _IDS or _is_type(node):
+        if name in _NO_VALUES or _is_conversion(node):
             self.visit(node.func)
-            for argument in node.args if not _is_type(node) else []:
-                if name in ("global_id", "local_id", "group_id"):
-                    self.visit(argument)
-            if _is_type(node):
+            if name in _ID_FUNCTIONS or _is_conversion(node):
                 for argument in node.args:
                     self.visit(argument)
             return
         self.generic_visit(node)
 
     def _swap(self, node: ast.Call, one: int, two: int) -> None:
-        """Add the mutation that swaps two arguments of a call, given by position."""
+        """Add the mutation that swaps two positional arguments of a call; `one` and `two` are their positions."""
         texts = [self.text(a) for a in node.args]
         if texts[one] == texts[two] or any(isinstance(a, ast.Starred) for a in node.args):
             return
         texts[one], texts[two] = texts[two], texts[one]
         texts += [f"{k.arg}={self.text(k.value)}" for k in node.keywords if k.arg]
-        kind = "swapped index" if one == 0 else "swapped choice"
+        kind = "swapped index" if one == 0 else "swapped choice"  # of `get` and `put`, or of `where`
         self.add(kind, node, f"{self.text(node.func)}({', '.join(texts)})")
 
     def _range(self, node: ast.Call) -> None:
-        """Add the mutation of a loop that drops its last iteration."""
+        """Add the mutation of a `range` call that drops the last iteration of its loop."""
         texts = [self.text(a) for a in node.args]
-        end = 0 if len(texts) == 1 else 1
+        end_argument = 0 if len(texts) == 1 else 1
         shorter = [*texts]
-        shorter[end] = f"{texts[end]} - 1"
+        shorter[end_argument] = f"{texts[end_argument]} - 1"
         self.add("off by one", node, f"{self.text(node.func)}({', '.join(shorter)})")
 
     # -- statements
@@ -221,14 +220,14 @@ class _Visitor(ast.NodeVisitor):
             if call.func.attr == "barrier":
                 self.add("dropped barrier", node, "pass")
                 return
-            plain = self._plain_update(call)
-            if plain:
-                self.add("removed atomic", node, plain)
+            plain_update = self._plain_update(call)
+            if plain_update:
+                self.add("removed atomic", node, plain_update)
         self.add("dropped statement", node, "pass")
         self.generic_visit(node)
 
     def _plain_update(self, call: ast.Call) -> str:
-        """Return the non-atomic equivalent of an atomic update; "" for other calls."""
+        """Return the text of the non-atomic equivalent of an atomic update; "" for other calls."""
         assert isinstance(call.func, ast.Attribute)
         owner = call.func.value
         if not (isinstance(owner, ast.Attribute) and owner.attr == "atomic") or len(call.args) != 3:
@@ -248,7 +247,7 @@ class _Visitor(ast.NodeVisitor):
         self.visit(node.test)
 
 
-def _is_type(node: ast.Call) -> bool:
+def _is_conversion(node: ast.Call) -> bool:
     """True for a conversion such as vk.f32(0), whose argument is mutated like any other value."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return name[:1] in "iufb" and name[1:].isdigit()

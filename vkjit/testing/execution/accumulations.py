@@ -1,8 +1,8 @@
 """Rounding counts of IR operations that accumulate many terms in an unspecified order.
 
-These operations are the products and reductions of tiles and cooperative matrices. Their rounding counts serve to
-derive error bounds (`compare.tolerances`) and to perturb results (`shadow`). Each rounding error is at most half a ULP
-of the sum of the terms' magnitudes.
+These operations are the products and reductions of tiles and cooperative matrices, and reductions and scans of
+subgroups. Their rounding counts serve to derive error bounds (`compare.tolerances`) and to perturb results (`shadow`).
+Each rounding error is at most half a ULP of the sum of the terms' magnitudes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from vkjit.ir.core import Op
 from vkjit.ir.ops import OpName
 from vkjit.ir.types import Matrix, Tile
 
-__all__ = ["ACCUMULATIONS", "roundings"]
+__all__ = ["ACCUMULATIONS", "SUBGROUP_LEVELS", "roundings"]
 
 ACCUMULATIONS: frozenset[OpName] = frozenset({"tile_mma", "mat_mma", "tile_reduce", "tile_scan", "mat_map"})
-"""Names of the operations that accumulate."""
+"""Names of the operations on tiles and matrices for which `roundings` counts.
+
+`mat_map` is elementwise: it is included because its operation is an attribute, as in reductions.
+"""
+
+SUBGROUP_LEVELS = 7
+"""Roundings per result of a subgroup reduction or scan: the levels of a tree that adds up to 128 lanes."""
 
 
 def roundings(op: Op) -> int:
@@ -24,8 +30,13 @@ def roundings(op: Op) -> int:
     such as min and max.
     """
     first = op.operands[0].type
-    if op.name in ("tile_mma", "mat_mma"):
-        return 2 * (first.shape[1] if isinstance(first, Tile) else first.columns if isinstance(first, Matrix) else 1)
+    if op.name in ("tile_mma", "mat_mma"):  # the first operand is A, with K columns
+        k = 1
+        if isinstance(first, Tile):
+            k = first.shape[1]
+        elif isinstance(first, Matrix):
+            k = first.columns
+        return 2 * k
     if op.attrs["op"] not in ("add", "sub", "mul"):
         return 0
     return first.shape[op.attrs["axis"]] if isinstance(first, Tile) else 1

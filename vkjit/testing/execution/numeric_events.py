@@ -45,7 +45,10 @@ class NumericEvents:
 
 
 def record_lost_nans(compiler: FunctionCompiler, op: Op, steps: list[Step], events: NumericEvents) -> None:
-    """Add a step, to be called before the operation's own, that records a NaN operand of an operation that loses it."""
+    """Add a step that records the location of an operation in `_LOSING` if it has a NaN operand.
+
+    It must run before the operation's own step.
+    """
     if op.name not in _LOSING:
         return
     slots, loc, locations = compiler.slots(op.operands), op.loc, events.lost_nans
@@ -62,7 +65,10 @@ def record_lost_nans(compiler: FunctionCompiler, op: Op, steps: list[Step], even
 
 
 def record_nonfinite(compiler: FunctionCompiler, op: Op, steps: list[Step], events: NumericEvents) -> None:
-    """Add a step, to be called after the operation's own, that records NaN or infinities from finite operands."""
+    """Add a step that records the location of an operation if it produces NaN or infinities from finite operands.
+
+    It must run after the operation's own step.
+    """
     computes = OPS[op.name].meaning is not None or op.name == "cast" or op.name in ACCUMULATIONS
     if not computes or len(op.results) != 1 or not _holds_floats(op.result.type):
         return
@@ -77,6 +83,7 @@ def record_nonfinite(compiler: FunctionCompiler, op: Op, steps: list[Step], even
             return
         for slot in slots:
             finite = np.isfinite(frame[slot])
+            # an accumulation's operand may have other axes than its result, so it counts as a whole
             created = created & (finite.all() if accumulates else finite)
         if mask is not None and np.ndim(mask) == created.ndim:  # the mask doesn't apply to tiles, which have other axes
             created = created & mask

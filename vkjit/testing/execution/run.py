@@ -34,7 +34,7 @@ from vkjit.runtime.sanitizer_reports import DEFAULT_CHECKS, SanitizerReport, par
 
 from ..cases.aliasing import alias_pairs
 from ..cases.case import ArrayInput, Case, array, decode, encode, storage_of
-from ..cases.composites import for_launch, plain_layouts, split_into_parts, whole
+from ..cases.composites import assemble, for_launch, plain_layouts, split_into_parts
 from ..cases.layouts import image, stray_writes, view_of
 from ..cases.schedules import PLAIN, Schedule, variant
 
@@ -101,6 +101,10 @@ class Executor:
 
     `groups` is the grid that the user gave for the launch, or a function that returns it, or None. `another` creates
     another interpreter of the same kind, for schedules that split the grid.
+
+    The private fields are caches: compiled variants of the kernel by schedule settings; variants with the sanitizer,
+    each with the list that receives its reports, by schedule and checks; interpreters with a limited grid, by the
+    limit.
     """
 
     kernel: Kernel
@@ -127,11 +131,10 @@ class Executor:
         """Launch under the sanitizer; return the outcome and the sanitizer's reports. Raises what the launch raises."""
         key = (schedule, tuple(checks))
         if key not in self._sanitized:
-            reports_list: list[SanitizerReport] = []
-            self._sanitized[key] = (
-                variant(self.kernel, schedule, sanitize=tuple(checks), found=reports_list),
-                reports_list,
-            )
+            new_reports: list[SanitizerReport] = []
+            # launches of this variant append their reports to the list, instead of raising
+            sanitized_kernel = variant(self.kernel, schedule, sanitize=tuple(checks), found=new_reports)
+            self._sanitized[key] = (sanitized_kernel, new_reports)
         kernel, reports = self._sanitized[key]
         reports.clear()
         outcome = self._run(kernel, case, schedule, poison)
@@ -156,10 +159,11 @@ class Executor:
     def placed(self, case: Case, device: Device, poison: int = POISONS[0]) -> Iterator[Placed]:
         """Allocate and fill the case's arguments on the device for the duration of the block."""
         before = {n: _bytes_of(a, poison) for n, a in case.arrays().items()}
-        before.update({two: before[one] for one, two in case.aliases})
-        shared = {two: one for one, two in case.aliases}
-        buffers = {n: device.allocate(len(data)) for n, data in before.items() if n not in shared}
-        buffers.update({two: buffers[one] for two, one in shared.items()})
+        # of two aliased arrays, the second one uses the contents and buffer of the first one
+        before.update({second: before[first] for first, second in case.aliases})
+        owner_of = {second: first for first, second in case.aliases}
+        buffers = {n: device.allocate(len(data)) for n, data in before.items() if n not in owner_of}
+        buffers.update({second: buffers[first] for second, first in owner_of.items()})
         try:
             for name, data in before.items():
                 device.write(buffers[name], 0, data)
@@ -205,18 +209,19 @@ class Executor:
     def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
         """Return the outcome, given the bytes of all buffers before and after the launch.
 
-        Arrays that the kernel only reads are checked for changes, too.
+        Arrays that the kernel only reads are checked for stray writes, too.
         """
         raw, stray = {}, {}
         written = {p.name for p in self.kernel.expanded_spec.params if p.kind == "array" and p.mode != "in"}
-        memory_written = written | {one for one, two in case.aliases if two in written}
+        # arrays that the kernel only reads, but that share memory with one that it writes
+        aliased_with_written = {first for first, second in case.aliases if second in written} - written
         for name, given in case.arrays().items():
             current = after[name]
             if np.array_equal(current, before[name]) and name not in written:
                 continue
             storage = storage_of(given.dtype)
-            if name in memory_written - written:
-                continue  # checked under the aliasing output's name
+            if name in aliased_with_written:
+                continue  # the shared memory is checked under the other array's name
             offsets = stray_writes(current, before[name], given.layout, given.shape, storage)
             if offsets:
                 stray[name] = offsets
@@ -229,7 +234,7 @@ class Executor:
 
 @contextlib.contextmanager
 def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
-    """Apply those settings of a schedule that are device attributes or environment variables, and restore them."""
+    """Within the block, apply those settings of a schedule that are device attributes or environment variables."""
     saved, caps = os.environ.get("VKJIT_OPT"), device.caps
     if schedule.optimization is not None:
         os.environ["VKJIT_OPT"] = str(schedule.optimization)
@@ -239,10 +244,10 @@ def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
         device.caps = replace(device.caps, subgroup_sizes=sizes)
     elif caps.kind == "llvm-cpu" and schedule.vector_width is not None:
         device.caps = replace(caps, subgroup_sizes=(schedule.vector_width,))
-        renew(device)
+        renew(device)  # discards calls cached for the previous vector width
     try:
         yield
-    finally:
+    finally:  # an interpreter isn't restored, since every launch sets its order and subgroup size
         if device.caps is not caps and caps.kind == "llvm-cpu":
             device.caps = caps
             renew(device)
@@ -272,9 +277,10 @@ def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
     if not opened:
         raise ArgumentError("devices: the list is empty")
     distinct = list(dict.fromkeys(opened))
-    interpreted = any(d.caps.kind == "interpreter" for d in distinct)
-    make = interpreter_factory.get()
-    result = [Executor(kernel, make(), groups, make)] if interpreted else []
+    result = []
+    if any(d.caps.kind == "interpreter" for d in distinct):
+        make_interpreter = interpreter_factory.get()
+        result.append(Executor(kernel, make_interpreter(), groups, make_interpreter))
     return result + [Executor(kernel, d, groups) for d in distinct if d.caps.kind != "interpreter"]
 
 
@@ -304,10 +310,10 @@ def run(
     case = _case_of(kernel, arguments, aliases)
     outcome = _executor_of(kernel, device, groups).run(case, schedule, poison)
     if outcome.stray_writes:
-        name, places = next(iter(outcome.stray_writes.items()))
-        raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
+        name, offsets = next(iter(outcome.stray_writes.items()))
+        raise ArgumentError(f"{kernel.name} wrote outside of {name}, {offsets[0]} elements from its first one")
     outputs = {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
-    return {**outputs, **whole(kernel.expanded_spec, outputs)}
+    return {**outputs, **assemble(kernel.expanded_spec, outputs)}
 
 
 def run_sanitized(
@@ -337,13 +343,9 @@ def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Seque
     given = {part: v for name, value in arguments.items() for part, v in split_into_parts(spec, name, value).items()}
     default_layouts = plain_layouts(spec)
     inputs = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
-    inputs.update(
-        {
-            n: replace(inputs[n], layout=default_layouts[n])
-            for n, v in given.items()
-            if n in default_layouts and isinstance(v, np.ndarray)
-        }
-    )
+    for name, value in given.items():
+        if name in default_layouts and isinstance(value, np.ndarray):
+            inputs[name] = replace(inputs[name], layout=default_layouts[name])
     return Case({}, {}, inputs, alias_pairs(kernel.spec, aliases))
 
 

@@ -39,7 +39,7 @@ from vkjit.runtime.device import LoadedKernel
 
 from ..cases.case import Case, decode
 from ..cases.schedules import PLAIN, Schedule
-from .accumulations import ACCUMULATIONS, roundings
+from .accumulations import ACCUMULATIONS, SUBGROUP_LEVELS, roundings
 from .numeric_events import NumericEvents, record_lost_nans, record_nonfinite
 from .run import Executor, Outcome
 
@@ -54,9 +54,10 @@ RUNS = 8
 """Number of perturbed runs of `Shadow.spread`: one for each of the four directions, the others with random signs."""
 
 _WIDE = 16.0
-"""Scale of the errors in the runs of `Shadow.wide_spread`.
+"""Scale of the errors in the runs of `Shadow.wide_spread`, relative to the documented errors.
 
-With errors of a single ULP, fractions are lost in the result's rounding, and two errors cancel in every second run.
+Errors of a single ULP may vanish when a result is rounded, and two of them cancel in every second run. Larger random
+errors rarely do either.
 """
 
 _WIDE_RUNS = 4
@@ -91,7 +92,7 @@ class _State:
     direction: str | None = None  # None: no perturbation
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     scale: float = 1.0  # factor on random errors
-    writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by array: site and invocation per element
+    writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by the array's name
     sites: list[Loc] = field(default_factory=list)
     grid: Grid | None = None
     events: NumericEvents = field(default_factory=NumericEvents)
@@ -136,20 +137,21 @@ class _Array(GlobalArray):
         self._record_write(indices, mask, site)
 
     def lanes(self, indices: Sequence[Any], mask: Any, site: Site) -> tuple[Any, Any]:
-        self._record_write(indices, mask, site)
+        self._record_write(indices, mask, site)  # atomics access memory by `lanes`, and write to it
         return super().lanes(indices, mask, site)
 
     def _record_write(self, indices: Sequence[Any], mask: Any, site: Site) -> None:
         """Record the active invocations of a batch as last writers; `site` gives the source location and the batch."""
-        position = site.batch.full(self._position(indices, mask, site))
         batch = site.batch
-        numbers = np.asarray(batch.numbers)[:, None] * batch.size + np.arange(batch.size)[None, :]
-        keep = np.ones(position.shape, bool) if mask is None else batch.full(mask)
+        positions = batch.full(self._position(indices, mask, site))
+        # an invocation's number is workgroup number * workgroup size + index in the workgroup
+        invocation_numbers = np.asarray(batch.numbers)[:, None] * batch.size + np.arange(batch.size)[None, :]
+        active = np.ones(positions.shape, bool) if mask is None else batch.full(mask)
         if site.loc not in self.state.sites:
             self.state.sites.append(site.loc)
         sites, invocations = self.state.writes[self.name]
-        sites[position[keep]] = self.state.sites.index(site.loc)
-        invocations[position[keep]] = numbers[keep]
+        sites[positions[active]] = self.state.sites.index(site.loc)
+        invocations[positions[active]] = invocation_numbers[active]
         self.state.grid = batch.grid
 
 
@@ -173,11 +175,11 @@ class _FunctionCompiler(FunctionCompiler):
         if op.name in ("sg_reduce", "sg_scan") and _is_float(op):
             steps.append(_perturb_operand(self, op, self.state))
         record_lost_nans(self, op, steps, self.state.events)
-        before = len(steps)
+        own_start = len(steps)  # from here on, the steps of the operation itself
         super()._plain(op, steps)
         record_nonfinite(self, op, steps, self.state.events)
         if op.name in ACCUMULATIONS and _is_float(op):
-            steps.append(_perturb_sums(self, op, self.state, steps[before:]))
+            steps.append(_perturb_sums(self, op, self.state, steps[own_start:]))
             return
         perturb = _perturb_result(self, op, self.state)
         if perturb is not None:
@@ -202,11 +204,12 @@ def _is_float(op: Op) -> bool:
 
 
 def _perturb_operand(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
-    """Return the step that perturbs the operand of a subgroup reduction or scan by the error of seven additions.
+    """Return the step that perturbs the operand of a subgroup reduction or scan by the error of its additions.
 
-    Seven levels of additions reduce 128 lanes; each level has an error of half a ULP.
+    The addition at each of SUBGROUP_LEVELS levels has an error of half a ULP.
     """
-    slot, size = compiler.slot(op.operands[0]), 3.5 * epsilon(op.operands[0].type.dtype)  # type: ignore[attr-defined]
+    slot = compiler.slot(op.operands[0])
+    size = 0.5 * SUBGROUP_LEVELS * epsilon(op.operands[0].type.dtype)  # type: ignore[attr-defined]
 
     def step(frame: Any, _mask: Any) -> None:
         frame[slot] = state.perturb(frame[slot], size, np.True_)
@@ -217,34 +220,34 @@ def _perturb_operand(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
 def _perturb_result(compiler: FunctionCompiler, op: Op, state: _State) -> Step | None:
     """Return the step that perturbs an operation's result by its documented error; None for an exact operation.
 
-    The results of `_ROUNDED` operations are only perturbed where they were rounded, which f64 arithmetic tells for all
-    types but f64.
+    The results of `_ROUNDED` operations are only perturbed where they were rounded: where they differ from the result
+    of the same operation in f64. For f64 itself this can't be detected, so all results are perturbed.
     """
     if op.name == "atomic" and op.attrs.get("op") in ("add", "sub") and _is_float(op):
         return _perturb_atomic(compiler, op, state)
     if not _is_float(op):
         return None
     dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
-    table_row = OPS[op.name]
+    operation = OPS[op.name]
     if op.name == "cast":
         return _perturb_cast(compiler, op, state, dtype)
-    if not table_row.ulp or table_row.meaning is None:
+    if not operation.ulp or operation.meaning is None:
         return None
-    target, size = compiler.slot(op.result), float(table_row.ulp) * epsilon(dtype)
+    target, size = compiler.slot(op.result), float(operation.ulp) * epsilon(dtype)
     if op.name not in _ROUNDED or dtype is dtypes.f64:
 
-        def inexact(frame: Any, _mask: Any) -> None:
+        def perturb_always(frame: Any, _mask: Any) -> None:
             frame[target] = state.perturb(frame[target], size, np.True_)
 
-        return inexact
-    sources, wide = compiler.slots(op.operands), meaning_of(op.name, dtypes.f64)
+        return perturb_always
+    sources, f64_meaning = compiler.slots(op.operands), meaning_of(op.name, dtypes.f64)
 
-    def rounded(frame: Any, _mask: Any) -> None:
+    def perturb_where_rounded(frame: Any, _mask: Any) -> None:
         if state.direction is not None:
-            exact = wide(*(frame[s].astype(np.float64) for s in sources))
+            exact = f64_meaning(*(frame[s].astype(np.float64) for s in sources))
             frame[target] = state.perturb(frame[target], size, exact != frame[target])
 
-    return rounded
+    return perturb_where_rounded
 
 
 def _perturb_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType) -> Step:
@@ -276,8 +279,11 @@ def _perturb_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequ
             absolute[slot] = np.abs(frame[slot])
         for inner in steps:
             inner(absolute, mask)
-        value, sign = frame[target], {"down": -1.0, "in": -1.0}.get(state.direction, 1.0)
-        amount = size * state.error_factors(value.shape) if state.direction == "random" else sign * size
+        value = frame[target]
+        if state.direction == "random":
+            amount = size * state.error_factors(value.shape)
+        else:  # "out" and "in" act as "up" and "down", since the error is relative to the magnitudes, not to the value
+            amount = -size if state.direction in ("down", "in") else size
         with np.errstate(all="ignore"):
             magnitude = np.maximum(np.abs(absolute[target]), np.abs(value)).astype(np.float64)
             perturbed = (value + amount * magnitude).astype(value.dtype)
@@ -300,17 +306,20 @@ def _perturb_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
             return
         memory: Memory = frame[array]
         batch = frame[BATCH]
+        # the element that each active invocation adds to, and the magnitude of the term that it adds
         cells, positions = memory.lanes([frame[slot] for slot in indices], mask, Site(batch, loc))
         terms = batch.full(frame[source])
         terms = np.abs(terms.reshape(-1) if mask is None else terms[batch.full(mask)]).astype(np.float64)
+        # per element: the number of terms and the sum of their magnitudes
         unique_positions, unique_index = np.unique(positions, return_inverse=True)
         counts, total = np.bincount(unique_index), np.bincount(unique_index, weights=terms)
         current = decode(cells[unique_positions], dtype)
         size = half_ulp * counts * (total + np.abs(current))
-        sign = state.error_factors((len(unique_positions),)) if state.direction == "random" else 1.0
-        sign = -sign if state.direction in ("down", "in") else sign
+        factor = state.error_factors((len(unique_positions),)) if state.direction == "random" else 1.0
+        if state.direction in ("down", "in"):
+            factor = -factor
         with np.errstate(all="ignore"):
-            cells[unique_positions] = memory.codec.encode((current + sign * size).astype(current.dtype))
+            cells[unique_positions] = memory.codec.encode((current + factor * size).astype(current.dtype))
 
     return step
 
@@ -336,7 +345,7 @@ class _Device(InterpreterDevice):
         program = Program(module)
         compiler = _ProgramCompiler(module)
         compiler.state = self.state
-        program._code = compiler.kernel()
+        program._code = compiler.kernel()  # instead of the code that `Program` has compiled, without shadow steps
         loaded = InterpreterKernel(artifact, program)
         loaded.arguments = _Arguments(artifact, module, self.state)
         return loaded
@@ -353,7 +362,7 @@ class Shadow:
         self._state = _State()
         self._device = _Device(self._state)
         self._executor = Executor(kernel, self._device, groups, lambda: _Device(self._state))
-        self._last: tuple[Case, Launch | None] | None = None
+        self._last: tuple[Case, Launch | None] | None = None  # the last case and result of `launch`
 
     def run(self, case: Case, schedule: Schedule) -> Outcome:
         """Run without perturbation, recording last writers and numeric events. Raises what the kernel reports."""
@@ -368,7 +377,7 @@ class Shadow:
         return self._state.events
 
     def launch(self, case: Case) -> Launch | None:
-        """Run the case under the default schedule and return its launch; None if there is none, for an empty grid."""
+        """Run the case under the default schedule and return the launch; None if the grid is empty."""
         if self._last is not None and self._last[0] is case:
             return self._last[1]
         self._device.launched = None
@@ -384,11 +393,13 @@ class Shadow:
         with contextlib.suppress(KernelError):
             self.run(case, PLAIN)
         if name in self._state.writes and 0 not in given.shape:
-            sites = self._state.writes[name][0]
+            sites, _ = self._state.writes[name]
             placement = given.layout.place(given.shape)
-            index = np.indices(given.shape)
-            steps = np.reshape(np.array(placement.strides, np.int64), (-1, *(1,) * len(given.shape)))
-            mask = np.asarray(sites[placement.first + (index * steps).sum(axis=0)] >= 0)
+            # the offset of each element in the buffer: the sum of index * stride over the axes
+            indices = np.indices(given.shape)
+            strides = np.reshape(np.array(placement.strides, np.int64), (-1, *(1,) * len(given.shape)))
+            offsets = placement.first + (indices * strides).sum(axis=0)
+            mask = np.asarray(sites[offsets] >= 0)
         return mask
 
     def writer(self, case: Case, name: str, index: tuple[int, ...]) -> Write | None:
@@ -404,7 +415,8 @@ class Shadow:
         grid = self._state.grid
         group, local = divmod(int(invocations[position]), grid.invocations)
         x, y, _ = grid.groups
-        workgroup = tuple(b + g for b, g in zip(grid.base, (group % x, group // x % y, group // (x * y)), strict=True))
+        coordinates = (group % x, group // x % y, group // (x * y))
+        workgroup = tuple(base + c for base, c in zip(grid.base, coordinates, strict=True))
         return Write(
             self._state.sites[sites[position]], grid.global_id(group, local), (workgroup[0], workgroup[1], workgroup[2])
         )
@@ -429,8 +441,8 @@ class Shadow:
     def wide_spread(self, case: Case, schedule: Schedule) -> dict[str, Any]:
         """Measure the spread under random errors of up to `_WIDE` times the documented size, divided by `_WIDE`.
 
-        Larger errors neither get lost in the result's rounding nor cancel. This spread exceeds `spread` where a branch
-        depends on rounding. Returns the largest distance per element for each output.
+        See `_WIDE` for the reason. This spread exceeds `spread` where a branch depends on rounding. Returns the largest
+        distance per element for each output.
         """
         base = self._outputs(case, self.run(case, schedule))
         widest = {n: np.zeros(b.shape) for n, b in base.items()}

@@ -80,7 +80,7 @@ class _TimeLimitedDevice(InterpreterDevice):
         program = Program(module)
         compiler = _ProgramCompiler(module)
         compiler.clock = self.clock
-        program._code = compiler.kernel()
+        program._code = compiler.kernel()  # instead of the code that `Program` has compiled, without checks
         return InterpreterKernel(artifact, program)
 
 
@@ -88,10 +88,8 @@ class _TimeLimitedDevice(InterpreterDevice):
 def time_limited(seconds: float) -> Iterator[Clock]:
     """Limit the CPU time, in seconds, of interpreted kernels inside the block.
 
-    A kernel that runs after the deadline raises TimeLimitError. The time counts from the block's start for the whole
-    thread.
-
-    Yields the `Clock`, to restart it with a new limit.
+    A kernel that runs after the deadline raises TimeLimitError. The limit applies to the CPU time of the whole thread
+    since the start of the block. Yields the `Clock`, by which the caller can set a new deadline.
     """
     clock = Clock(0.0)
     clock.restart(seconds)

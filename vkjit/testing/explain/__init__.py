@@ -1,3 +1,3 @@
-"""Explanation of failures of property tests: the source lines at fault, suggested repairs, and scripts that reproduce
-the failure. `explainer` combines the other modules.
+"""Explanation of failures of property tests: source lines at fault, suggested repairs, and scripts that reproduce the
+failure. `explainer` combines the other modules.
 """

@@ -1,7 +1,7 @@
 """The files that `CheckFailure.write_artifacts` writes, to investigate a failure on another machine.
 
-NAME is the kernel's name. `NAME.py` reproduces the failure, `NAME.txt` holds its message and describes the machine,
-`NAME.ir.txt` holds the IR after each pass, and `NAME.spv` the SPIR-V.
+The files are `NAME.py`, a script that reproduces the failure; `NAME.txt`, its message and a description of the machine;
+`NAME.ir.txt`, the IR after each pass; and `NAME.spv`, the SPIR-V. NAME is the name of the kernel.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["write_files"]
 def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, text: str, script: str) -> list[Path]:
     """Write the files to `folder`, creating it if needed, and return their paths.
 
-    `groups` is the user's number of workgroups, or function that computes it. `text` is the failure's message, `script`
-    the program that reproduces it. Files that can't be produced, for example because no device supports the kernel's
-    types, are left out; `NAME.txt` says why.
+    `groups` is the user's number of workgroups, or a function that computes it. `text` is the message of the failure,
+    and `script` the program that reproduces the failure. Files that can't be produced, for example because no device
+    supports the kernel's types, are left out; `NAME.txt` says why.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "_", kernel.name)
@@ -53,9 +53,9 @@ def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, tex
 
 
 def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
-    """Compile the kernel for the failing schedule and arguments and return the inspection.
+    """Compile the kernel for the failing schedule and arguments, and return the inspection (the IR after each pass).
 
-    The debug mode is the kernel's own, since the check may have launched it in debug mode only to find errors.
+    The kernel's own setting of debug mode is used, since the check may have enabled it only to find errors.
     """
     schedule = replace(finding.schedule, debug=None)
     executor = Executor(kernel, open_device(finding.executor), groups)
@@ -64,10 +64,10 @@ def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
 
 
 def _target(finding: Finding) -> tuple[str, DeviceCaps]:
-    """Return the name and caps of the device for which to emit SPIR-V.
+    """Return the name and capabilities (caps) of the device for which to emit SPIR-V.
 
-    This is the device on which the kernel failed if it is a Vulkan device, else the first Vulkan device of the machine,
-    else a generic one without optional features.
+    This is the device on which the kernel failed if it is a Vulkan device, else the first Vulkan device of the machine.
+    Without Vulkan devices, it is a generic device without optional features.
     """
     candidates = [info for info in devices() if info.kind not in ("interpreter", "llvm-cpu") and not info.missing]
     chosen = next((info for info in candidates if info.name == finding.executor), candidates[0] if candidates else None)
@@ -75,7 +75,7 @@ def _target(finding: Finding) -> tuple[str, DeviceCaps]:
         return chosen.name, chosen.caps
     from vkjit.passes.registry import PLAIN_DEVICE
 
-    return "a device as most are", PLAIN_DEVICE
+    return "a generic device", PLAIN_DEVICE
 
 
 def _spirv(kernel: Kernel, signature: Any, caps: DeviceCaps) -> bytes:

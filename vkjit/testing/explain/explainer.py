@@ -1,7 +1,8 @@
 """Turn a finding (a failing case, see `Finding`) into the `CheckFailure` that a property test raises.
 
-Shrinks the case, looks for larger cases that fail in the same way, locates the bug in the source, and looks for a small
-edit that repairs the kernel and for a precondition that the user may have forgotten to state.
+`Explainer.failure` shrinks the case, looks for larger cases that fail in the same way, locates the bug in the source,
+and looks for a small edit that repairs the kernel. It also looks for a precondition that the user may have forgotten to
+state.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from .screening import still_fails
 __all__ = ["Explainer"]
 
 _REPAIR_CASES = 24
-"""Number of directed cases (see `generate.directed`) that a candidate repair has to pass besides the failing ones,
-before a search confirms it.
+"""Number of directed cases (see `generate.directed`) that a candidate repair has to pass, besides the failing cases,
+before a search confirms the repair.
 """
 
 _MAX_REPAIR_ELEMENTS = 1 << 12
-"""Maximum number of elements of these cases, which keeps them fast."""
+"""Maximum number of elements of these directed cases, which keeps them fast."""
 
 _EVIDENCE_EXAMPLES = 40
 """Number of inputs of a search that confirms a repair or a hint."""
@@ -60,57 +61,60 @@ class Explainer:
         self._look_for_larger(finding)
         stores = tuple(provenance.stores_to(self.kernel, shadow, finding))
         origin = Provenance(
-            provenance.writer(shadow, finding),
-            stores,
-            tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else (),
-            self._find_repair(finding) if _is_repairable(finding) else None,
-            tuple(provenance.nan_losses(shadow, finding)),
-            tuple(provenance.nonfinite_origins(shadow, finding)),
+            write=provenance.writer(shadow, finding),
+            stores=stores,
+            guards=tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else (),
+            repair=self._find_repair(finding) if _is_repairable(finding) else None,
+            nan_losses=tuple(provenance.nan_losses(shadow, finding)),
+            nonfinite_origins=tuple(provenance.nonfinite_origins(shadow, finding)),
         )
-        hint = self._find_hint(finding) or self._subgroups(finding)
+        hint = self._find_hint(finding) or self._subgroup_hint(finding)
         failure = CheckFailure(self.kernel, finding, origin, search.larger, search.groups, hint, search.seed)
         if self.settings["script"] is not None:
             failure.write_script(self.settings["script"])
         return failure
 
     def _find_repair(self, finding: Finding) -> Repair | None:
-        """Find a small edit of the kernel that makes it pass the failing cases, some directed ones, and a new search.
+        """Find a small edit with which the kernel passes the failing cases, some directed cases, and a new search.
 
         All runs are in the interpreter. Without a reference or properties, only edits that preserve correct results are
         tried.
         """
+        # optimization=None and debug=None: the defaults of the interpreter and of the kernel
+        finding = replace(finding, schedule=replace(finding.schedule, optimization=None, debug=None))
         cases = [finding.case, *(f.case for f in self.search.larger)]
+        # up to MAX_CASES of the directed cases may be large (see `block_sizes`) and are left out here
         directed = itertools.islice(directed_cases(self.drawing), _REPAIR_CASES + MAX_CASES)
         cases += [case for case in directed if case.size() <= _MAX_REPAIR_ELEMENTS][:_REPAIR_CASES]
         nonfinite = [case for case in cases if not case.is_finite()]
         finite = [case for case in cases if case.is_finite()]
 
         def passes(kernel: Kernel) -> str:
-            """Return which cases an edited kernel passes: ALL, FINITE (those without NaN and infinities) or ""."""
-            only = executors(kernel, "interpreter", self.search.groups)
-            if still_fails(only[0], finding):
+            """Return which cases an edited kernel passes: ALL, FINITE (only those without NaN and infinities) or ""."""
+            interpreter_only = executors(kernel, "interpreter", self.search.groups)
+            if still_fails(interpreter_only[0], finding):
                 return ""
-            examiner = self.search.examiner_of(kernel, only)
-            schedules = {e.name: finding.schedule for e in only}
+            examiner = self.search.examiner_of(kernel, interpreter_only)
+            schedules = {e.name: finding.schedule for e in interpreter_only}
 
-            def passes_all(some: list[Case]) -> bool:
-                return all(examiner.examine(case, schedules) is None for case in some)
+            def passes_all(subset: list[Case]) -> bool:
+                return all(examiner.examine(case, schedules) is None for case in subset)
 
-            if finding.case.is_finite():
-                return "" if not passes_all(finite) else ALL if passes_all(nonfinite) else FINITE
-            return ALL if passes_all(cases) else ""
+            if not finding.case.is_finite():  # to pass only finite cases wouldn't repair this failure
+                return ALL if passes_all(cases) else ""
+            if not passes_all(finite):
+                return ""
+            return ALL if passes_all(nonfinite) else FINITE
 
-        def confirmed(kernel: Kernel, which: str) -> bool:
-            """True if a new search finds no failure of an edited kernel. `which` is ALL or FINITE."""
-            return self._search_with(kernel, {} if which == ALL else {"special": False}) is None
+        def confirmed(kernel: Kernel, case_set: str) -> bool:
+            """True if a new search finds no failure of an edited kernel. If `case_set` is FINITE, inputs are finite."""
+            return self._search_with(kernel, {} if case_set == ALL else {"special": False}) is None
 
-        schedule = replace(finding.schedule, optimization=None, debug=None)
-        finding = replace(finding, schedule=schedule)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
             if passes(self.kernel):
                 return None  # the failure doesn't occur in the interpreter
             # without expected results, a kernel that does nothing would pass, since its runs agree with each other
-            has_expectation = self.search.reference is not None or bool(self.search.judges)
+            has_expectation = self.search.reference is not None or bool(self.search.properties)
             return find_repair(self.kernel, passes, confirmed, preserving=not has_expectation)
         return None
 
@@ -121,27 +125,33 @@ class Explainer:
             schedules = dict.fromkeys((e.name for e in self.search.examiner.executors), PLAIN)
             return self.search.examiner.examine(case, {**schedules, finding.executor: finding.schedule})
 
-        def searched(changes: Mapping[str, Any]) -> Finding | None:
+        def search(changes: Mapping[str, Any]) -> Finding | None:
             return self._search_with(self.kernel, changes)
 
-        return PreconditionHints(self.drawing, self.settings["elements"] or {}, examine, searched).hint_for(finding)
+        return PreconditionHints(self.drawing, self.settings["elements"] or {}, examine, search).hint_for(finding)
 
-    def _subgroups(self, finding: Finding) -> str:
+    def _subgroup_hint(self, finding: Finding) -> str:
         """Return a hint if the failure depends on the subgroup size; "" otherwise.
 
-        The failure depends on it if, in the interpreter, the case passes with the default size and fails with the size
-        of the device on which it failed.
+        This is so if, in the interpreter, the case passes with the interpreter's default size, but fails with the size
+        of the device on which the finding was made.
         """
         size, default = self._size_of_subgroups(finding), INTERPRETER_CAPS.subgroup_size
+        # `flags` marks the wrong elements; it is None for failures other than wrong results
         if finding.flags is None or size in (None, default) or not self.search.uses_subgroups():
             return ""
-        only = executors(self.kernel, "interpreter", self.search.groups)
-        examiner = self.search.examiner_of(self.kernel, only)
+        interpreter_only = executors(self.kernel, "interpreter", self.search.groups)
+        examiner = self.search.examiner_of(self.kernel, interpreter_only)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
-            right, wrong = (
-                examiner.examine(finding.case, {only[0].name: Schedule(subgroup_size=s)}) for s in (default, size)
+            with_default, with_device_size = (
+                examiner.examine(finding.case, {interpreter_only[0].name: Schedule(subgroup_size=s)})
+                for s in (default, size)
             )
-            if right is None and wrong is not None and wrong.failure_key == finding.failure_key:
+            if (
+                with_default is None
+                and with_device_size is not None
+                and with_device_size.failure_key == finding.failure_key
+            ):
                 return (
                     f"subgroups have {size} invocations here, and with {default} the same input comes out right: sizes differ from "
                     "device to device, ask for vk.subgroup().size()"
@@ -157,8 +167,8 @@ class Explainer:
         if device is None:
             return None
         schedule = finding.schedule
-        own = schedule.subgroup_size if device.caps.kind == "interpreter" else schedule.vector_width
-        size = own if own is not None else device.caps.subgroup_size
+        scheduled_size = schedule.subgroup_size if device.caps.kind == "interpreter" else schedule.vector_width
+        size = scheduled_size if scheduled_size is not None else device.caps.subgroup_size
         return size if size in INTERPRETER_CAPS.subgroup_sizes else None
 
     def _search_with(self, kernel: Kernel, changes: Mapping[str, Any]) -> Finding | None:
@@ -166,25 +176,25 @@ class Explainer:
 
         Returns its finding, or None.
         """
-        few = {"devices": "interpreter", "max_examples": _EVIDENCE_EXAMPLES, "seed": 1, "schedules": False}
-        check = Search(kernel, self.search.reference, None, {**self.settings, **few, **changes})
-        check.examiner.judges = self.search.examiner.judges
-        return check.first()
+        limits = {"devices": "interpreter", "max_examples": _EVIDENCE_EXAMPLES, "seed": 1, "schedules": False}
+        short_search = Search(kernel, self.search.reference, None, {**self.settings, **limits, **changes})
+        short_search.examiner.properties = self.search.examiner.properties
+        return short_search.first()
 
     def _look_for_larger(self, finding: Finding) -> None:
         """Collect larger cases that fail in the same way, since they show the pattern of the wrong elements."""
         if finding.flags is None:
             return
         for case in larger_cases(finding.case, self.drawing, self.kernel):
-            found = self.search.again(finding, case, finding.schedule)
-            if found is not None:
-                self.search.larger.append(found)
+            larger_finding = self.search.again(finding, case, finding.schedule)
+            if larger_finding is not None:
+                self.search.larger.append(larger_finding)
 
 
 def _is_repairable(finding: Finding) -> bool:
-    """True if editing a single value may fix the failure.
+    """True if an edit of a single value may fix the failure: for wrong results and accesses out of bounds.
 
-    Races and divergent barriers need more than that, and a disagreement of two runs doesn't show which one is right.
+    Races and divergent barriers need larger edits, and a disagreement of two runs doesn't show which run is right.
     """
     kinds = {r.kind for r in finding.reports}
     return (

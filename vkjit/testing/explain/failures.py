@@ -19,7 +19,7 @@ from vkjit.errors import Loc, render_caret
 from vkjit.launch.kernel import Kernel
 
 from ..cases.case import ArrayInput
-from ..cases.composites import whole
+from ..cases.composites import assemble
 from ..compare.outputs import ulps_between
 from ..execution.shadow import Write
 from ..generate.dimensions import tiles_of
@@ -41,10 +41,12 @@ _SCRIPT_LINES = 60
 class Provenance:
     """What is known about the cause of the first wrong element.
 
-    `write`: the store that wrote it, None if unknown. `stores`: all stores to its array. `guards`: conditions around
-    these stores, for elements that nothing wrote. `repair`: an edit that makes the kernel pass, if one was found.
-    `nan_losses`: comparisons that ignore a NaN. `nonfinite_origins`: operations that create NaN or infinities from
-    finite operands.
+    - `write`: the store that wrote the element, None if unknown.
+    - `stores`: all stores to the array of the element.
+    - `guards`: conditions around these stores, if nothing wrote the element.
+    - `repair`: an edit that makes the kernel pass, None if none was found.
+    - `nan_losses`: comparisons that ignore a NaN.
+    - `nonfinite_origins`: operations that create NaN or infinities from finite operands.
     """
 
     write: Write | None
@@ -59,7 +61,7 @@ class Provenance:
         """Source locations, the most likely cause first.
 
         The order is: the line that `repair` edits, comparisons that ignore a NaN, operations that create NaN or
-        infinities, the store that wrote the wrong element (all stores to the array if it is unknown), and the
+        infinities, the store that wrote the wrong element (if this store is unknown, all stores to the array), and the
         conditions around the stores.
         """
         repaired = () if self.repair is None else (self.repair.loc,)
@@ -68,33 +70,34 @@ class Provenance:
 
 
 class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
-    """A kernel that fails its property test.
+    """Raised if a kernel fails its property test.
 
-    kind: "sanitizer" (its `reports`), "reference" (a result differs from the reference), "disagreement" (results differ
+    kind: "sanitizer" (see `reports`), "reference" (a result differs from the reference), "disagreement" (results differ
         between devices or schedules), "unwritten" (an element of an Out isn't written), "depends" (a result depends on
         the previous contents of an Out), "outside" (a write outside an array), "report" (the kernel raised an error) or
         "property" (a property is violated).
-    kernel: its name. arguments: the smallest failing input by name (NumPy arrays, structured ones for structs; None for
-        an Out). dims: sizes by name. dtypes: element types by type variable. device, schedule: the launch that failed.
-    array, index: the first wrong element. found, expected: its values. ulps: their distance in ULPs. bad, total: the
-        numbers of wrong elements and of all elements. pattern: what the wrong elements have in common.
+    kernel: the name of the kernel. arguments: the smallest failing input by parameter name (NumPy arrays, structured
+        arrays for structs; None for an Out). dims: sizes by dimension name. dtypes: element types by type variable.
+    device, schedule: the launch that failed.
+    array, index: the first wrong element. found, expected: its two values. ulps: their distance in ULPs. bad, total:
+        the numbers of wrong elements and of all elements. pattern: what the wrong elements have in common.
     lines: source locations (`Loc`) of the likely cause, the most likely first. mend: an edit that repairs the kernel
         (`Repair`), None if none was found. hint: a precondition that may be missing. reports: the sanitizer's reports.
-    script: a program that reproduces the failure. seed: the seed of the search, if one was given; it repeats the
-        search. finding: the complete record.
+    script: a program that reproduces the failure. seed: the seed with which the search can be repeated, None if none
+        was given. finding: the complete record.
     """
 
     def __init__(
         self, kernel: Kernel, finding: Finding, origin: Provenance, larger: Sequence[Finding], groups: Any, hint: str = "",
         seed: int | None = None,
     ) -> None:  # fmt: skip
-        self._origin = kernel, groups
+        self._kernel_and_groups = kernel, groups  # for `write_artifacts`; the attribute `kernel` is only its name
         self.finding = finding
         self.kind = finding.kind
         self.kernel = kernel.name
         self.case = finding.case
         parts = {n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()}
-        self.arguments: dict[str, Any] = whole(kernel.expanded_spec, parts)
+        self.arguments: dict[str, Any] = assemble(kernel.expanded_spec, parts)
         self.dims = dict(finding.case.dims)
         self.dtypes = dict(finding.case.dtypes)
         self.device = finding.executor
@@ -114,7 +117,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         super().__init__(self._text(kernel))
 
     def _measure(self, finding: Finding) -> None:
-        """Set the attributes for the first wrong element and the number of wrong ones."""
+        """Set the attributes for the first wrong element and the number of wrong elements."""
         flags = finding.flags
         self.index: tuple[int, ...] | None = None
         self.bad = self.total = 0
@@ -148,7 +151,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         """
         from .artifacts import write_files
 
-        kernel, groups = self._origin
+        kernel, groups = self._kernel_and_groups
         return write_files(Path(folder), kernel, self.finding, groups, str(self), self.script)
 
     # -- the text
@@ -178,10 +181,10 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
 
     def _headline(self) -> str:
         """Return the first line of the message: the kernel and what is wrong."""
-        place = f"{self.array}[{', '.join(map(str, self.index))}]" if self.index else self.array
+        element = f"{self.array}[{', '.join(map(str, self.index))}]" if self.index else self.array
         texts = {
-            "unwritten": f"no invocation writes {place}, an element of an Out",
-            "depends": f"{place} depends on what the Out held before the launch: it is read before it is written",
+            "unwritten": f"no invocation writes {element}, an element of an Out",
+            "depends": f"{element} depends on what the Out held before the launch: it is read before it is written",
             "outside": f"writes outside of {self.array}, {self._offsets()} elements from its first one",
             "sanitizer": "\n".join(str(report) for report in self.reports),
             "report": f"{self.error}",
@@ -190,18 +193,19 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         if self.kind in texts:
             return f"{self.kernel}: {texts[self.kind]}"
         other = "the reference says" if self.kind == "reference" else f"{self.finding.other} says"
-        text = f"{self.kernel}: {place} is {number_text(self.found)}, {other} {number_text(self.expected)}"
+        text = f"{self.kernel}: {element} is {number_text(self.found)}, {other} {number_text(self.expected)}"
         if self.ulps is not None and np.isfinite(self.ulps):
             text += f" ({self.ulps:.3g} ULPs apart; difference allowed: {self.allowed:.3g})"
         return text
 
     def _offsets(self) -> str:
-        places = self.finding.offsets
-        return ", ".join(map(str, places[:4])) + ("..." if len(places) > 4 else "")
+        """Return the first offsets of writes outside the array as text."""
+        all_offsets = self.finding.offsets
+        return ", ".join(map(str, all_offsets[:4])) + ("..." if len(all_offsets) > 4 else "")
 
     def _where(self) -> list[str]:
         """Return the part of the message that shows lines of the kernel's source, as lines of text."""
-        repair = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
+        repair = [] if self.mend is None else [f"{self.mend}:", _location_text(self.mend.loc)]
         if self.error is not None or self.reports:
             return repair
         if self.array and self.kind != "outside" and not self.origin.stores:
@@ -210,20 +214,23 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             return repair
         if self.write is not None:
             x, y, z = self.write.invocation
-            head = f"written by invocation ({x}, {y}, {z}) of workgroup {self.write.group} here:"
-            parts = [head, _place(self.write.loc)]
+            headline = f"written by invocation ({x}, {y}, {z}) of workgroup {self.write.group} here:"
+            parts = [headline, _location_text(self.write.loc)]
         else:
-            parts = [f"{self.array} is written here:", *map(_place, self.origin.stores)]
+            parts = [f"{self.array} is written here:", *map(_location_text, self.origin.stores)]
         if self.origin.guards:
-            parts += ["only where these let it:", *map(_place, self.origin.guards)]
+            parts += ["only where these let it:", *map(_location_text, self.origin.guards)]
         if self.origin.nan_losses:
-            parts += ["NaN is taken for a number here:", *map(_place, self.origin.nan_losses)]
+            parts += ["NaN is taken for a number here:", *map(_location_text, self.origin.nan_losses)]
         if self.origin.nonfinite_origins:
-            parts += ["what is finite becomes infinite or NaN here:", *map(_place, self.origin.nonfinite_origins)]
+            parts += [
+                "what is finite becomes infinite or NaN here:",
+                *map(_location_text, self.origin.nonfinite_origins),
+            ]
         return parts + repair
 
 
-def _place(loc: Loc) -> str:
+def _location_text(loc: Loc) -> str:
     """Return a source location as text, with the source line and a caret below it."""
     return f"{loc}\n{render_caret(loc)}".rstrip()
 
@@ -252,6 +259,7 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
         if not isinstance(value, ArrayInput):
             lines.append(f"    {param.name} = {constant_text(value)}")
             continue
+        # nothing is said about C order, nor about fields in an array of structs, whose layout has a pitch
         layout = "" if value.layout.pitch or str(value.layout) == "C order" else f", {value.layout}"
         contents = "an Out" if value.values is None else _array_summary(value.distinct)
         lines.append(f"    {param.name} = {contents}  ({value.dtype!r}, shape {value.shape}{layout})")
@@ -259,21 +267,22 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
 
 
 def _array_summary(values: Any) -> str:
-    """Describe an array: in full if it is short, else by the elements that differ from the first, or its ends."""
+    """Describe an array: in full if it is short, else by a few elements that differ from the first, or by its ends."""
     if values.size <= _MAX_SHOWN:
         return " ".join(np.array2string(values, separator=", ", floatmode="unique").split())
     flat = values.reshape(-1)
     with np.errstate(all="ignore"):
-        odd = np.flatnonzero(flat != flat[0])
-    if len(odd) == 0:
+        different = np.flatnonzero(flat != flat[0])
+    if len(different) == 0:
         return f"all {number_text(flat[0])}"
-    if len(odd) <= 4:
-        places = ", ".join(f"{number_text(flat[i])} at {_index_text(i, values.shape)}" for i in odd)
-        return f"{number_text(flat[0])} everywhere but {places}"
+    if len(different) <= 4:
+        exceptions = ", ".join(f"{number_text(flat[i])} at {_index_text(i, values.shape)}" for i in different)
+        return f"{number_text(flat[0])} everywhere but {exceptions}"
     return f"[{', '.join(number_text(v) for v in flat[:6])}, ... {number_text(flat[-1])}]"
 
 
 def _index_text(flat: Any, shape: Sequence[int]) -> str:
+    """Return the index of the element with the flat index `flat` as text."""
     index = tuple(int(i) for i in np.unravel_index(int(flat), tuple(shape)))
     return str(index[0]) if len(index) == 1 else str(index)
 
@@ -293,6 +302,7 @@ def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
 
 
 def _pattern(kernel: Kernel, finding: Finding) -> str:
+    """Describe the pattern of the wrong elements; "" if there are none, or no pattern is recognized."""
     flags = finding.flags
     return "" if flags is None else pattern_of(flags, _tiles(kernel, finding))
 
@@ -300,7 +310,7 @@ def _pattern(kernel: Kernel, finding: Finding) -> str:
 def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
     """Describe the wrong elements of one of the larger failing cases; "" if there is none.
 
-    Prefers cases in which a pattern is recognized and some elements are right, and among them the smallest.
+    Cases in which a pattern is recognized and some elements are right come first, then smaller cases.
     """
     flags = finding.flags
     best: tuple[bool, int, str] | None = None
@@ -310,7 +320,8 @@ def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
         pattern = pattern_of(other.flags, _tiles(kernel, other))
         sizes = ", ".join(f"{n} = {v}" for n, v in other.case.dims.items()) or f"shape {other.flags.shape}"
         text = f"in a larger failing case ({sizes}): {int(other.flags.sum())} of {other.flags.size} wrong"
-        telling = bool(pattern) and not other.flags.all()
-        candidate = (telling, -other.flags.size, f"{text}: {pattern}" if pattern else text)
+        informative = bool(pattern) and not other.flags.all()
+        # the greatest tuple wins: informative, then small
+        candidate = (informative, -other.flags.size, f"{text}: {pattern}" if pattern else text)
         best = candidate if best is None or candidate > best else best
     return "" if best is None else best[2]

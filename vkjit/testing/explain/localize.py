@@ -39,14 +39,18 @@ Judge = Callable[[Kernel], str]
 """A function that returns which cases a kernel passes: ALL, FINITE (those without NaN and infinities), or ""."""
 
 Confirmed = Callable[[Kernel, str], bool]
-"""A predicate that is true if a longer search with these cases (ALL or FINITE) finds no failure of the kernel."""
+"""A predicate that is true if a longer search, with ALL cases or only FINITE ones, finds no failure of the kernel."""
 
 ALL, FINITE = "all", "finite"
+"""Sets of cases: all of them, or only those without NaN and infinities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """An edit that makes the kernel pass all cases tried, or with `finite` all those without NaN and infinities."""
+    """An edit with which the kernel passes all cases tried; if `finite` is True, those without NaN and infinities.
+
+    `loc` is the source location of the edit.
+    """
 
     edit: Edit
     loc: Loc
@@ -61,12 +65,13 @@ class Repair:
 
 
 def find_repair(kernel: Kernel, passes: Judge, confirmed: Confirmed, *, preserving: bool = False) -> Repair | None:
-    """Search for a small edit that repairs the kernel; None if there is none or time runs out.
+    """Search for a small edit that repairs the kernel. Returns None if none is found within the time limit.
 
-    `passes` runs a kernel on the test cases, `confirmed` is a slower, more thorough check (see `Judge` and
-    `Confirmed`). Returns the first edit that passes all cases and is confirmed. If there is none, returns the first
-    that passes the cases without NaN and infinities, if it is confirmed for such cases. Edits that preserve correct
-    results (`_PRESERVING`) need no confirmation; with `preserving`, only these are tried.
+    `passes` runs a kernel on the test cases, and `confirmed` is a slower, more thorough check (see `Judge` and
+    `Confirmed`). Returns the first edit with which the kernel passes all cases and that is confirmed. If there is none,
+    returns the first edit with which the kernel passes the cases without NaN and infinities, if it is confirmed for
+    such cases. Edits that preserve correct results (`_PRESERVING`) need no confirmation. If `preserving` is True, only
+    such edits are tried.
     """
     deadline = time.thread_time() + _SECONDS
     first_finite: tuple[Edit, Kernel, str] | None = None
@@ -81,25 +86,31 @@ def find_repair(kernel: Kernel, passes: Judge, confirmed: Confirmed, *, preservi
                 first_finite = edit, changed, file
             if passed == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
                 return Repair(edit, edit.loc(file))
+    if first_finite is None:
+        return None
+    edit, changed, file = first_finite
     with contextlib.suppress(*_MUTANT_ERRORS):
-        if first_finite is not None and _is_confirmed(first_finite[1], confirmed, FINITE):
-            return Repair(first_finite[0], first_finite[0].loc(first_finite[2]), finite=True)
+        if _is_confirmed(changed, confirmed, FINITE):
+            return Repair(edit, edit.loc(file), finite=True)
     return None
 
 
 _MUTANT_ERRORS = (VkjitError, ArithmeticError, ValueError, MemoryError)
-"""Errors that an edited kernel may raise; the edit is then not a repair."""
+"""Errors that an edited kernel may raise; an edit that raises one isn't a repair."""
 
 
 def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel], str]]:
-    """Yield the edits to try, each with a function that makes the edited kernel, and the file of the edit."""
-    own = source_of(kernel.spec.fn).file
+    """Yield the edits to try, each with a function that makes the edited kernel, and the file that the edit changes.
+
+    If `preserving` is True, yield only those that preserve correct results (`_PRESERVING`).
+    """
+    kernel_file = source_of(kernel.spec.fn).file
     if not preserving:
         for edit, changed in grids(kernel):
-            yield edit, lambda changed=changed: changed, own  # type: ignore[misc]
+            yield edit, lambda changed=changed: changed, kernel_file  # type: ignore[misc]
     for edit, inside in repairs(kernel):
         if not preserving or edit.kind in _PRESERVING:
-            file = own if inside is None else inside.fn.__code__.co_filename
+            file = kernel_file if inside is None else inside.fn.__code__.co_filename
             yield edit, lambda edit=edit, inside=inside: mutant(kernel, edit, inside), file  # type: ignore[misc]
 
 
@@ -110,10 +121,10 @@ def _is_confirmed(changed: Kernel, confirmed: Confirmed, cases: str) -> bool:
 
 
 def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
-    """Return the source locations of conditions that decide if the stores run.
+    """Return the source locations of conditions that decide if the stores run, those closest to a store first.
 
-    These are the headers of the `if`s and loops around each store, and of earlier ones that contain a return; the
-    closest first.
+    These are the headers of the `if`s and loops around each store, and of earlier `if`s and loops that contain a
+    return.
     """
     try:
         source = source_of(kernel.spec.fn)
@@ -129,14 +140,16 @@ def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
                 if store_lines & set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)):
                     guards.extend(reversed(around))
                 continue
-            head = (
+            # the condition of an `if` or `while`, the iterable of a `for`
+            header = (
                 statement.test if isinstance(statement, (ast.If, ast.While)) else getattr(statement, "iter", statement)
             )
-            place = source.loc(head)
+            location = source.loc(header)
             for body in inside:
-                visit(body, (*around, place))
+                visit(body, (*around, location))
+            # statements after a conditional return run only if the condition let them
             if any(isinstance(s, ast.Return) for body in inside for s in body):
-                around = (*around, place)
+                around = (*around, location)
 
     visit(source.node.body, ())
     return list(dict.fromkeys(guards))

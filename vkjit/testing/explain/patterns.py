@@ -1,7 +1,7 @@
 """Describe the pattern of the wrong elements of an array, which often shows the bug.
 
-Recognized patterns are, along each axis: a range, the elements after the last full block, one block, every k-th
-element, and the same elements of every block. Blocks are tiles or the elements of a workgroup.
+The recognized patterns along an axis are: a range, the elements after the last full block, one block, every k-th
+element, and the same elements of every block. A block is a tile or the elements of one workgroup.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ Mask = npt.NDArray[np.bool_]
 def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
     """Return a description of the pattern of wrong elements; "" if none is recognized.
 
-    `wrong`: the mask of wrong elements. `tiles`: possible block sizes of the kernel, the most likely first.
+    `wrong` is the mask of wrong elements. `tiles` are possible block sizes of the kernel, the most likely first.
     """
     count = int(wrong.sum())
     if count == 0 or wrong.ndim == 0:
         return ""
     if count == wrong.size:
         return "all of them" if count > 1 else "the only one"
-    if count == 1 and not (wrong.ndim == 1 and wrong[-1] and any(1 < t < wrong.size for t in tiles)):
+    # a wrong last element of a 1D array may be the tail after the last full block, which is described below
+    may_be_tail = wrong.ndim == 1 and wrong[-1] and any(1 < t < wrong.size for t in tiles)
+    if count == 1 and not may_be_tail:
         return _single(wrong)
     coordinates = [np.unique(axis) for axis in np.nonzero(wrong)]
     # if the wrong elements are all combinations of some indices along each axis, describe each axis on its own
@@ -63,9 +65,9 @@ def _single(wrong: Mask) -> str:
 
 
 def _along(axis: int, indices: Any, extent: int, tiles: Sequence[int]) -> Any:
-    """Describe the wrong `indices` along an axis of length `extent`, as (axis, text).
+    """Describe the indices of wrong elements along an axis of length `extent`, as (axis, text).
 
-    Returns () if all indices are wrong, None if no pattern is recognized.
+    Returns () if all indices of the axis are among `indices`, None if no pattern is recognized.
     """
     if len(indices) == extent:
         return ()
@@ -96,7 +98,7 @@ def _runs(indices: Any, extent: int, tiles: Sequence[int]) -> str:
 
 
 def _steps(indices: Any, extent: int, tiles: Sequence[int]) -> str:
-    """Describe the indices if they are evenly spaced, or at the same places in every block; "" otherwise."""
+    """Describe the indices if they are evenly spaced, or the same contiguous part of every block; "" otherwise."""
     gaps = np.diff(indices)
     step, first = int(gaps[0]), int(indices[0])
     if (gaps == step).all() and first < step and int(indices[-1]) + step >= extent:
@@ -107,7 +109,7 @@ def _steps(indices: Any, extent: int, tiles: Sequence[int]) -> str:
     for tile in tiles:
         if tile <= 1 or extent < 2 * tile:
             continue
-        lanes = np.unique(indices % tile)
+        lanes = np.unique(indices % tile)  # the positions in a block at which an element is wrong
         expected = np.flatnonzero(np.isin(np.arange(extent) % tile, lanes))
         if len(lanes) < tile and len(expected) == len(indices) and lanes[-1] - lanes[0] + 1 == len(lanes):
             return f"lanes {int(lanes[0])} to {int(lanes[-1])} of every block of {tile}"
@@ -115,4 +117,8 @@ def _steps(indices: Any, extent: int, tiles: Sequence[int]) -> str:
 
 
 def _ordinal(number: int) -> str:
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, 'th') }"
+    """Return an ordinal number as text, such as "2nd"."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"

@@ -1,8 +1,8 @@
-"""Provenance of a wrong value, as source locations of the kernel.
+"""Provenance of a wrong value: the source locations in the kernel from which the value comes.
 
-Finds the store that wrote the value, all stores to its array, comparisons with NaN operands, and operations that create
-NaN or infinities. Most of this comes from a shadow run (see `vkjit.testing.execution.shadow`): the interpreter repeats
-the failing launch and records the last writer of each element and numeric events.
+These are the store that wrote the value, all stores to its array, comparisons with NaN operands, and operations that
+create NaN or infinities. Most of them come from a shadow run (see `vkjit.testing.execution.shadow`): the interpreter
+repeats the failing launch, and records the last writer of each element and events such as the creation of a NaN.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ def writer(shadow: Shadow, finding: Finding) -> Write | None:
 def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
     """Return the locations of comparisons and min/max operations that had a NaN operand.
 
-    Returns [] unless an input contains NaN, and a wrong element is NaN instead of a number or a number instead of NaN.
+    Returns [] unless an input contains NaN and, for a wrong element, exactly one of the found and the expected value is
+    NaN.
     """
     difference = finding.difference
     if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
         return []
     with np.errstate(all="ignore"):
-        odd = np.isnan(difference.expected.astype(np.float64)) != np.isnan(difference.found.astype(np.float64))
-    holds = any(
+        nan_mismatch = np.isnan(difference.expected.astype(np.float64)) != np.isnan(difference.found.astype(np.float64))
+    input_has_nan = any(
         a.values is not None and a.dtype.is_float and np.isnan(a.distinct).any() for a in finding.case.arrays().values()
     )
-    if not holds or not (odd & difference.wrong).any():
+    if not input_has_nan or not (nan_mismatch & difference.wrong).any():
         return []
     with contextlib.suppress(KernelError, CompileError):
         shadow.run(finding.case, PLAIN)
@@ -68,8 +69,8 @@ def nonfinite_origins(shadow: Shadow, finding: Finding) -> list[Loc]:
     difference = finding.difference
     if difference is None or difference.found.dtype.kind != "f" or difference.expected.dtype.kind not in "fiu":
         return []
-    odd = ~np.isfinite(difference.found) & np.isfinite(difference.expected)
-    if not (odd & difference.wrong).any():
+    newly_nonfinite = ~np.isfinite(difference.found) & np.isfinite(difference.expected)
+    if not (newly_nonfinite & difference.wrong).any():
         return []
     with contextlib.suppress(KernelError, CompileError):
         shadow.run(finding.case, PLAIN)
@@ -84,7 +85,8 @@ def stores_to(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
     launch = shadow.launch(case)
     if launch is not None:
         return stores_of(launch.module, finding.array)
-    ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # no workgroups, so nothing was launched
+    # a grid without workgroups isn't launched; the kernel is lowered only to find its stores
+    ranks = {n: len(a.shape) for n, a in case.arrays().items()}
     return stores_of(module_of(kernel, case.dtypes, ranks, case.arguments), finding.array)
 
 
@@ -97,11 +99,11 @@ def stores_of(module: Module, array: str) -> list[Loc]:
     pending = [(module.kernel, frozenset(i for i, p in enumerate(module.kernel.params) if p.name == array))]
     seen: set[Any] = set()
     while pending:
-        function, numbers = pending.pop()  # the numbers of the function's parameters that are the array
-        if (function.name, numbers) in seen:
+        function, param_indices = pending.pop()  # the numbers of the function's parameters that are the array
+        if (function.name, param_indices) in seen:
             continue
-        seen.add((function.name, numbers))
-        values = {function.params[i] for i in numbers}
+        seen.add((function.name, param_indices))
+        values = {function.params[i] for i in param_indices}
         for op in function.body.walk():
             if op.name in ("store", "atomic", "atomic_cas", "atomic_store") and op.operands[0] in values:
                 locations.add(op.loc)
@@ -112,5 +114,6 @@ def stores_of(module: Module, array: str) -> list[Loc]:
     return _in_order(locations)
 
 
-def _in_order(places: Iterable[Loc]) -> list[Loc]:
-    return sorted(places, key=lambda loc: (loc.file, loc.line, loc.col))
+def _in_order(locations: Iterable[Loc]) -> list[Loc]:
+    """Return source locations in source order."""
+    return sorted(locations, key=lambda loc: (loc.file, loc.line, loc.col))

@@ -37,15 +37,14 @@ from ..search.finding import Finding
 __all__ = ["script_of"]
 
 _MAX_LITERAL = 256
-"""Maximum number of elements of an array that is written as a literal; larger ones are written as compressed bytes."""
-
+"""Maximum number of elements of an array that is written as a literal; larger arrays become compressed bytes."""
 
 _CHECKS = {"division_by_zero": "division", "loop_limit": "loops", "integer_overflow": "overflow", "nan_birth": "nan"}
 """The sanitizer check to enable for each kind of report that the default checks don't produce."""
 
 
 def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
-    """Return the script for a finding. `groups` is the user's number of workgroups, or function that computes it."""
+    """Return the script for a finding. `groups` is the user's number of workgroups, or a function that computes it."""
     title = f'"""{kernel.name}: a failing case, found by a property test."""'
     if callable(groups):
         groups = call_by_name(groups, for_launch(kernel.expanded_spec, finding.case.arguments), "groups=")
@@ -54,37 +53,41 @@ def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
 
 
 def _imports(kernel: Kernel) -> str:
-    """Return the part of the script that binds `kernel`.
+    """Return the part of the script that binds the name `kernel` to the kernel.
 
-    Imports it from its module if that is in a package, loads its file if it has one, and else copies its source.
+    There are three ways: the kernel is imported if its module is in a package; otherwise its file is loaded; if there
+    is no file, or no name for the kernel in it, the source is copied.
     """
     lines = ["import numpy as np", "", "import vkjit as vk"]
     function = kernel.spec.fn
     file = inspect.getsourcefile(function)
-    place = _place_of(kernel)
+    expression = _expression_of(kernel)
     package = getattr(sys.modules.get(function.__module__), "__package__", "")
-    if place and package:
-        head, _, rest = place.partition(".")
-        imported = f"from {function.__module__} import {head} as kernel"
+    if expression and package:
+        # a nested name such as "Class.kernel" is imported by its first part
+        root_name, _, rest = expression.partition(".")
+        imported = f"from {function.__module__} import {root_name} as kernel"
         return "\n".join([*lines, imported, *([f"kernel = kernel.{rest}"] if rest else [])])
-    if file is not None and place and os.path.exists(file):
+    if file is not None and expression and os.path.exists(file):
         loading = f"""
             import importlib.util
 
             spec = importlib.util.spec_from_file_location({Path(file).stem!r}, {os.path.abspath(file)!r})
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
-            kernel = module.{place}"""
+            kernel = module.{expression}"""
         text = textwrap.dedent(loading).strip()
-        imported, rest = text.split("\n\n", 1)
-        return "\n".join([imported, "", *lines, "", rest])
+        # the import of the standard library comes before those of NumPy and vkjit
+        library_import, rest = text.split("\n\n", 1)
+        return "\n".join([library_import, "", *lines, "", rest])
     return "\n".join([*lines, "from typing import Any, TypeVar", "", *_source_with_definitions(kernel)])
 
 
-def _place_of(kernel: Kernel) -> str:
+def _expression_of(kernel: Kernel) -> str:
     """Return the expression, such as "Class.kernel", that refers to the kernel in its module; "" if there is none.
 
-    Tries the function's qualified name, that name with `__wrapped__` of further decorators, and other global names.
+    Tries the function's qualified name, its name followed by `.__wrapped__` for other decorators around the kernel, and
+    all global names that refer to the kernel.
     """
     function = kernel.spec.fn
     module_names = function.__globals__
@@ -101,8 +104,8 @@ def _place_of(kernel: Kernel) -> str:
 
 
 def _source_with_definitions(kernel: Kernel) -> list[str]:
-    """Return the kernel's source, after definitions of the numbers, type variables, structs and device functions that
-    it uses, as lines.
+    """Return the lines of the kernel's source, preceded by definitions of the numbers, type variables, structs and
+    device functions that the kernel uses.
     """
     function = kernel.spec.fn
     try:
@@ -112,15 +115,16 @@ def _source_with_definitions(kernel: Kernel) -> list[str]:
     lines = [*_definitions_used(function, set()), *_types_in(kernel, source)]
     variables = {p.dtype.__name__ for p in kernel.spec.params if p.dtype is not None and not isinstance(p.dtype, DType)}
     lines += [f'{name} = TypeVar("{name}", bound=vk.Element)' for name in sorted(variables)]
+    # start at the decorator `@vk.kernel`; decorators above it, such as vk.testing.check, are left out
     start = next((i for i, line in enumerate(source.splitlines()) if ".kernel" in line), 0)
     return [*lines, "", "", *source.splitlines()[start:], "", "", f"kernel = {function.__name__}"]
 
 
 def _definitions_used(function: Any, seen: set[str]) -> list[str]:
-    """Return definitions of the globals and closure variables that a function uses, in dependency order, as lines.
+    """Return the lines that define the globals and closure variables that a function uses, in dependency order.
 
     Modules become imports, numbers and types become literals, and device functions are copied. `seen` are the names
-    that are defined already.
+    that have been defined before; the function adds its names.
     """
     captured: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -141,7 +145,7 @@ def _definitions_used(function: Any, seen: set[str]) -> list[str]:
 
 
 def _device_function(name: str, value: DeviceFunction, seen: set[str]) -> list[str]:
-    """Return the source of a device function, after the definitions that it uses, bound to `name`."""
+    """Return the lines that bind `name` to a copy of a device function, preceded by the definitions that it uses."""
     function = value.fn
     lines = _definitions_used(function, seen)
     with contextlib.suppress(OSError, TypeError):
@@ -167,10 +171,11 @@ def _types_in(kernel: Kernel, source: str) -> list[str]:
         f"{n} = {v!r}" for n, v in in_module.items() if isinstance(v, VectorType) and not isinstance(v.dtype, TypeVar)
     ]
     texts = []
-    for kind in structs.values():
+    for struct in structs.values():
         with contextlib.suppress(OSError, TypeError):
-            texts.append("\n" + textwrap.dedent(inspect.getsource(kind.cls)).rstrip())
-            module_names = sys.modules[kind.cls.__module__].__dict__
+            texts.append("\n" + textwrap.dedent(inspect.getsource(struct.cls)).rstrip())
+            # the struct's fields may have vector types that its module names
+            module_names = sys.modules[struct.cls.__module__].__dict__
             vectors += [
                 f"{n} = {module_names[n]!r}"
                 for n in re.findall(r"\w+", texts[-1])
@@ -197,7 +202,7 @@ def _arguments(kernel: Kernel, finding: Finding) -> str:
 
 
 def _argument(value: Any) -> str:
-    """Return an argument as an expression; arrays by `vk.testing.array` or `out`, with their memory layout."""
+    """Return an argument as an expression. Arrays become calls of `vk.testing.array` or `out` with their layout."""
     if not isinstance(value, ArrayInput):
         return constant_text(value)
     layout = "".join(f", {k}={v!r}" for k, v in _layout_fields(value).items())
@@ -221,7 +226,7 @@ def _layout_fields(value: ArrayInput) -> dict[str, Any]:
 
 
 def constant_text(value: Any) -> str:
-    """Return an argument other than an array as an expression; a device function is imported from its module."""
+    """Return an argument other than an array as an expression. A device function becomes an import from its module."""
     if isinstance(value, DeviceFunction):
         function = value.fn
         return f'__import__("importlib").import_module({function.__module__!r}).{function.__qualname__}'
@@ -231,7 +236,7 @@ def constant_text(value: Any) -> str:
 
 
 def number_text(value: Any) -> str:
-    """Return a number as an expression; NaN and infinities as NumPy's constants."""
+    """Return a number as an expression. NaN and infinities become NumPy's constants."""
     if isinstance(value, (float, np.floating)) and not np.isfinite(value):
         return "np.nan" if np.isnan(value) else "np.inf" if value > 0 else "-np.inf"
     return repr(value.item() if isinstance(value, np.generic) else value)
@@ -239,17 +244,18 @@ def number_text(value: Any) -> str:
 
 def array_text(values: Any) -> str:
     """Return an expression that constructs a NumPy array: a literal, `np.full`, or decompression of its bytes."""
-    kind = f"np.{values.dtype.name if values.dtype != np.bool_ else 'bool_'}"
+    dtype_text = f"np.{values.dtype.name if values.dtype != np.bool_ else 'bool_'}"
     flat = values.reshape(-1)
     if values.size == 0:
-        return f"np.zeros({values.shape!r}, {kind})"
+        return f"np.zeros({values.shape!r}, {dtype_text})"
+    # all elements have the same bytes
     if values.size > 1 and (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
-        return f"np.full({values.shape!r}, {number_text(flat[0])}, {kind})"
+        return f"np.full({values.shape!r}, {number_text(flat[0])}, {dtype_text})"
     if values.size <= _MAX_LITERAL:
-        return f"np.array({_nested(values)}, {kind})"
+        return f"np.array({_nested(values)}, {dtype_text})"
     packed = base64.b85encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
     unpacked = f'__import__("zlib").decompress(__import__("base64").b85decode({packed!r}))'
-    return f"np.frombuffer({unpacked}, {kind}).reshape({values.shape!r})"
+    return f"np.frombuffer({unpacked}, {dtype_text}).reshape({values.shape!r})"
 
 
 def _nested(values: Any) -> str:
@@ -260,7 +266,10 @@ def _nested(values: Any) -> str:
 
 
 def _call(finding: Finding, groups: Any, poison: int | None = None) -> str:
-    """Return the call that runs the kernel as it failed. `poison` is the byte that fills the Outs before the launch."""
+    """Return the call that repeats the failing launch.
+
+    `poison` is the byte that fills the Outs before the launch (None: the byte of the failing launch).
+    """
     parts = ["kernel", "arguments", f"device={finding.executor!r}"]
     if finding.schedule != PLAIN:
         given = ", ".join(f"{k}={v!r}" for k, v in finding.schedule.given().items())
@@ -281,25 +290,27 @@ def _check(finding: Finding, groups: Any) -> str:
         aliases = f", aliases={list(finding.case.aliases)!r}" if finding.case.aliases else ""
         kind = finding.reports[0].kind
         checks = f", checks={_CHECKS[kind]!r}" if kind in _CHECKS else ""
-        more = f"{groups_text}{aliases}{checks}"
+        options = f"{groups_text}{aliases}{checks}"
         return (
             f"# the sanitizer found {kind}\n"
-            f"reports = vk.testing.run_sanitized(kernel, arguments, device={finding.executor!r}{more})\n"
+            f"reports = vk.testing.run_sanitized(kernel, arguments, device={finding.executor!r}{options})\n"
             "assert not reports, '\\n'.join(map(str, reports))\nprint('nothing is found any more')"
         )
     if finding.kind == "property":
+        # the script can't contain the property, a function of the user's tests: it prints the outputs instead
         said = "" if finding.error is None else " ".join(finding.error.message.split())
-        words = f"this program doesn't ask whether it holds of what is printed: {said}"
-        return f"# when it was found, {said}\nprint({call})\nraise SystemExit({words!r})"
+        exit_message = f"this program prints the outputs without checking the property, which failed with: {said}"
+        return f"# when it was found, {said}\nprint({call})\nraise SystemExit({exit_message!r})"
     if finding.kind in ("report", "outside"):
         what = "raised " + type(finding.error).__name__ if finding.error is not None else "wrote outside of an array"
         return f"# this {what} when it was found\n{call}\nprint('no error any more')"
     name = finding.array
     if finding.kind in ("unwritten", "depends"):
-        other = 0x3C if finding.poison == 0xFF else 0xFF
+        # run twice with different contents of the Outs: results that depend on them differ
+        other_poison = 0x3C if finding.poison == 0xFF else 0xFF
         return (
             f"found = {call}[{name!r}]\n"
-            f"again = {_call(finding, groups, other)}[{name!r}]  # the Out held something else before\n"
+            f"again = {_call(finding, groups, other_poison)}[{name!r}]  # the Out held something else before\n"
             "np.testing.assert_array_equal(found, again)\nprint('right')"
         )
     assert finding.difference is not None

@@ -1,13 +1,13 @@
 """The differential check of one program: the core of the fuzzer.
 
-The oracle is the result of the interpreter on the program as generated, before any pass. `Checker` compares it with
-these runs, and stops at the first difference or error (`Finding`):
+The oracle is the result of the interpreter on the program as generated, before any pass. `Checker` compares the results
+of these runs with it, and stops at the first difference or error (`Finding`):
 
 - the interpreter with another order of workgroups, batch size and subgroup size;
 - the interpreter after a chain of one or a few passes, and for programs on tiles after the tile lowering;
 - for each device and optimization level: the interpreter on the module that the pipeline produced for the device, and
-  the device itself. The IR is verified after the pipeline, on some programs after each pass, and spirv-val checks each
-  SPIR-V module;
+  the device itself. The IR is verified after the pipeline, for some programs also after each pass, and spirv-val checks
+  each SPIR-V module;
 - the device with the address of every memory access checked (see `vkjit.testing.fuzz.watch`), for some programs;
 - the device with the module optimized by spirv-opt, for some programs;
 - a variant of the program that must give the same results (see `variants`).
@@ -54,7 +54,7 @@ CHAINS = (
     "fold,simplify_branches,cse,fold,dce", "lower_exits,inline,lower_access,licm,cse,dce",
     "lower_exits,inline,lower_access,narrow_index,fold,dce",
 )  # fmt: skip
-"""Pass names, separated by commas; each program runs through one of these chains."""
+"""Chains of passes: pass names, separated by commas. Each program runs through one chain."""
 TILE_CHAINS = (
     "lower_exits,inline",
     "lower_exits,inline,lower_tiles",
@@ -66,12 +66,13 @@ LEVELS = (0, 1, 2)
 SPIRV_OPT_EVERY = 6
 """One program in this many also runs with its SPIR-V optimized by spirv-opt."""
 MAX_HARDWARE_WORDS = 60_000
-"""Maximum module size on hardware devices, in words; a longer module (such as unrolled tiles of thousands of elements
-on four lanes) is skipped. NVIDIA's compiler takes seconds for 15,000 words and more than 20 for 94,000.
+"""Maximum size of a SPIR-V module on hardware devices, in words of 4 bytes. Longer modules are skipped; they come, for
+example, from unrolled tiles of thousands of elements on four lanes. NVIDIA's compiler takes seconds for 15,000 words
+and more than 20 seconds for 94,000.
 """
 WATCHED_EVERY = 4
 """One program in this many also runs at level 2 on software Vulkan devices, lowered as for GPUs and with the address of
-every access checked. Without the check, these devices tolerate accesses that make other devices fail.
+every memory access checked. Without the check, these devices tolerate invalid accesses that make other devices fail.
 """
 
 
@@ -91,8 +92,10 @@ def tile_options(random: Random) -> TileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A failure. `stage` names the run: "oracle", "order", "level 2 on ...", "chain ...", "variant ...". `text` is the
-    difference or the error message.
+    """A failure.
+
+    `stage` names the run, such as "oracle", "order", "level 2 on <device>", "chain <passes>" or "variant, <kind>, ...".
+    `text` is the difference or the error message.
     """
 
     stage: str
@@ -111,8 +114,8 @@ class _FindingRaised(Exception):  # noqa: N818  control flow, not an error
 class Options:
     """The runs to make besides the oracle.
 
-    - `thorough`: run each program at every optimization level, and verify the IR after every pass. Otherwise a program
-      runs at level 2 and one other level, and only some runs verify the IR after every pass.
+    - `thorough`: run each program at every optimization level, and verify the IR after every pass. Otherwise, a program
+      runs at level 2 and one other level, and only a third of these runs verify the IR after every pass.
     - `variants`: run a variant of the program. `chains`: run a chain of passes. `validated`: run spirv-val.
     - `watch`: also run each program with the address of every access checked (see `vkjit.testing.fuzz.watch`), on all
       Vulkan devices; on software devices once more, lowered as for GPUs.
@@ -127,9 +130,9 @@ class Options:
 
 @dataclass(slots=True)
 class Checker:
-    """Checks programs on the given devices. The interpreter always runs and isn't one of them.
+    """Checks programs on the given devices, and always on the interpreter, which `devices` doesn't include.
 
-    `counts` counts the runs, the differences that were excused, and the modules that were skipped, by description.
+    `counts` has the numbers of runs, of excused differences and of skipped modules, by description.
     """
 
     devices: Sequence[Device]
@@ -137,8 +140,10 @@ class Checker:
     counts: Counter[str] = field(default_factory=Counter)
 
     def check(self, program: Program, only: str = "") -> Finding | None:
-        """Return the first finding, or None. With `only`, the stage name of an earlier finding, make only the runs of
-        that stage and those that always precede it.
+        """Return the first finding, or None.
+
+        `only` is the stage of an earlier finding. If it is given, the runs of other stages are skipped, except for the
+        oracle and the run in another order.
         """
         try:
             _Run(self, program, only).all()
@@ -154,17 +159,17 @@ def is_too_long(device: Device, artifact: KernelArtifact) -> bool:
 
 
 def _verified(name: str, module: Module, form: str = "high") -> None:
-    """Raise a finding if a pass produced invalid IR."""
+    """Raise a finding if the IR isn't valid in this form (see `vkjit.ir.verify`). `name` says which pass ran last."""
     broken = violations(module, form)
     if broken:
         raise _FindingRaised(Finding(f"verifier after {name}", "\n".join(broken)))
 
 
 class _Run:
-    """All runs of one program.
+    """The runs of one program.
 
-    `oracles` caches the outcome of the interpreter by subgroup size. `prints` is True if the program prints; such a
-    program isn't run on Vulkan devices, nor fully lowered on the interpreter.
+    `only` is that of `Checker.check`. `oracles` caches the outcome of the interpreter by subgroup size. `prints` is
+    True if the program prints; such a program isn't run on Vulkan devices, nor fully lowered on the interpreter.
     """
 
     def __init__(self, checker: Checker, program: Program, only: str) -> None:
@@ -172,7 +177,7 @@ class _Run:
         self.only = only
         self.program = program
         self.memory = Memory.of(program)
-        self.random = Random(program.seed ^ 0x5EED)
+        self.random = Random(program.seed ^ 0x5EED)  # other random numbers than those of the generator
         self.oracles: dict[int, Outcome] = {}
         self.has_tiles = any(op.name.startswith("tile_") for op in program.module.kernel.body.walk())
         self.prints = any(site.kind == "print" for site in program.module.sites)
@@ -190,8 +195,9 @@ class _Run:
             self.tiles()
         for device in self.checker.devices:
             for level in self.levels():
-                name = f"spirv-opt on {device.name}" if level == 2 else ""
-                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", name):
+                # the names of the stages of `level`, except those of the verifier, contain one of these texts
+                optimized = f"spirv-opt on {device.name}" if level == 2 else ""
+                if self.wanted(f"level {level} on {device.name}", f"level {level} for {device.name}", optimized):
                     self.level(device, level)
         if self.checker.options.variants and self.wanted("variant"):
             self.variant()
@@ -204,8 +210,8 @@ class _Run:
             module = Inline().run(LowerExits().run(clone_module(self.program.module)))
             try:
                 module = LowerTiles(options, PLAIN_DEVICE).run(module)
-            except CompileError as error:  # too large for these options
-                if "shared memory" in str(error):
+            except CompileError as error:
+                if "shared memory" in str(error):  # the tiles are too large for these options
                     self.checker.counts["tiles too large"] += 1
                     return
                 raise
@@ -217,19 +223,22 @@ class _Run:
 
     def levels(self) -> tuple[int, ...]:
         """Return the optimization levels to run."""
-        every = self.checker.options.thorough or self.only
-        return LEVELS if every else (self.program.seed // 2 % 2, 2)
+        all_levels = self.checker.options.thorough or self.only
+        return LEVELS if all_levels else (self.program.seed // 2 % 2, 2)  # 0 or 1 by the seed, and 2
 
     def wanted(self, *stages: str) -> bool:
-        """True if runs with these stage names are to be made: always, unless the check is restricted to another stage.
+        """True if a run is to be made: if the check isn't restricted, or is restricted to one of these stages.
 
-        A name may be the start or another part of the stage's full name.
+        A stage may be given by a part of its name; "" stands for no stage.
         """
         return not self.only or any(stage and stage in self.only for stage in stages)
 
     def oracle(self, subgroup_size: int = 32) -> Outcome:
-        """Return the outcome of the interpreter on the program as generated."""
-        size = 32 if self.program.lane_free else subgroup_size
+        """Return the outcome of the interpreter on the program as generated; cached.
+
+        The subgroup size matters only for programs whose results depend on it.
+        """
+        size = 32 if self.program.any_subgroup_size else subgroup_size
         if size not in self.oracles:
             with self.stage("oracle"):
                 self.oracles[size] = interpret(self.program, self.memory, subgroup_size=size)
@@ -250,15 +259,16 @@ class _Run:
     def compare(self, stage: str, found: Outcome, expected: Outcome, ran: tuple[Device, Module] | None = None) -> None:
         """Raise a finding if the outcomes differ.
 
-        `ran`: for a run on a device, the device and the module. If subnormal numbers or a known driver bug may explain
-        a difference on a device, it is only counted.
+        `ran` is given for a run on a device: the device and the module. If subnormal numbers or a known driver bug may
+        explain a difference on a device, the difference is only counted.
         """
         self.checker.counts["runs"] += 1
         text = difference(self.program, found, expected)
         if not text:
             return
         if ran is not None:
-            fault = "subnormals" if is_excused(self.program, self.memory) else known_fault(*ran)
+            device, module = ran
+            fault = "subnormals" if is_excused(self.program, self.memory) else known_fault(device, module)
             if fault:
                 self.checker.counts[f"excused by {fault}"] += 1
                 return
@@ -271,9 +281,10 @@ class _Run:
         expected = self.oracle()
         order = self.random.choice(["reverse", self.random.randrange(1000)])
         with self.stage("order"):
-            size = self.random.choice([4, 8, 16, 64]) if self.program.lane_free else 32
-            lanes = self.random.choice([1, 64])
-            outcome = interpret(self.program, self.memory, order=order, lanes_per_batch=lanes, subgroup_size=size)
+            # 32 is the subgroup size of the oracle; it is kept if results depend on the size
+            size = self.random.choice([4, 8, 16, 64]) if self.program.any_subgroup_size else 32
+            batch_size = self.random.choice([1, 64])
+            outcome = interpret(self.program, self.memory, order=order, lanes_per_batch=batch_size, subgroup_size=size)
             self.compare("order", outcome, expected)
 
     def chain(self) -> None:
@@ -283,6 +294,7 @@ class _Run:
             stage = f"chain {chain}"
             with self.stage(stage):
                 module = run_passes(clone_module(self.program.module), chain.split(","))
+                # pipelines end in primitive form, and chains with `lower_exits` in normal form
                 form = "primitive" if chain.startswith("pipeline") else "normal" if "exits" in chain else "high"
                 broken = violations(module, form)
                 if broken:
@@ -294,7 +306,7 @@ class _Run:
         """Return the program's module after the pipeline for a device, or for other capabilities `caps`.
 
         Programs with even seeds are lowered without the guard for drivers that stop long loops (`loop_cap`), so that
-        both forms of loops are tested.
+        loops are tested with the guard and without it.
         """
         caps = device.caps if caps is None else caps
         caps = caps if program.seed % 2 else replace(caps, loop_cap=None)
@@ -313,8 +325,9 @@ class _Run:
         stage = f"level {level} on {device.name}"
         with self.stage(f"passes of {stage}"):
             module = self.lowered(device, level, self.program)
-            if level == 2 or (self.program.seed + level) % 3 == 0:
+            if level == 2 or (self.program.seed + level) % 3 == 0:  # at other levels, one program in three
                 outcome = interpret(self.program, self.memory, clone_module(module), subgroup_size=size)
+                # this stage is called "interpreter, level 2 for <device>"
                 self.compare(f"interpreter, {stage}".replace("on ", "for "), outcome, self.oracle(size))
         with self.stage(stage):
             artifact = emit_module(clone_module(module), device.caps)
@@ -334,13 +347,14 @@ class _Run:
 
     def is_watched_for_gpus(self, device: Device, level: int) -> bool:
         """True if the program is also run with checked accesses, lowered as for GPUs, on this device."""
-        chosen = level == 2 and self.program.seed % WATCHED_EVERY == 1
-        return device.caps.kind == "cpu" and (self.checker.options.watch or chosen)
+        chosen_by_seed = level == 2 and self.program.seed % WATCHED_EVERY == 1
+        return device.caps.kind == "cpu" and (self.checker.options.watch or chosen_by_seed)
 
     def watched_for_gpus(self, stage: str, device: Device, level: int) -> None:
         """Run the program with checked accesses on a software device, but lowered as for GPUs: with tiles in shared
         memory and wide accesses.
         """
+        # a device with the quirk "scalar_loads" gets no wide accesses
         caps = replace(device.caps, kind="discrete", quirks=device.caps.quirks - {"scalar_loads"})
         stage = f"{stage}, lowered for GPUs"
         with self.stage(f"passes of {stage}"):
@@ -359,7 +373,9 @@ class _Run:
             self.compare(stage, outcome, self.oracle(device.caps.subgroup_size), (device, module))
 
     def validated(self, stage: str, code: object) -> None:
-        """Raise a finding if spirv-val rejects the module."""
+        """Raise a finding if spirv-val rejects the module. Code that doesn't begin with SPIR-V's magic number is
+        ignored.
+        """
         if not self.checker.options.validated or not isinstance(code, bytes) or code[:4] != b"\x03\x02\x23\x07":
             return
         self.checker.counts["modules validated"] += 1
@@ -370,8 +386,8 @@ class _Run:
     def spirv_optimized(self, device: Device, artifact: KernelArtifact, module: Module) -> None:
         """Run the kernel's SPIR-V, optimized by spirv-opt, and compare with the oracle.
 
-        Skipped if spirv-val rejects the optimized module: spirv-opt makes some valid modules invalid, for example by
-        adding constants of types that the module only stores.
+        The run is skipped if spirv-val rejects the optimized module: spirv-opt makes some valid modules invalid, for
+        example by adding constants of types that the module only stores.
         """
         if device.caps.kind in ("llvm-cpu", "interpreter") or not tools.available("spirv-opt"):
             return
@@ -389,15 +405,15 @@ class _Run:
         """Run one variant of the program (see `variants`) on a random device, or on the interpreter if there is
         none.
         """
-        kinds: list[Callable[[Program, Random], Program | None]]
-        kinds = [variants.swapped, variants.with_dead_code, variants.other_workgroups]
-        kind = self.random.choice(kinds)
-        changed = kind(self.program, self.random)
+        changes: list[Callable[[Program, Random], Program | None]]
+        changes = [variants.swapped, variants.with_dead_code, variants.other_workgroups]
+        change = self.random.choice(changes)
+        changed = change(self.program, self.random)
         if changed is None:
             return
         devices = [d for d in self.checker.devices if not self.prints or d.caps.kind in ("llvm-cpu", "interpreter")]
         device = self.random.choice(devices) if devices else None
-        name = kind.__name__.replace("_", " ")
+        name = change.__name__.replace("_", " ")
         size = 32 if device is None else device.caps.subgroup_size
         stage = f"variant, {name}, on {device.name if device is not None else 'interpreter'}"
         with self.stage(stage):

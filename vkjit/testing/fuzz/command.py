@@ -28,15 +28,17 @@ from .worker_pool import WorkerPool
 __all__ = ["coverage_text", "main"]
 
 NOT_GENERATED: dict[OpName, str] = {}
-"""Operations of the op table that are never generated, with the reason."""
+"""Operations of the op table that are never generated, with the reason; at present there are none."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vkjit.testing.fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, default=2000, help="how many programs (default 2000)")
-    parser.add_argument("--seed", type=int, default=1, help="programs follow from it (default 1)")
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so long (default: not)")
-    parser.add_argument("--devices", default="all", help="parts of device names, with commas; 'none': interpreter only")
+    parser.add_argument("--seed", type=int, default=1, help="seed that determines all programs (default 1)")
+    parser.add_argument("--minutes", type=float, default=0.0, help="stop after this time (default: no limit)")
+    parser.add_argument(
+        "--devices", default="all", help="parts of device names, separated by commas; 'none': interpreter only"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--statements", type=int, default=0, help="statements of a program (default: 6 to 26)")
     parser.add_argument("--tiles", action="store_true", help="only programs on tiles (otherwise one in eight)")
@@ -54,9 +56,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def coverage_text(seen: Counter[str]) -> str:
-    """Describe the coverage of the op table: the number of operations seen, and a line for each one not seen.
+    """Describe the coverage of the op table: the number of operations seen, and a line for each operation not seen.
 
-    `seen` counts the programs by the name of an operation in them.
+    `seen` maps the name of an operation to the number of programs that contain it.
     """
     missing = [name for name in OPS if not seen[name]]
     lines = [f"coverage: {len(OPS) - len(missing)} of {len(OPS)} operations, {1 - len(missing) / len(OPS):.1%}"]
@@ -66,9 +68,14 @@ def coverage_text(seen: Counter[str]) -> str:
 
 @dataclass(slots=True)
 class _Summary:
-    """The results so far: the number of programs, the operations `seen` in them, the checker's `counts`, the findings.
+    """The results so far.
 
-    Failing programs are saved in the folder `keep`. `start` is the time of the start in seconds.
+    - `keep`: the folder in which failing programs are saved.
+    - `start`: the time at which the run started, by `time.monotonic`.
+    - `programs`: the number of programs that were checked.
+    - `seen`: for each operation, the number of programs that contain it (see `coverage_text`).
+    - `counts`: the sums of `Checker.counts` over all programs.
+    - `findings`: a text for each program that failed.
     """
 
     keep: Path
@@ -79,18 +86,24 @@ class _Summary:
     findings: list[str] = field(default_factory=list)
 
     def take(self, answer: dict[str, Any], statements: int) -> None:
-        """Record a worker's answer for one program (see `worker`); print the progress every 100 programs."""
+        """Record a worker's answer for one program (see `worker`). Prints the progress every 100 programs.
+
+        `statements` is the option `--statements`, with which the program was generated.
+        """
         self.programs += 1
         self.seen.update(answer["ops"])
         self.counts.update(answer["counts"])
-        if "stage" in answer:
+        if "stage" in answer:  # only answers for programs that fail have this key
             self.failed(answer, statements)
         elif self.programs % 100 == 0:
             seconds = time.monotonic() - self.start
             say(f"{self.programs} programs, {seconds:.0f} s, {len(self.findings)} findings")
 
     def failed(self, answer: dict[str, Any], statements: int) -> None:
-        """Save the program and print how to replay it."""
+        """Save the failing program and print how to replay it.
+
+        If the answer has no program, since the worker crashed, the program is generated again from its seed.
+        """
         seed = answer.get("seed", -1)
         text = answer["program"]
         if not text and seed >= 0:
@@ -111,16 +124,19 @@ class _Summary:
 
 
 def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
-    """Run the requested programs in worker processes, print the summary and return the exit status."""
+    """Run programs in worker processes, print the summary and return the exit status.
+
+    `work` yields a request for each program (see `worker`).
+    """
     try:
         names = device_names(options.devices)
     except ArgumentError as error:
         say(str(error))
         return 2
     say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
-    seconds = 0.0 if options.no_shrink else 60.0
+    shrink_seconds = 0.0 if options.no_shrink else 60.0
     pool = WorkerPool(
-        Config(names, shrink_seconds=seconds, thorough=options.thorough, watch=options.watch), options.jobs
+        Config(names, shrink_seconds=shrink_seconds, thorough=options.thorough, watch=options.watch), options.jobs
     )
     summary = _Summary(Path(options.keep))
     try:
@@ -141,12 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.planted:
         return run_planted(options.planted, options.bug, options)
-    if options.replay:
-        options.jobs, options.no_shrink, options.thorough = 1, True, True
+    if options.replay:  # check one program, thoroughly, and keep it as it is
+        options.jobs = 1
+        options.no_shrink = True
+        options.thorough = True
         return _run(options, iter([{"text": Path(options.replay).read_text(encoding="utf-8")}]))
-    return _run(
-        options, requests(options.seed, options.programs, options.statements, options.minutes, tiles=options.tiles)
-    )
+    work = requests(options.seed, options.programs, options.statements, options.minutes, tiles=options.tiles)
+    return _run(options, work)
 
 
 if __name__ == "__main__":

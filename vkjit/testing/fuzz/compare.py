@@ -3,7 +3,7 @@
 Arrays are compared bitwise, except that all NaNs are equal. Arrays that `Program.tolerances` lists hold results of
 inexact operations, which are compared within error bounds. The bound of a column is a number of ULP of a scale. The
 scale of a single operation is the magnitude of its result. The scale of a formula of sums and products is the same
-formula on the magnitudes of its operands; if it overflows or nearly does, every result is accepted.
+formula on the magnitudes of its operands; if the scale overflows or nearly does, every result is accepted.
 """
 
 from __future__ import annotations
@@ -23,31 +23,36 @@ __all__ = ["difference"]
 
 
 def difference(program: Program, found: Outcome, expected: Outcome) -> str:
-    """Describe the first difference; "" if there is none."""
+    """Describe the first difference between an outcome and the expected one; "" if there is none."""
     if found.error != expected.error:
         return f"raised {found.error or 'nothing'}, expected {expected.error or 'nothing'}"
     if found.lines != expected.lines:
         return f"printed {found.lines[:4]}, expected {expected.lines[:4]}"
+    # parameters that hold scales of inexact results; they aren't compared
     scales = {entry[1] for entry in program.tolerances.values()}
     for number, param in enumerate(program.module.kernel.params):
         if number not in expected.buffers or number in scales:
             continue
         assert isinstance(param.type, Array)
-        a, b = found.buffers[number], expected.buffers[number]
-        bad = ~_same(a, b, param.type)
-        if bad.any() and number in program.tolerances:
-            bad &= ~_within(program, number, found, expected)
-        if bad.any():
-            at = int(np.flatnonzero(bad)[0])
-            count = int(bad.sum())
+        found_buffer = found.buffers[number]
+        expected_buffer = expected.buffers[number]
+        differs = ~_same(found_buffer, expected_buffer, param.type)
+        if differs.any() and number in program.tolerances:
+            differs &= ~_within(program, number, found, expected)
+        if differs.any():
+            at = int(np.flatnonzero(differs)[0])
+            count = int(differs.sum())
             return (
-                f"%{param.name}, place {at} of its buffer: found {a[at]!r}, expected {b[at]!r} ({count} places differ)"
+                f"%{param.name}, place {at} of its buffer: found {found_buffer[at]!r}, "
+                f"expected {expected_buffer[at]!r} ({count} places differ)"
             )
     return ""
 
 
 def _same(a: npt.NDArray[Any], b: npt.NDArray[Any], type: Array) -> npt.NDArray[np.bool_]:
+    """Return the mask of elements that are bitwise equal, or both NaN. `type` is the type of the array."""
     if type.dtype is dtypes.bf16:
+        # NaN: all bits of the exponent and at least one of the mantissa are set
         nan = ((a & 0x7FFF) > 0x7F80) & ((b & 0x7FFF) > 0x7F80)
         return np.asarray((a == b) | nan)
     if a.dtype.kind == "f":
@@ -57,36 +62,42 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any], type: Array) -> npt.NDArray[
 
 
 def _within(program: Program, number: int, found: Outcome, expected: Outcome) -> npt.NDArray[np.bool_]:
-    """Return a mask over the buffer of parameter `number`: True for inexact results that are within their bounds."""
+    """Return a mask over the buffer of parameter `number`: True for inexact results that are within their bounds.
+
+    Results in columns without a bound, and elements of the buffer outside the array, are False.
+    """
     bounds, scale_number = program.tolerances[number]
     layout = program.layouts[number]
     assert layout is not None
-    a, b = (_rows(outcome.buffers[number], layout) for outcome in (found, expected))
+    found_rows, expected_rows = (_rows(outcome.buffers[number], layout) for outcome in (found, expected))
     scale_layout = program.layouts[scale_number]
     assert scale_layout is not None
     scale = _rows(expected.buffers[scale_number], scale_layout)
-    info = np.finfo(b.dtype)
-    width = b.shape[1]
-    ulps = np.array([*bounds, *[0.0] * width][:width])
+    info = np.finfo(expected_rows.dtype)
+    width = expected_rows.shape[1]
+    ulps = np.array([*bounds, *[0.0] * width][:width])  # the bound of each column, 0 for columns that aren't in use
+    near_maximum = float(info.max) * (1 - 16 * float(info.eps))
     with np.errstate(all="ignore"):
-        size = np.maximum(np.abs(b), scale).astype(np.float64)
-        exact, near = b.astype(np.float64), a.astype(np.float64)
-        slack = ulps * float(info.eps) * size + 2 * float(info.tiny)
-        good = np.abs(near - exact) <= slack
-        good |= (exact == near) | (np.isnan(exact) & np.isnan(near))
-        summed = scale != 0  # single operations store no scale
-        # intermediate results may have overflowed on one executor only, in any order of operations
-        good |= summed & ~(size < float(info.max) / 4)
+        magnitude = np.maximum(np.abs(expected_rows), scale).astype(np.float64)
+        expected_values, found_values = expected_rows.astype(np.float64), found_rows.astype(np.float64)
+        # `tiny` is the smallest normal number: smaller results may be flushed to zero
+        slack = ulps * float(info.eps) * magnitude + 2 * float(info.tiny)
+        within = np.abs(found_values - expected_values) <= slack
+        within |= (expected_values == found_values) | (np.isnan(expected_values) & np.isnan(found_values))
+        is_formula = scale != 0  # single operations store no scale
+        # intermediate results of a formula may have overflowed on one executor only, since executors may fuse
+        # operations; near the maximum (and if the magnitude is NaN, hence `~` instead of `>=`) any result is accepted
+        within |= is_formula & ~(magnitude < float(info.max) / 4)
         # a single operation may overflow to infinity or round to the largest finite number
-        good |= (
-            ~summed
-            & (np.abs(exact) > float(info.max) * (1 - 16 * float(info.eps)))
-            & (np.abs(near) > float(info.max) * (1 - 16 * float(info.eps)))
-            & (np.sign(near) == np.sign(exact))
+        within |= (
+            ~is_formula
+            & (np.abs(expected_values) > near_maximum)
+            & (np.abs(found_values) > near_maximum)
+            & (np.sign(found_values) == np.sign(expected_values))
         )
-    spread = np.zeros(len(found.buffers[number]), np.bool_)
-    _rows(spread, layout)[...] = good & (ulps > 0)
-    return spread
+    mask = np.zeros(len(found.buffers[number]), np.bool_)
+    _rows(mask, layout)[...] = within & (ulps > 0)
+    return mask
 
 
 def _rows(buffer: npt.NDArray[Any], layout: Layout) -> npt.NDArray[Any]:

@@ -32,8 +32,10 @@ __all__ = ["Outcome", "interpret", "launch", "launch_module", "watched_launch"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run: the final `buffers` by parameter index, the class name of the KernelError raised ("" for
-    none), and the printed lines, sorted.
+    """The result of a run.
+
+    `buffers` are the final buffers by parameter index. `error` is the class name of the KernelError raised, "" for
+    none. `lines` are the printed lines, sorted, since their order is unspecified.
     """
 
     buffers: dict[int, npt.NDArray[Any]]
@@ -42,11 +44,12 @@ class Outcome:
 
 
 def interpret(program: Program, memory: Memory, module: Module | None = None, **options: Any) -> Outcome:
-    """Run the program, or `module` in place of its own, on the reference interpreter.
+    """Run the program on the reference interpreter, with `module` instead of the program's module if it is given.
 
     `options` are those of `run_module`. Errors other than KernelError propagate.
     """
-    run_memory, lines, error = memory.copy(), [], ""
+    run_memory = memory.copy()
+    lines, error = [], ""
     executed = program if module is None else program.with_module(module)
     try:
         lines = run_module(executed.module, executed.groups, run_memory.arguments(program), **options)
@@ -61,8 +64,9 @@ def launch_module(program: Program, memory: Memory, module: Module, device: Devi
 
 
 def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: Device) -> Outcome:
-    """Run a compiled kernel on a device. Raises ValueError if the arrays violate what the kernel's attributes state
-    about them (see `assumptions`).
+    """Run a compiled kernel on a device.
+
+    Raises ValueError if the arrays don't have the properties that the kernel's attributes state (see `assumptions`).
     """
     broken = violated_attributes(program.module.kernel, program.layouts)
     if broken:
@@ -98,10 +102,10 @@ def watched_launch(
 ) -> tuple[Outcome, list[str]]:
     """Run a compiled kernel with every access checked (see `vkjit.testing.fuzz.watch`).
 
-    Return the outcome and the invalid accesses as lines of text. An array may be accessed from its lowest to its
-    highest byte in memory, including the gaps between elements.
+    Returns the outcome, and a line of text for each invalid access. All bytes from an array's lowest to its highest
+    byte in memory may be accessed, including gaps between elements.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[Outcome] = []  # gets the outcome of the only launch
     lines = watch.run(
         device, artifact, _spans(program), lambda changed: outcomes.append(launch(program, memory, changed, device))
     )
@@ -114,7 +118,7 @@ def _spans(program: Program) -> dict[tuple[str, int], watch.Span]:
     The keys are ("address", parameter index), as `watch.run` takes them.
     """
     kernel = program.module.kernel
-    numbers = kernel.attrs.get("arg_index", range(len(kernel.params)))
+    numbers = kernel.attrs.get("arg_index", range(len(kernel.params)))  # index in the launch arguments
     spans: dict[tuple[str, int], watch.Span] = {}
     for number, param, layout in zip(numbers, kernel.params, program.layouts, strict=True):
         if layout is None or not isinstance(param.type, Array):
@@ -128,6 +132,7 @@ def _spans(program: Program) -> dict[tuple[str, int], watch.Span]:
 
 
 def _element_bytes(array: Array) -> int:
+    """Return the size of an element, which may be a vector, in bytes."""
     return array.dtype.itemsize * (array.element.size if isinstance(array.element, Vector) else 1)
 
 

@@ -2,11 +2,11 @@
 
 `generate` first draws the features of the program (`Traits`), then adds parameters, device functions and the statements
 of the kernel's body. The modules of `statements` register the kinds of statements; a `Maker` holds the state while they
-are emitted. `tiles` generates programs on tiles. The same seed gives the same program in every process.
+are emitted. The module `tiles` generates programs on tiles. The same seed gives the same program in every process.
 
 Programs have no races, because an invocation writes only its own elements. To this end, the linear index of an
-invocation in the grid is called `row`, and each array that is written has an axis with one element per `row`. In
-shared memory, the linear index in the workgroup takes this role; it is called `slot`.
+invocation in the grid is called `row`, and each array that is written by ordinary stores has an axis that is indexed
+with `row`. In shared memory, the linear index in the workgroup takes this role; it is called `slot`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tiles import generate_tiles
 
 __all__ = ["TILES", "generate"]
 
-# workgroup sizes: in general, with shared memory, and with subgroup operations (multiples of 32)
+# workgroup sizes: in general, with shared memory, and with subgroup operations (multiples of 32 invocations)
 _LOCAL: list[Triple] = [
     (4, 1, 1),
     (8, 1, 1),
@@ -45,15 +45,17 @@ _LOCAL: list[Triple] = [
     (2, 8, 1),
 ]
 _LOCAL_SHARED: list[Triple] = [(16, 1, 1), (32, 1, 1), (8, 4, 1), (4, 2, 4), (24, 1, 1), (16, 2, 1)]
-_LOCAL_LANES: list[Triple] = [(32, 1, 1), (16, 2, 1), (8, 4, 1), (64, 1, 1), (4, 4, 2)]
+_LOCAL_SUBGROUPS: list[Triple] = [(32, 1, 1), (16, 2, 1), (8, 4, 1), (64, 1, 1), (4, 4, 2)]
 _GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 1, 2)]
 _NUMBERS: list[Scalar] = [Scalar(d) for d in dtypes.ALL if d.kind != "bool"]
+"""The numeric types from which a program's types are chosen."""
 COLUMNS, PROBES = 4, 8
-"""Elements per `row` of an array that statements write, and of an array for results of `algebra` statements."""
-
+"""`COLUMNS` is the number of elements per `row` in most arrays that statements write, `PROBES` the number in the arrays
+for results of `algebra` statements (see `Probe`).
+"""
 
 TILES = 1 << 40
-"""Seeds from this number on give programs on tiles."""
+"""Seeds of at least this number give programs on tiles."""
 
 
 def generate(seed: int, statements: int = 0) -> Program:
@@ -61,21 +63,20 @@ def generate(seed: int, statements: int = 0) -> Program:
     if seed >= TILES:
         return generate_tiles(seed, statements)
     random = Random(seed)
-    traits, lane_free = _traits(random)
-    if seed % 4 == 3:
+    traits, portable_reductions = _traits(random)
+    if seed % 4 == 3:  # one program in four consists mostly of statements of the module `algebra`
         traits = replace(traits, algebra=True)
-    needs_lanes = traits.subgroups or lane_free
-    pool = _LOCAL_LANES if needs_lanes else _LOCAL_SHARED if traits.shared else _LOCAL
+    needs_subgroups = traits.subgroups or portable_reductions
+    pool = _LOCAL_SUBGROUPS if needs_subgroups else _LOCAL_SHARED if traits.shared else _LOCAL
     local, groups = random.choice(pool), random.choice(_GROUPS)
-    build = _Kernel(random, traits, local, groups, lane_free, statements or random.randint(6, 26))
+    build = _Kernel(random, traits, local, groups, portable_reductions, statements or random.randint(6, 26))
     return build.program(seed)
 
 
 def _traits(random: Random) -> tuple[Traits, bool]:
-    """Return the program's traits and its `lane_free` flag.
+    """Return the program's traits, and True if the program may contain portable workgroup reductions.
 
-    The flag is True if the program contains workgroup reductions that are built from subgroup operations and whose
-    results don't depend on the subgroup size.
+    A portable reduction is built from subgroup operations, but its result doesn't depend on the subgroup size.
     """
     palette: list[Type] = [INDEX, *random.sample(_NUMBERS, 3)]
     if random.random() < 0.6:
@@ -84,7 +85,7 @@ def _traits(random: Random) -> tuple[Traits, bool]:
     if random.random() < 0.4:
         elements = [t.dtype for t in palette if isinstance(t, Scalar) and t.dtype is not dtypes.index]
         vectors = tuple(Vector(random.choice(elements), random.randint(2, 4)) for _ in range(random.randint(1, 2)))
-    # below 0.2: subgroup operations; from 0.2 to 0.28: portable reductions; below 0.45: shared memory
+    # below 0.2 all subgroup operations, from 0.2 to 0.28 portable reductions; below 0.45 also shared memory
     collectives_draw = random.random()
     traits = Traits(
         strict=random.random() < 0.75,
@@ -103,19 +104,20 @@ def _traits(random: Random) -> tuple[Traits, bool]:
 class _Kernel:
     """Builds one program.
 
-    `local` is the workgroup size, `groups` the number of workgroups, `rows` the number of invocations of the grid, and
-    `statements` the number of statements. `lane_free` is the flag returned by `_traits`.
-
-    `types`, `names`, `layouts` and `roles` have one entry per parameter. A role is a pair of strings. The first is the
-    kind of `Place` that statements see ("read", "own" or "counter"), or "" for scalars and arrays for results. The
-    second is the atomic operation of a "counter", or for "own" the number of the axis with one element per `row`.
+    - `local` is the workgroup size, `groups` the number of workgroups, `rows` the number of invocations of the grid.
+    - `portable_reductions` is True if the program may contain portable reductions (see `_traits`).
+    - `statements` is the number of statements.
+    - `types`, `names`, `layouts` and `roles` have one entry per parameter. An entry of `roles` is a pair of strings.
+      The first is the kind of `Place` that statements see ("read", "own" or "counter"), or "" for scalars and arrays
+      for results. The second is the atomic operation of a "counter"; for "own" it is the number of the axis that is
+      indexed with `row`.
     """
 
     def __init__(
-        self, random: Random, traits: Traits, local: Triple, groups: Triple, lane_free: bool, statements: int
+        self, random: Random, traits: Traits, local: Triple, groups: Triple, portable_reductions: bool, statements: int
     ) -> None:
         self.random, self.traits = random, traits
-        self.local, self.groups, self.lane_free = local, groups, lane_free
+        self.local, self.groups, self.portable_reductions = local, groups, portable_reductions
         self.rows = _product(local) * _product(groups)
         self.statements = statements
         self.types: list[Type] = []
@@ -126,20 +128,20 @@ class _Kernel:
 
     # -- parameters
 
-    def param(self, name: str, type: Type, layout: Layout | None, role: str = "", combine: str = "") -> int:
-        """Add a parameter and return its index. `role` and `combine` make up its entry in `roles`.
+    def param(self, name: str, type: Type, layout: Layout | None, role: str = "", detail: str = "") -> int:
+        """Add a parameter and return its index. `role` and `detail` make up its entry in `roles`.
 
-        `name` is a letter: s for scalars, x for read-only arrays, y for arrays that are written, n for counters, m for
-        results of inexact operations, q for results of statements in `algebra`.
+        `name` is the first letter of the parameter's name: s for scalars, x for read-only arrays, y for arrays that are
+        written, n for counters, m for results of inexact operations, q for results of statements in `algebra`.
         """
         self.types.append(type)
         self.names.append(f"{name}{len(self.names)}")
         self.layouts.append(layout)
-        self.roles.append((role, combine))
+        self.roles.append((role, detail))
         return len(self.types) - 1
 
     def parameters(self) -> None:
-        """Add scalars, read-only arrays, arrays with elements of their own for each invocation, and atomic counters."""
+        """Add scalars, read-only arrays, arrays in which each invocation owns some elements, and atomic counters."""
         random, palette = self.random, self.traits.palette
         for type in random.sample(palette, min(3, len(palette))):
             self.param("s", type, None)
@@ -167,7 +169,7 @@ class _Kernel:
         return random.choice([t for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX] or _NUMBERS)
 
     def layout(self, shape: tuple[int, ...], written: bool) -> tuple[Layout, bool]:
-        """Return a random layout, and True if it was made contiguous."""
+        """Return a random layout, and True if it is contiguous by construction."""
         if self.random.random() < 0.5:
             return layouts.contiguous(shape, self.random), True
         return layouts.strided(shape, self.random, written=written), False
@@ -181,9 +183,9 @@ class _Kernel:
         self.param("x", type, layout, "read")
 
     def owned(self, element: Scalar | Vector) -> None:
-        """Add an array with an axis that has one element per `row`, so that each invocation writes only its own part.
+        """Add an array with an axis that is indexed with `row`, so that each invocation writes only its own elements.
 
-        Sometimes add a second parameter that shares its memory.
+        Sometimes add a second parameter with the same memory and layout.
         """
         random = self.random
         shape: list[int] = random.choice([[COLUMNS], [COLUMNS], [2, 2], []])
@@ -197,11 +199,11 @@ class _Kernel:
             self.param("y", type, replace(layout, like=number), "own", str(axis))
 
     def inexact(self) -> list[tuple[Scalar, int, int]]:
-        """Add two arrays for each float type: results of inexact operations, and their scales (see `compare`).
+        """Add two arrays for each float type: results of inexact operations, and their scales (see `Inexact`).
 
-        Returns a tuple for each type: the type, and the parameter indices of the results and of the scales.
+        Returns a tuple for each type: the type, the parameter index of the results, and that of the scales.
         """
-        columns = []
+        arrays = []
         for type in self.traits.palette:
             if isinstance(type, Scalar) and type.dtype.is_float and type.dtype is not dtypes.bf16:
                 shape = (self.rows, INEXACT_COLUMNS)
@@ -209,13 +211,13 @@ class _Kernel:
                     self.param("m", Array(type, 2, contiguous=True), layouts.contiguous(shape, self.random, "zeros"))
                     for _ in range(2)
                 ]
-                columns.append((type, indices[0], indices[1]))
-        return columns
+                arrays.append((type, indices[0], indices[1]))
+        return arrays
 
     def probed(self) -> list[tuple[Type, int]]:
-        """Add an array per type for the results of the statements in `algebra`, if the program has them.
+        """If the program has statements of `algebra`, add an array for each type of their results (see `Probe`).
 
-        Each column holds the results of one statement. Returns the types with the parameter indices of the arrays.
+        Returns the types with the parameter indices of the arrays.
         """
         if not self.traits.algebra:
             return []
@@ -232,12 +234,13 @@ class _Kernel:
     def program(self, seed: int) -> Program:
         """Build the program. `seed` generates its arguments."""
         self.parameters()
-        columns = self.inexact()
+        inexact_arrays = self.inexact()
         probes = self.probed()
         region = Region(self.types, self.names)
         attrs: FunctionAttrs = {"local_size": self.local, "arg_index": tuple(range(len(self.types)))}
+        # the attributes are described at `vkjit.frontend.signature.signature.Signature`
         flags = {"strict": self.traits.strict, "bounds": self.traits.bounds, "narrow": self.random.random() < 0.6}
-        flags["subgroups"] = self.traits.subgroups or self.lane_free
+        flags["subgroups"] = self.traits.subgroups or self.portable_reductions
         flags["cut"] = self.random.random() < 0.1
         flags["backward"] = any(s < 0 for layout in self.layouts if layout is not None for s in layout.strides)
         attrs.update(cast("FunctionAttrs", {name: True for name, enabled in flags.items() if enabled}))
@@ -246,11 +249,11 @@ class _Kernel:
         m = self.maker(region, self.statements)
         m.functions = functions
         m.probes = {type: Probe(region.args[number], PROBES) for type, number in probes}
-        self.prelude(m, columns)
+        self.prelude(m, inexact_arrays)
         reachable_end = self.body(m)
         if reachable_end:
             self.sink(m)
-        tolerances = {results: (tuple(m.inexact[type].bounds), scales) for type, results, scales in columns}
+        tolerances = {results: (tuple(m.inexact[type].bounds), scales) for type, results, scales in inexact_arrays}
         any_subgroup_size = not self.traits.subgroups
         return Program(
             self.module,
@@ -259,21 +262,21 @@ class _Kernel:
             seed,
             tolerances,
             self.is_movable(),
-            lane_free=any_subgroup_size,
+            any_subgroup_size=any_subgroup_size,
         )
 
     def maker(self, region: Region, fuel: int) -> Maker:
-        """Return a `Maker` that builds the kernel's body in a region; `fuel` is its number of statements."""
+        """Return a `Maker` that builds the kernel's body in a region; `fuel` is the number of statements."""
         return Maker(
             self.random, Builder(region), self.traits, self.module, fuel=fuel, invocations=_product(self.local)
         )
 
     def function(self, number: int) -> Function:
-        """Build device function number `number` with random types and statements; it may call the previous ones."""
+        """Build the device function f<number> with random types and statements; it may call those built before."""
         random = self.random
         types = [random.choice([BOOL, *self.traits.palette, *self.traits.vectors]) for _ in range(random.randint(1, 3))]
         results = [random.choice([BOOL, *self.traits.palette]) for _ in range(random.randint(1, 2))]
-        region = Region(types, [f"p{place}" for place in range(len(types))])
+        region = Region(types, [f"p{index}" for index in range(len(types))])
         function_traits = replace(self.traits, reports=False, prints=False, atomics=False)
         m = Maker(random, Builder(region), function_traits, self.module, results, fuel=8, depth=3)
         m.functions = list(self.module.functions.values())
@@ -289,11 +292,11 @@ class _Kernel:
         self.module.functions[result.name] = result
         return result
 
-    def prelude(self, m: Maker, columns: list[tuple[Scalar, int, int]]) -> None:
+    def prelude(self, m: Maker, inexact_arrays: list[tuple[Scalar, int, int]]) -> None:
         """Emit the start of the kernel's body.
 
         Computes `row`, creates a `Place` for each array that statements may use, and adds initial values to the scope.
-        `columns` are the arrays added by `inexact`.
+        `inexact_arrays` is the result of `inexact`.
         """
         b, params = m.builder, self.module.kernel.params
         ids = [b.emit("global_id", dim=d) for d in range(3)]
@@ -305,19 +308,19 @@ class _Kernel:
                 row = b.emit("add", b.emit("mul", ids[axis], b.index(stride)), row)
         row.name = "row"
         m.row = row
-        for param, layout, (role, combine) in zip(params, self.layouts, self.roles, strict=True):
+        for param, layout, (role, detail) in zip(params, self.layouts, self.roles, strict=True):
             if layout is None:
                 m.keep(param)
                 m.uniform_values.add(param)
             elif role:
-                m.places.append(_place(param, layout, role, combine))
+                m.places.append(_place(param, layout, role, detail))
         if self.random.random() < 0.4:
             self.local_array(m)
-        if self.traits.shared or self.lane_free:
+        if self.traits.shared or self.portable_reductions:
             self.shared_memory(m)
-        for type, results, scales in columns:
-            first, second = (_place(params[n], self.layouts[n], "own", "0") for n in (results, scales))
-            m.inexact[type] = Inexact(first, second)
+        for type, results, scales in inexact_arrays:
+            results_place, scales_place = (_place(params[n], self.layouts[n], "own", "0") for n in (results, scales))
+            m.inexact[type] = Inexact(results_place, scales_place)
         self.first_values(m, row)
 
     def first_values(self, m: Maker, row: Value) -> None:
@@ -333,7 +336,10 @@ class _Kernel:
                 m.emit("load", place.array, *place.index(m))
 
     def local_array(self, m: Maker) -> None:
-        """Add an array in function memory and initialize it. Its indices are all constant or all dynamic."""
+        """Add an array in function memory and initialize it.
+
+        Statements access it either with constant indices only, or with dynamic indices only.
+        """
         b, random = m.builder, self.random
         element = self.element()
         shape = random.choice([(4,), (3,), (2, 2), (2, 3)])
@@ -344,9 +350,9 @@ class _Kernel:
         m.places.append(Place(array, index, "own"))
 
     def shared_memory(self, m: Maker) -> None:
-        """Compute `slot` and add shared arrays: for exchange, atomic counters, and partial results of subgroups.
+        """Compute `slot`, and add shared arrays: for exchange, atomic counters, and partial results of subgroups.
 
-        Arrays for exchange have an element or a row of two per invocation, which it writes at `slot`.
+        Arrays for exchange have one element or two adjacent elements per invocation, at the index `slot`.
         """
         b, random, count = m.builder, self.random, _product(self.local)
         local = [b.emit("local_id", dim=d) for d in range(3)]
@@ -367,18 +373,19 @@ class _Kernel:
             element = Scalar(random.choice([dtypes.i32, dtypes.u32, dtypes.i64, dtypes.u64]))
             array = b.emit("shared", type=Array(element, 1, space="shared", shape=(4,)))
             m.places.append(Place(array, _below((4,)), "tally", random.choice(["add", "min", "max", "or", "xor"])))
-        if self.lane_free:
+        if self.portable_reductions:
             element = Scalar(random.choice([dtypes.i32, dtypes.u64, dtypes.i64, dtypes.u32]))
+            # one element per subgroup: a workgroup has at most 64 invocations, a subgroup at least 4
             array = b.emit("shared", type=Array(element, 1, space="shared", shape=(16,)))
             m.places.append(Place(array, _below((16,)), "total", random.choice(["add", "min", "max", "xor"])))
 
     def body(self, m: Maker) -> bool:
         """Emit all statements. Returns False if the end is unreachable.
 
-        The first two thirds of the statements may use collectives; there no invocation may return early. The others may
-        return, but not use collectives. A program without collectives mostly has only the second part.
+        The first two thirds of the statements may use collectives, and mustn't return early. The last third may return
+        early, but mustn't use collectives. In most programs without collectives, all statements may return early.
         """
-        has_collectives = self.traits.shared or self.traits.subgroups or self.lane_free
+        has_collectives = self.traits.shared or self.traits.subgroups or self.portable_reductions
         if has_collectives or self.random.random() < 0.3:
             m.uniform, m.returnable = True, False
             collective_statements = 2 * m.fuel // 3
@@ -419,26 +426,26 @@ def _product(triple: Triple) -> int:
 
 
 def _below(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
-    """Return a function that makes dynamic indices into this shape, in range."""
+    """Return a function that emits random dynamic indices, in range for this shape."""
     return lambda m: [m.below(extent) for extent in shape]
 
 
 def _constant(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
-    """Return a function that makes random constant indices into this shape."""
+    """Return a function that emits random constant indices, in range for this shape."""
     return lambda m: [m.builder.index(m.draw(0, extent - 1)) for extent in shape]
 
 
-def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Place:
+def _place(param: Value, layout: Layout | None, role: str, detail: str) -> Place:
     """Return the `Place` of an array parameter.
 
-    `role` and `combine` are its entry in `_Kernel.roles`. For the role "own", `combine` is the number of the axis with
-    one element per `row`, which statements index with `row`.
+    `role` and `detail` are its entry in `_Kernel.roles`. For the role "own", `detail` is the number of the axis that
+    statements index with `row`.
     """
     assert layout is not None
     shape = layout.shape
     if role != "own":
-        return Place(param, _below(shape), role, combine)
-    axis = int(combine)
+        return Place(param, _below(shape), role, detail)
+    axis = int(detail)
 
     def index(m: Maker) -> list[Value]:
         assert m.row is not None

@@ -1,10 +1,10 @@
 """Known driver bugs that give wrong results for correct modules and for which the compiler has no workaround.
 
-The fuzzer counts a difference that such a bug may explain instead of reporting it. A bug is recognized by the driver
-and by operations in the module.
+If such a bug may explain a difference, the fuzzer counts the difference instead of reporting it. A bug is recognized by
+the driver and by operations in the module.
 
-`llvmpipe` (Mesa 22.3 with LLVM 15): if a sign bit is cleared by `and` with a mask, after a barrier and a store, and the
-value is selected by a comparison of the same magnitude, then the value becomes 0. See docs/fuzzing.md.
+`llvmpipe` (Mesa 22.3 with LLVM 15): a value may become 0 if its sign bit is cleared by `and` with a mask after a
+barrier and a store, and the value is then selected by a comparison of the same magnitude. See docs/fuzzing.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vkjit.runtime.device import Device
 __all__ = ["known_fault"]
 
 _MAGNITUDES = frozenset((1 << (bits - 1)) - 1 for bits in (16, 32, 64))
-"""The masks of all bits of a float except its sign."""
+"""For each width of floats, the mask of all bits except the sign."""
 
 
 def known_fault(device: Device, module: Module) -> str:
@@ -30,4 +30,5 @@ def known_fault(device: Device, module: Module) -> str:
 
 
 def _clears_sign(op: Op) -> bool:
+    """True if an operation may clear the sign bit of a float by a mask."""
     return op.name == "and" and any(constant_of(v) in _MAGNITUDES for v in op.operands)

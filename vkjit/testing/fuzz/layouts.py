@@ -16,7 +16,7 @@ __all__ = ["contiguous", "strided"]
 
 
 def contiguous(shape: Sequence[int], random: Random, fill: str = "data") -> Layout:
-    """Return a C-order layout with a random offset in the buffer. `fill` is that of `Layout`."""
+    """Return a C-order layout with a random offset in the buffer. `fill` is `Layout.fill`."""
     first = random.choice([0, 0, 1, 3, 8])
     total = first + _count(shape) + random.choice([0, 2])
     return Layout(tuple(shape), contiguous_strides(shape), first, max(total, 1), fill=fill)
@@ -25,7 +25,7 @@ def contiguous(shape: Sequence[int], random: Random, fill: str = "data") -> Layo
 def strided(shape: Sequence[int], random: Random, *, written: bool, fill: str = "data") -> Layout:
     """Return a layout with axes in random order and with padded and negative strides.
 
-    `written` is False for read-only arrays, which sometimes have a stride of 0. `fill` is that of `Layout`.
+    `written` is False for read-only arrays; these sometimes have a stride of 0. `fill` is `Layout.fill`.
     """
     order = list(range(len(shape)))
     random.shuffle(order)

@@ -25,9 +25,9 @@ def find_bug(
 ) -> tuple[int, dict[str, Any] | None]:
     """Return the number of programs run until the bug was found, and the worker's answer with the finding.
 
-    The answer is None if none of the `programs` programs found the bug. `path` is the file with the bugs, `name` the
-    bug to plant. Raises ArgumentError for an unknown bug; otherwise the workers would fail at their start, which would
-    look like a finding.
+    The answer is None if the bug wasn't found with `programs` programs. `path` is the file with the bugs, `name` the
+    bug to plant. The other parameters are those of `requests` and of `WorkerPool`. Raises ArgumentError for an unknown
+    bug. Without this check, the workers would fail at their start, which would look like a finding.
     """
     names = [bug.name for bug in load_planted(path).BUGS]
     if name not in names:
@@ -36,7 +36,7 @@ def find_bug(
     count = 0
     failure: dict[str, Any] | None = None
     for answer in pool.run(requests(seed, programs, statements)):
-        count += failure is None
+        count += failure is None  # answers of other workers may still come after the first finding; they don't count
         if "stage" in answer and failure is None:
             failure = answer
             pool.stop()
@@ -44,9 +44,10 @@ def find_bug(
 
 
 def run_planted(path: str, part: str, options: argparse.Namespace) -> int:
-    """Try to find each bug of the file at `path` whose name contains `part`. Print a line per bug and the number found.
+    """Try to find each bug of the file at `path` whose name contains `part`.
 
-    Returns the exit status: 0 if every bug was found, else 1.
+    Prints a line per bug, and the number of bugs found. `options` are those of the command line. Returns the exit
+    status: 0 if every bug was found, else 1.
     """
     bugs = [bug for bug in load_planted(path).BUGS if part in bug.name]
     devices = device_names(options.devices)

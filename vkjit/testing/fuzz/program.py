@@ -33,10 +33,10 @@ Triple = tuple[int, int, int]
 class Layout:
     """The memory layout of an array.
 
-    `shape` and `strides` (signed) are in elements. The first element is at offset `first` in a buffer of `total`
-    elements. `like` is the index of the parameter whose buffer this array shares (-1: it has its own). `fill` selects
-    the initial contents of the buffer: "data" (random values, see `numbers`), "zeros", "ones" (all bits are 1), or
-    "small" (random integers from -4 to 4; from 0 to 4 for unsigned types).
+    `strides` are signed and in elements. The first element is at offset `first` in a buffer of `total` elements. `like`
+    is the index of the parameter whose buffer this array shares; -1 if the array has its own buffer. `fill` selects the
+    initial contents of the buffer: "data" (random values, see `numbers`), "zeros", "ones" (all bits are 1), or "small"
+    (random integers from -4 to 4; from 0 to 4 for unsigned types).
     """
 
     shape: tuple[int, ...]
@@ -51,13 +51,14 @@ class Layout:
 class Program:
     """A kernel with everything needed to run it.
 
-    `groups` is the number of workgroups per dimension. `layouts` has one entry per parameter, None for scalars. `seed`
-    generates the arguments. `movable` is True if other workgroup sizes give the same results, `lane_free` if other
-    subgroup sizes do.
+    `groups` is the number of workgroups per dimension. `layouts` has one entry per parameter, None for scalars.
+    `seed` generates the arguments. `any_workgroup_size` is True if other workgroup sizes give the same results,
+    `any_subgroup_size` if other subgroup sizes do.
 
     `tolerances` describes the arrays whose columns hold results of inexact operations. It maps the parameter index of
-    such an array to a pair: the error bound of each column in ULP, and the index of the parameter that holds the scale
-    of each result. The bound is relative to the scale or to the result, whichever is larger (see `compare`).
+    such an array to a pair. The first item has the error bound of each column in ULP. The second is the index of the
+    parameter that holds a scale for each result. The bound is relative to the scale or to the result, whichever is
+    larger (see `compare`).
     """
 
     module: Module
@@ -65,8 +66,8 @@ class Program:
     layouts: tuple[Layout | None, ...]
     seed: int
     tolerances: dict[int, tuple[tuple[float, ...], int]] = field(default_factory=dict)
-    movable: bool = False
-    lane_free: bool = True
+    any_workgroup_size: bool = False
+    any_subgroup_size: bool = True
 
     @property
     def local(self) -> Triple:
@@ -81,8 +82,9 @@ class Program:
 
 @dataclass(slots=True)
 class Memory:
-    """The arguments of one run, by parameter index: flat buffers for arrays (the same object for arrays that share
-    memory) and values for scalars.
+    """The arguments of one run, by parameter index: `buffers` of arrays and values of `scalars`.
+
+    Buffers are flat. Arrays that share memory have the same buffer object.
     """
 
     buffers: dict[int, npt.NDArray[Any]]
@@ -90,9 +92,9 @@ class Memory:
 
     @staticmethod
     def of(program: Program) -> Memory:
-        """Generate the arguments of a program; every call returns a new copy of the same values."""
+        """Generate the arguments of a program. Calls for the same program return new buffers with equal values."""
         memory = Memory({}, {})
-        random = np.random.default_rng(program.seed & 0x7FFFFFFF)
+        random = np.random.default_rng(program.seed & 0x7FFFFFFF)  # NumPy takes no negative seed
         for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
             if layout is None:
                 assert isinstance(param.type, Scalar)
@@ -118,12 +120,13 @@ class Memory:
                 values.append(self.scalars[number])
                 continue
             buffer = self.buffers[number]
+            # the view of an array of vectors has a last axis for the components; `size` is 0 for scalar elements
             size = param.type.element.size if isinstance(param.type.element, Vector) else 0  # type: ignore[attr-defined]
-            lanes = max(size, 1)
             shape = (*layout.shape, size) if size else layout.shape
-            item = buffer.itemsize
-            steps = tuple(s * lanes * item for s in layout.strides) + ((item,) if size else ())
-            values.append(np.ndarray(shape, buffer.dtype, buffer, layout.first * lanes * item, steps))
+            component_bytes = buffer.itemsize
+            element_bytes = max(size, 1) * component_bytes
+            strides = tuple(s * element_bytes for s in layout.strides) + ((component_bytes,) if size else ())
+            values.append(np.ndarray(shape, buffer.dtype, buffer, layout.first * element_bytes, strides))
         return values
 
 
@@ -133,9 +136,9 @@ _FLOATS = np.array([0.0, -0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 1.5, -2.5,
 _TIES = np.array(
     [1 + 2.0**-11, 1 + 2.0**-8, 1 + 2.0**-11 + 2.0**-30, -3 - 2.0**-10 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50]
 )
-"""Values halfway between two numbers of a narrower type, or so close to it that double rounding goes wrong."""
+"""Values halfway between two numbers of a narrower type, or so close to halfway that double rounding goes wrong."""
 _RARE = np.array([np.inf, -np.inf, np.nan, 65504.0, 1e5, -1e5])
-"""Values without which most results stay finite; 65504 is the largest f16."""
+"""Values that are drawn rarely, so that most results stay finite; 65504 is the largest f16."""
 _INTS = np.array([0, 1, -1, 2, 3, 5, 7, 8, 100, 127, -128, 128, 255, -3, 31, 32, 1000, -1000])
 
 
@@ -145,28 +148,33 @@ def contents(random: np.random.Generator, element: Scalar | Vector, layout: Layo
     dtype = element.dtype
     if layout.fill == "zeros":
         return np.zeros(count, dtype.storage)
-    if layout.fill == "ones":
+    if layout.fill == "ones":  # a bool with all bits set isn't a valid np.bool_, so the buffer is viewed as bytes
         return np.full(count * dtype.itemsize, 0xFF, np.uint8).view(np.uint8 if dtype.kind == "bool" else dtype.storage)
     if layout.fill == "small" and dtype.kind != "bool":
         low = -4 if dtype.is_float or dtype.is_signed else 0
         whole = random.integers(low, 5, count)
-        if dtype is dtypes.bf16:
+        if dtype is dtypes.bf16:  # the upper half of an f32, which is exact for small integers
             return np.asarray((whole.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
         return whole.astype(dtype.storage)
     return numbers(random, dtype, count)
 
 
 def numbers(random: np.random.Generator, dtype: DType, count: int) -> npt.NDArray[Any]:
-    """Return random numbers in the type's storage format, without subnormals."""
+    """Return random numbers in the type's storage format, without subnormals.
+
+    Floats are mostly simple numbers; some are from `_TIES` or `_RARE`, or random multiples of 1/16. 30% of the integers
+    have random bits; the others are mostly small.
+    """
     if dtype.kind == "bool":
         return random.integers(0, 2, count).astype(np.bool_)
     if dtype.is_float:
-        plain = random.choice(_FLOATS, count)
-        plain = np.where((random.random(count) < 0.1) & (dtype.bits > 16), random.choice(_TIES, count), plain)
-        mixed = np.where(random.random(count) < 0.3, np.round(random.normal(0, 20, count) * 16) / 16, plain)
+        simple = random.choice(_FLOATS, count)
+        # ties are for conversions to a narrower type, so 16-bit types get none
+        simple = np.where((random.random(count) < 0.1) & (dtype.bits > 16), random.choice(_TIES, count), simple)
+        mixed = np.where(random.random(count) < 0.3, np.round(random.normal(0, 20, count) * 16) / 16, simple)
         values = np.where(random.random(count) < 0.05, random.choice(_RARE, count), mixed)
         with np.errstate(all="ignore"):
-            if dtype is dtypes.bf16:
+            if dtype is dtypes.bf16:  # stored as the upper half of the rounded f32
                 wide = to_bf16(values.astype(np.float32)).view(np.uint32)
                 return np.asarray((wide >> np.uint32(16)).astype(np.uint16))
             return values.astype(dtype.storage)
@@ -195,8 +203,9 @@ def program_text(program: Program, notes: Sequence[str] = ()) -> str:
         "layouts": [asdict(layout) if layout is not None else None for layout in program.layouts],
         "seed": program.seed,
         "tolerances": {str(k): [list(v[0]), v[1]] for k, v in program.tolerances.items()},
-        "movable": program.movable,
-        "lane_free": program.lane_free,
+        # these two keys differ from the names of the fields: saved programs have them
+        "movable": program.any_workgroup_size,
+        "lane_free": program.any_subgroup_size,
     }
     lines = [f"// {line}" for note in notes for line in note.splitlines()]
     return "\n".join([*lines, _HEAD + json.dumps(header), print_module(program.module)])
@@ -216,6 +225,7 @@ def parse_program(text: str) -> Program:
 
 
 def _layout(item: dict[str, Any] | None) -> Layout | None:
+    """Convert an entry of the header's "layouts", in which JSON has turned tuples into lists."""
     if item is None:
         return None
     return Layout(**{**item, "shape": tuple(item["shape"]), "strides": tuple(item["strides"])})

@@ -1,4 +1,4 @@
-"""The devices of a fuzzing run, from its command line, and the requests for its workers."""
+"""Preparation of a fuzzing run from its command line: the names of its devices, and the requests for its workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from .generate import TILES
 __all__ = ["device_names", "requests"]
 
 
-def device_names(wanted: str) -> tuple[str, ...]:
-    """Return the names of the devices that match an option: comma-separated parts of names, "all" or "none".
+_SEEDS_PER_RUN = 1_000_003
+"""Runs with different values of `--seed` have no program in common if they have at most this number of programs."""
 
-    The interpreter is never included. Raises ArgumentError for a part that matches no device.
+
+def device_names(wanted: str) -> tuple[str, ...]:
+    """Return the names of the devices that the option `--devices` selects.
+
+    `wanted` is the value of the option: comma-separated parts of names, "all" or "none". The interpreter
+    is never included. Raises ArgumentError for a part that matches no device.
     """
     from vkjit.backends.selection import devices
 
@@ -38,12 +43,13 @@ def requests(
 ) -> Iterator[dict[str, Any]]:
     """Yield the requests for `count` generated programs (see `worker`), until `minutes` have passed (0: no limit).
 
-    The program seeds are consecutive and follow from `seed`. `statements` is the size of each program (0: random). One
-    program in eight uses tiles, with `tiles` all of them.
+    The seeds of the programs are consecutive numbers from `seed * _SEEDS_PER_RUN`, with `TILES` added for programs on
+    tiles. One program in eight is on tiles; if `tiles` is True, all programs are. `statements` is the number of
+    statements of each program (0: random).
     """
     start = time.monotonic()
     for number in itertools.count():
         if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
             return
-        first = TILES if tiles or number % 8 == 7 else 0
-        yield {"seed": first + seed * 1_000_003 + number, "statements": statements}
+        tile_offset = TILES if tiles or number % 8 == 7 else 0
+        yield {"seed": tile_offset + seed * _SEEDS_PER_RUN + number, "statements": statements}

@@ -1,5 +1,5 @@
-"""Validation of SPIR-V modules with spirv-val: by a library call if SPIRV-Tools' shared library is installed, else by
-running the command.
+"""Validation of SPIR-V modules with spirv-val: by the shared library of SPIRV-Tools if it is installed, else by running
+the command.
 
 A library call takes 0.1 to 0.2 ms, the command 10 to 20 ms. Only the library is fast enough to check every module of a
 fuzzing run.
@@ -24,6 +24,8 @@ _VULKAN_1_3 = 23
 
 
 class _Diagnostic(ctypes.Structure):
+    """`spv_diagnostic_t` of libspirv.h; the first three fields are its `spv_position_t`."""
+
     _fields_ = (
         ("line", ctypes.c_size_t), ("column", ctypes.c_size_t), ("index", ctypes.c_size_t),
         ("error", ctypes.c_char_p), ("is_text_source", ctypes.c_bool),
@@ -31,12 +33,14 @@ class _Diagnostic(ctypes.Structure):
 
 
 class _Binary(ctypes.Structure):
+    """`spv_const_binary_t` of libspirv.h: the words of a module and their number."""
+
     _fields_ = (("code", ctypes.c_void_p), ("count", ctypes.c_size_t))
 
 
 @functools.lru_cache(maxsize=1)
 def _library() -> Any:
-    """Return the shared library installed beside the commands, or None."""
+    """Return the shared library of the same installation as the command spirv-val; None if there is none."""
     path = tools.find("spirv-val")
     library_path = Path(path).resolve().parent.parent / "lib" / "libSPIRV-Tools-shared.so" if path else None
     if library_path is None or not library_path.exists():
@@ -69,7 +73,7 @@ def _environment() -> int | None:
 
 
 def is_available() -> bool:
-    """True if modules can be validated."""
+    """True if the command spirv-val is installed."""
     return tools.available("spirv-val")
 
 

@@ -1,7 +1,7 @@
 """Changes to generated programs that preserve their results: swapped operands, dead code, other workgroup sizes.
 
-`check` compares a changed program with the original one (metamorphic testing). Each function takes a program and a
-random generator and returns a changed copy.
+`check` compares a changed program with the original one (metamorphic testing). Each public function takes a program and
+a random generator and returns a changed copy.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["other_workgroups", "swapped", "with_dead_code"]
 
 
 def swapped(program: Program, random: Random) -> Program:
-    """Swap the operands of random commutative operations and comparisons; a comparison is mirrored (`lt` to `gt`)."""
+    """Swap the operands of random commutative operations and of random comparisons. `lt` becomes `gt`, and so on."""
     module = clone_module(program.module)
-    transposed: dict[OpName, OpName] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+    mirrored: dict[OpName, OpName] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
     for function in module.all_functions():
         for op in function.body.walk():
             if len(op.operands) != 2 or random.random() < 0.3:
                 continue
             if OPS[op.name].commutative and not _depends_on_zero_signs(op):
                 op.operands.reverse()
-            elif op.name in transposed:
-                op.name = transposed[op.name]
+            elif op.name in mirrored:
+                op.name = mirrored[op.name]
                 op.operands.reverse()
     return program.with_module(module)
 
 
 def _depends_on_zero_signs(op: Op) -> bool:
-    """True for `fmin` and `fmax`: with zeros of both signs, the result may depend on the order of the operands."""
+    """True for `fmin` and `fmax`: of two zeros with different signs, they may return either."""
     return op.name in ("fmin", "fmax")
 
 
@@ -64,7 +64,7 @@ def _insert(region: Region, outside: list[Value], random: Random) -> None:
 
 
 def _dead(builder: Builder, visible: list[Value], random: Random) -> None:
-    """Emit an operation on visible values whose result is unused, or a branch that is never taken."""
+    """Emit operations on visible values whose results are unused, or a branch that is never taken."""
     numbers = [v for v in visible if v.type != BOOL]
     if not numbers:
         return
@@ -83,16 +83,16 @@ def _dead(builder: Builder, visible: list[Value], random: Random) -> None:
 
 
 def other_workgroups(program: Program, random: Random) -> Program | None:
-    """Divide the same invocations into workgroups of another size. Return None if results depend on the workgroups."""
-    if not program.movable:
+    """Divide the same invocations into workgroups of another size. Returns None if results depend on the workgroups."""
+    if not program.any_workgroup_size:
         return None
     local, groups = [], []
-    for size, count in zip(program.local, program.groups, strict=True):
-        extent = size * count
-        fits = [n for n in range(1, extent + 1) if extent % n == 0]
-        chosen = random.choice(fits)
-        local.append(chosen)
-        groups.append(extent // chosen)
+    for old_size, count in zip(program.local, program.groups, strict=True):
+        extent = old_size * count
+        divisors = [n for n in range(1, extent + 1) if extent % n == 0]
+        new_size = random.choice(divisors)
+        local.append(new_size)
+        groups.append(extent // new_size)
     module: Module = clone_module(program.module)
     module.kernel.attrs["local_size"] = (local[0], local[1], local[2])
     triple: Triple = (groups[0], groups[1], groups[2])

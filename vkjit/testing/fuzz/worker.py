@@ -1,13 +1,14 @@
-"""The worker process of a fuzzing run, which checks programs, so that a driver crash ends only the worker.
+"""The worker process of a fuzzing run, which checks programs. If a driver crashes, only a worker ends.
 
-`worker_pool` starts it as `python -m vkjit.testing.fuzz.worker CONFIG`, where CONFIG is a `Config` as JSON. It reads
-requests from standard input, one JSON object per line: {"seed": n, "statements": m} for a generated program, {"text":
-t} for a program from text. It writes answers to standard output, also one JSON object per line:
+`worker_pool` starts a worker as `python -m vkjit.testing.fuzz.worker CONFIG`, where CONFIG is a `Config` as JSON. The
+worker reads requests from standard input, one JSON object per line: {"seed": n, "statements": m} for a generated
+program, {"text": t} for a program from text. It writes messages to standard output, also one JSON object per line:
 
-- {"ready": true} after its start;
+- {"ready": true} after the start of the worker;
 - {"start": seed} before each check, also while it shrinks a program, so that the parent knows that it is alive;
 - {"done": seed, "ops": ..., "counts": ...} after a program, with the names of its operations and the counts of the
-  `Checker`. After a failure also "stage" and "text" of the `Finding`, and "program", the reduced program as text.
+  `Checker`. For a program that fails, this answer also has "stage" and "text" of the `Finding`, and "program", the
+  reduced program as text.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Config:
 
 
 def load_planted(path: str) -> Any:
-    """Import the Python file at a path, which lists compiler bugs as `BUGS`."""
+    """Import the Python file at a path, which has a list `BUGS` of compiler bugs (see `planted`)."""
     spec = importlib.util.spec_from_file_location("planted_bugs", Path(path))
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is no Python file")
@@ -102,10 +103,10 @@ class _Worker:
         names = sorted({op.name for f in program.module.all_functions() for op in f.body.walk()})
         answer: dict[str, Any] = {"done": program.seed, "ops": names, "counts": dict(self.checker.counts)}
         if finding is not None:
-            answer.update(stage=finding.stage, text=finding.text, program=self.small(program, finding))
+            answer.update(stage=finding.stage, text=finding.text, program=self.reduced(program, finding))
         self.say(**answer)
 
-    def small(self, program: Program, finding: Finding) -> str:
+    def reduced(self, program: Program, finding: Finding) -> str:
         """Reduce the failing program and return it as text, with the finding as a comment."""
 
         def fails(candidate: Program) -> bool:
@@ -119,15 +120,15 @@ class _Worker:
 
         if self.config.shrink_seconds > 0 and finding.stage != "generator":
             program = shrink(program, fails, self.config.shrink_seconds)
-        again = self.checker.check(program) or finding
-        return program_text(program, [f"{again.stage}: {again.text}"])
+        final_finding = self.checker.check(program) or finding
+        return program_text(program, [f"{final_finding.stage}: {final_finding.text}"])
 
 
 def _failure_class(text: str) -> str:
-    """Return the class of a failure, by which a reduced program is recognized as failing in the same way.
+    """Return the class of a failure. A reduced program fails in the same way if its failure has the same class.
 
-    It is the first word of the finding's text (an exception's class, or "raised" or "printed"); "%" for a difference
-    in an array, which starts with the array's name.
+    The class is the first word of the finding's text: the class name of an exception, "raised" or "printed". For a
+    difference in an array, whose text starts with "%" and the array's name, the class is "%".
     """
     return "%" if text.startswith("%") else text.split(maxsplit=1)[0]
 

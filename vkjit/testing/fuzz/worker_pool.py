@@ -1,7 +1,7 @@
 """A pool of worker processes: distributes requests, collects answers and replaces workers that die or hang.
 
 The format of requests and answers is described in `worker`. If a worker dies, or sends nothing for `patience` seconds,
-the pool itself answers with a finding of the stage "crash" for the program that the worker was running.
+the pool itself makes the answer: a finding of the stage "crash" for the program that the worker was running.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .worker import Config
 __all__ = ["WorkerPool"]
 
 START_SECONDS = 120.0
-"""The time limit for the start of a worker."""
+"""Time limit for the start of a worker, in seconds."""
 
 
 class _Process:
@@ -35,6 +35,7 @@ class _Process:
 
     def __init__(self, config: Config) -> None:
         command = [sys.executable, "-m", "vkjit.testing.fuzz.worker", config.text()]
+        # in a new session, so that Ctrl+C in the terminal interrupts only the parent
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -56,8 +57,9 @@ class _Process:
         self.process.stdin.flush()
 
     def answer(self, patience: float) -> dict[str, Any] | None:
-        """Return the worker's next message; None if it has closed its output. Raises TimeoutError after `patience`
-        seconds without one.
+        """Return the worker's next message; None if the worker has closed its output.
+
+        Raises TimeoutError if no message comes within `patience` seconds.
         """
         assert self.process.stdout is not None
         deadline = time.monotonic() + patience
@@ -75,7 +77,7 @@ class _Process:
         return message
 
     def end(self) -> str:
-        """End the process, by force after 2 seconds. Return its exit status and last error lines as text."""
+        """End the process, by force after 2 seconds. Return its exit status and its last error lines."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -94,9 +96,9 @@ class _Process:
 
 
 class WorkerPool:
-    """`jobs` workers that take requests from a shared iterator, each served by a thread.
+    """`jobs` worker processes that share an iterator of requests. A thread serves each process.
 
-    `patience` is the time in seconds after which a worker that sends nothing is ended.
+    A worker that sends nothing for `patience` seconds is ended.
     """
 
     def __init__(self, config: Config, jobs: int, patience: float = 300.0) -> None:
@@ -125,11 +127,15 @@ class WorkerPool:
         self.stopped = True
 
     def _next(self, requests: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the next request; None if there are no more."""
         with self._lock:
             return None if self.stopped else next(requests, None)
 
     def _serve(self, requests: Iterator[dict[str, Any]]) -> None:
-        """Run requests in a process until none are left; start a new process after a crash. The last answer is None."""
+        """Run requests in a process until none are left, with a new process after each crash.
+
+        Puts the answers into the queue, and None at the end.
+        """
         process: _Process | None = None
         try:
             while (request := self._next(requests)) is not None:
@@ -145,7 +151,10 @@ class WorkerPool:
             self._answers.put(None)
 
     def _started(self) -> _Process | None:
-        """Start a process and wait until it is ready. If it fails to start, put a finding and return None."""
+        """Start a process and wait until it is ready.
+
+        If the process fails to start, put a finding into the queue and return None.
+        """
         process = _Process(self.config)
         with contextlib.suppress(TimeoutError):
             if process.answer(START_SECONDS) is not None:
@@ -155,11 +164,11 @@ class WorkerPool:
         return None
 
     def _one(self, process: _Process, request: dict[str, Any]) -> tuple[dict[str, Any], _Process | None]:
-        """Send a request to a process. Return the answer, and the process, or None if it had to be ended."""
-        text = "the worker's process died: "
+        """Send a request to a process. Return the answer, and the process; None instead of a process that has ended."""
+        text = "the worker's process died: "  # unless an exception gives another reason
         try:
             process.ask(request)
-            while (answer := process.answer(self.patience)) is not None:
+            while (answer := process.answer(self.patience)) is not None:  # skip {"start": ...}
                 if "done" in answer:
                     return {**answer, "seed": request.get("seed", -1)}, process
         except TimeoutError:

@@ -1,8 +1,8 @@
 """Sources of the random choices that make up a test case: one hypothesis draw per choice, or a seeded generator.
 
-With one draw per choice (`Drawn`), hypothesis can shrink and mutate the choices, and it prefers small and repeated
-ones. With a seed, drawn once (`Seeded`), choices are spread evenly, and failing cases are shrunk by
-`vkjit.testing.shrink`. Strategies that the user gives are drawn by hypothesis in both cases.
+`Drawn` makes one hypothesis draw per choice, so hypothesis can shrink and mutate the choices, and it prefers small and
+repeated ones. `Seeded` uses a random generator whose seed is drawn once; its choices are spread more evenly, and
+`vkjit.testing.shrink` shrinks failing cases. Strategies that the user gives are drawn by hypothesis in both cases.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Item = TypeVar("Item")
 
 
 class Chooser(ABC):
-    """A source of choices. Callers order options from simple to complex, for hypothesis' shrinking.
+    """A source of choices.
 
-    `draw` draws a value from a hypothesis strategy.
+    `draw` is a function that takes a hypothesis strategy and returns a value drawn from it.
     """
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
@@ -28,7 +28,7 @@ class Chooser(ABC):
 
     @abstractmethod
     def pick(self, options: Sequence[Item]) -> Item:
-        """Return one of the options."""
+        """Return one of the options. They are ordered from simple to complex: hypothesis shrinks to the first."""
 
     @abstractmethod
     def integer(self, low: int | None, high: int | None) -> int:
@@ -64,7 +64,7 @@ class Drawn(Chooser):
 
 
 class Seeded(Chooser):
-    """A chooser that makes all choices by a random generator with this seed."""
+    """A chooser that makes all choices by a random generator with the given seed."""
 
     def __init__(self, draw: Callable[[Any], Any], seed: int) -> None:
         super().__init__(draw)
@@ -75,14 +75,15 @@ class Seeded(Chooser):
 
     def integer(self, low: int | None, high: int | None) -> int:
         low, high = _closed(low, high)
-        near = min(high, low + 20)  # small numbers get 30% of the draws
-        return self.random.randint(int(low), int(near if self.random.random() < 0.3 else high))
+        if self.random.random() < 0.3:  # 30% of the draws are near the lower bound
+            high = min(high, low + 20)
+        return self.random.randint(int(low), int(high))
 
     def real(self, low: float | None, high: float | None) -> float:
         low, high = _closed(low, high)
         # 30% of the draws are a bound, or the allowed number closest to 0 or 1
-        ends = [low, high, min(max(0.0, low), high), min(max(1.0, low), high)]
-        return float(self.random.choice(ends) if self.random.random() < 0.3 else self.random.uniform(low, high))
+        simple = [low, high, min(max(0.0, low), high), min(max(1.0, low), high)]
+        return float(self.random.choice(simple) if self.random.random() < 0.3 else self.random.uniform(low, high))
 
     def seed(self) -> int:
         return self.random.getrandbits(16)

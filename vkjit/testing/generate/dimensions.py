@@ -22,13 +22,14 @@ from ..cases.composites import leaf_shapes, parts_of_arrays
 __all__ = ["Dimensions", "Sizes", "interesting_sizes", "size_table", "tiles_of"]
 
 _LONG, _SHORT = (700, 320, 200, 120), (0, 40, 16, 8)
-"""Default maximum sizes, by the number of names (1, 2, 3, 4 or more). Each case has one long dimension; for this one
-`_LONG` holds, for the others `_SHORT`.
+"""Default maximum sizes of dimensions, for kernels with 1, 2, 3, and 4 or more dimension names.
+
+One dimension of each case is long: `_LONG` limits its size, `_SHORT` the sizes of the others.
 """
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 97, 101, 127, 251, 257, 509)
 _MAX_TILE = 1024
-"""Largest number that is taken for a block size."""
+"""Largest number that may be a block size (a tile)."""
 _MAX_SIZE = 1 << 14
 """Largest size drawn; arrays of stride 0 get larger ones, see `directed`."""
 
@@ -43,14 +44,17 @@ class Sizes:
 
 
 def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
-    """Return a table from which a uniform choice draws a size, with likely sizes repeated.
+    """Return a table of sizes, from which callers pick one with equal probability; likely sizes are repeated.
 
-    It contains all sizes from `low` to `high` in ascending order, so that a smaller index means a smaller size, which
-    hypothesis relies on for shrinking. Small sizes and those in `special` occur several times; the latter make up about
-    half of the table.
+    The table contains all sizes from `low` to `high` in ascending order. So a smaller index means a smaller size, and
+    hypothesis, which shrinks the index, shrinks the size. Small sizes and those in `special` occur several times;
+    special sizes make up about half of the table.
     """
-    weights: dict[int, int] = dict.fromkeys(range(low, high + 1), 1)
-    total = max(high - low + 1, 8)
+    weights: dict[int, int] = dict.fromkeys(range(low, high + 1), 1)  # how often a size occurs
+    total = max(
+        high - low + 1, 8
+    )  # the number of sizes; at least 8, so that special sizes are repeated in short tables
+    # additional occurrences of small sizes, as a share of the number of sizes
     for value, share in [(0, 0.06), (1, 0.08), (2, 0.04), (3, 0.03), (5, 0.03), (8, 0.03)]:
         if value in weights:
             weights[value] += int(total * share)
@@ -63,13 +67,17 @@ def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
 def interesting_sizes(kernel: Kernel) -> list[int]:
     """Return sizes at which kernels tend to fail: primes, and sizes around powers of two and possible block sizes."""
     tiles = {4, 8, 16, 32, 64, 128, 256, 512, *tiles_of(kernel)}
-    near = {t + d for t in tiles if 1 < t <= _MAX_TILE for d in (-1, 0, 1)}
-    near |= {2 * t + d for t in tiles - {512} if 1 < t <= _MAX_TILE // 2 for d in (0, 1)}
-    return sorted({n for n in (*near, *_PRIMES) if n > 0})
+    around_tiles = {t + d for t in tiles if 1 < t <= _MAX_TILE for d in (-1, 0, 1)}
+    # two blocks; twice 512 would exceed all default maximum sizes
+    around_tiles |= {2 * t + d for t in tiles - {512} if 1 < t <= _MAX_TILE // 2 for d in (0, 1)}
+    return sorted({n for n in (*around_tiles, *_PRIMES) if n > 0})
 
 
 def tiles_of(kernel: Kernel) -> list[int]:
-    """Return possible block sizes of the kernel: its workgroup size, values of Const parameters, captured integers."""
+    """Return possible block sizes of the kernel: its workgroup size, values of Const parameters, captured integers.
+
+    128 stands for a workgroup size that isn't declared.
+    """
     tiles = [n for n in kernel.declared_local() or (128,) if n > 1]
     constants = [tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"]
     tiles += [value for value in constants if isinstance(value, int)]
@@ -77,7 +85,10 @@ def tiles_of(kernel: Kernel) -> list[int]:
 
 
 def _numbers_of(function: types.FunctionType) -> set[int]:
-    """Return the integers that a function uses from its module or closure, up to `_MAX_TILE`; most are block sizes."""
+    """Return the integers from 2 to `_MAX_TILE` among the module globals and closure variables that a function uses.
+
+    In kernels, most of them are block sizes.
+    """
     values = {function.__globals__.get(name) for name in function.__code__.co_names}
     for cell in function.__closure__ or ():
         try:
@@ -91,11 +102,13 @@ class Dimensions:
     """The dimension names of a kernel, with the user's constraints.
 
     `given` is the user's `dims=`. It maps a dimension name to a size, a (low, high) pair, a list of choices (of tuples
-    for a `*name`) or a hypothesis strategy. It also maps the name of an array parameter that is annotated without
-    dimensions to their text, such as "M N".
+    for a `*name`) or a hypothesis strategy. For an array parameter that is annotated without dimensions, it maps the
+    name of the parameter to the text of its dimensions, such as "M N".
 
-    `of_array` maps each array parameter to its dimensions. `variadic` are the names that stand for batch dimensions,
-    `special` the sizes at which the kernel may fail. `sizes` and `strategies` hold the constraints by name.
+    - `of_array` maps each array parameter to its dimensions.
+    - `names` are all dimension names; `variadic` are those that stand for batch dimensions.
+    - `special` are sizes at which kernels tend to fail (see `interesting_sizes`).
+    - `sizes` and `strategies` hold the user's constraints by dimension name.
     """
 
     def __init__(self, kernel: Kernel, given: Mapping[str, Any]) -> None:
@@ -115,15 +128,18 @@ class Dimensions:
         self.strategies = {n: v for n, v in given.items() if n in self.names and hasattr(v, "example")}
 
     def table(self, name: str, long: bool) -> list[int]:
-        """Return a table of sizes for a name (see `size_table`). `long`: it is the case's long dimension."""
+        """Return a table of sizes for a name: the user's choices, or a `size_table`.
+
+        `long` is True if the name is the long dimension of the case (see `_LONG`).
+        """
         bounds = self.sizes[name]
         if bounds.choices is not None:
             return list(bounds.choices)
-        plain = [n for n in self.names if n not in self.variadic]
-        rank = min(len(plain) + len(self.variadic), len(_LONG)) - 1
-        if rank == 0:
+        entry = min(len(self.names), len(_LONG)) - 1
+        if entry == 0:  # a single dimension is always long
             long = True
-        default_high = (_LONG if long else _SHORT)[rank]
+        default_high = (_LONG if long else _SHORT)[entry]
+        # without an upper bound from the user, at least `default_high` sizes above the lower bound
         high = bounds.high if bounds.high is not None else max(default_high, bounds.low + default_high)
         high = min(high, max(_MAX_SIZE, bounds.low))
         return size_table(bounds.low, high, self.special)
@@ -131,8 +147,8 @@ class Dimensions:
     def shapes(self, env: Mapping[str, Any], loose: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:
         """Return the shape of each array; None if a size is negative or an expression divides by zero.
 
-        `env` maps names to sizes. `loose` holds the sizes of the loose dimensions of each array, in order; missing ones
-        are 1.
+        `env` maps names to sizes. `loose` maps an array to the sizes of its loose dimensions, in order; the size is 1
+        for those that it lacks. A loose variadic dimension (`*_`, `...`) becomes a single axis.
         """
         by_array = {}
         for name, dims in self.of_array.items():
@@ -161,6 +177,7 @@ class Dimensions:
 
 
 def _has_no_name(dim: Any) -> bool:
+    """True for a loose dimension."""
     return dim.text in ("_", "*_", "...")
 
 
@@ -170,13 +187,14 @@ def _is_batch(dims: Dims, name: str) -> bool:
 
 
 def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dims]:
-    """Return the dimensions of each array: declared ones, or those given by the user.
+    """Return the dimensions of each array: those that the user gave in `dims=`, else those of its annotation.
 
-    Arrays without either have one dimension, all of the name `size`, so that their lengths are equal.
+    Arrays without either have one dimension, which has the name `size` in all of them, so that their lengths are equal.
     """
     by_array = {}
+    # an array of structs is expanded to one array per field: the user names the whole, `owners` maps fields to it
     owners = {part: name for name, parts in parts_of_arrays(spec).items() for part in parts}
-    inner = leaf_shapes(spec)
+    inner = leaf_shapes(spec)  # additional axes of fields that are vectors or matrices
     for param in spec.params:
         if param.kind != "array":
             continue
@@ -190,7 +208,10 @@ def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dim
 
 
 def _sizes(name: str, given: Any) -> Sizes:
-    """Convert an entry of the user's `dims=`. Raises ArgumentError for unsupported values."""
+    """Convert an entry of the user's `dims=`; hypothesis strategies, kept elsewhere, give no constraint.
+
+    Raises ArgumentError for unsupported values.
+    """
     if given is None or hasattr(given, "example"):
         return Sizes()
     if isinstance(given, bool):

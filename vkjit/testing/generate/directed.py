@@ -1,4 +1,4 @@
-"""Directed cases: a fixed list of inputs that expose most bugs, which a search tries before random ones.
+"""Directed cases: a fixed list of inputs that expose most bugs. A search tries them before random inputs.
 
 They cover small and long sizes, sizes past a fixed grid or a block, values of both signs, each special value as the
 first and the last element of each array, empty dimensions, other layouts, aliased arrays, and shapes with more than
@@ -28,8 +28,10 @@ from .work_estimate import is_short
 __all__ = ["directed_cases"]
 
 PAIRS = (50_021, 28_001)
-"""Sizes that several axes get at once. The number of elements of a square array (of the first size), or its number of
-bytes with 4-byte elements (of the second size), is between 2^31 and 2^32, so that it wraps in an i32.
+"""Sizes for cases in which all dimensions that can be huge get the same size.
+
+With the first size, a square array has between 2^31 and 2^32 elements. With the second, it has between 2^31 and 2^32
+bytes if elements have 4 bytes. These numbers wrap in an i32.
 """
 
 HUGE = 2_147_483_659
@@ -54,10 +56,10 @@ def directed_cases(drawing: Drawing) -> Iterator[Case]:
 
 
 def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
-    """Return the case with its scalar integer arguments set to one of its sizes, so that `where` accepts it.
+    """Return the case with all scalar integer arguments set to one of the case's sizes, so that `where` accepts it.
 
     Such arguments are often lengths, which `where` compares with sizes. Only arguments without constraints in
-    `elements` are changed. None if `where` accepts no size.
+    `elements` are changed. Returns None if `where` rejects the case with each of its sizes.
     """
     names = [
         p.name for p in drawing.spec.params
@@ -75,8 +77,9 @@ def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
 class _Builder:
     """Builds the directed cases of one kernel, from sizes and functions that fill arrays.
 
-    `plain_names` are the dimension names without variadic ones, `types` the first type to try of each type variable,
-    `tile` the kernel's most likely block size. The methods that yield cases yield None for cases that can't be built.
+    `plain_names` are the dimension names without variadic ones. `types` maps each type variable to the first type to
+    try. `tile` is the kernel's most likely block size. The methods that yield cases yield None for those that can't be
+    built.
     """
 
     def __init__(self, drawing: Drawing) -> None:
@@ -89,10 +92,10 @@ class _Builder:
     # -- kinds of cases
 
     def plain(self) -> Iterator[Case | None]:
-        """Yield cases of small sizes, and for each dimension one of a size just past two blocks.
+        """Yield cases with small sizes, and for each dimension a case in which its size is just past two blocks.
 
         The values of the small cases are in turn small, negative, large, very negative, fractional, and close to the
-        limits of integer types of 32 bits or more.
+        limits of the type (only if an input has integers of 32 bits or more).
         """
         yield self.case(self.sizes(3), counting)
         yield self.case(self.sizes(1), counting)
@@ -108,11 +111,11 @@ class _Builder:
             yield self.case(self.sizes(3), near_minimum)
 
     def _has_wide_integers(self) -> bool:
-        """True if an input array has integers of 32 bits or more, whose limits exceed those of narrower types."""
-        kinds = [
+        """True if an input array has integers of 32 bits or more, whose limits the other cases are far from."""
+        element_types = [
             dtype_of_param(p, self.types) for p in self.drawing.spec.params if p.kind == "array" and p.mode != "out"
         ]
-        return any(kind.is_integer and kind.itemsize >= 4 for kind in kinds)
+        return any(element_type.is_integer and element_type.itemsize >= 4 for element_type in element_types)
 
     def past(self) -> Iterator[Case | None]:
         """Yield cases in which one dimension is just past what a fixed grid or a block covers (see `block_sizes`).
@@ -133,7 +136,7 @@ class _Builder:
         """Return a case in which the dimension `name` has exactly this size; None if it can't have it."""
         if self.size(name, size) != size:
             return None
-        return self.case({**self.sizes(2), name: size}, alternating, most=2 * MAX_SIZE)
+        return self.case({**self.sizes(2), name: size}, alternating, max_elements=2 * MAX_SIZE)
 
     def special(self) -> Iterator[Case | None]:
         """Yield cases in which the last or the first element of an input array is a special value.
@@ -158,9 +161,9 @@ class _Builder:
             return
         if not domain.free and not domain.allows(np.asarray([value]), base.dims):
             return
-        for place in (-1, 0) if given.values.size > 1 else (0,):
+        for index in (-1, 0) if given.values.size > 1 else (0,):
             values = given.values.copy()
-            values.reshape(-1)[place] = value
+            values.reshape(-1)[index] = value
             yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, values, given.layout))
 
     def empty(self) -> Iterator[Case | None]:
@@ -197,7 +200,7 @@ class _Builder:
                 yield None if base is None else with_aliased(base, pair)
 
     def huge(self) -> Iterator[Case | None]:
-        """Yield cases with sizes, or products of sizes, of 2^31 and more, in arrays of stride 0.
+        """Yield cases with arrays of stride 0 in which a size, or a product of sizes, is 2^31 or more.
 
         Cases whose launch would take long are left out.
         """
@@ -218,13 +221,14 @@ class _Builder:
     def _huge_names(self) -> list[str]:
         """Return the names of the dimensions that can be huge.
 
-        They must occur only in Ins, and not in expressions such as `2*N`, so that their axes can have stride 0.
+        These are the dimensions whose axes can all have stride 0. So each array that has the dimension must be an In,
+        and the dimension mustn't be part of an expression such as `2*N`.
         """
         names = []
         for name in self.plain_names:
             arrays = [p for p in self.drawing.spec.params if p.kind == "array" and self._has(p.name, name)]
-            alone = all(self._axes(p.name, name) is not None for p in arrays)
-            if arrays and alone and all(p.mode == "in" for p in arrays):
+            only_plain = all(self._axes(p.name, name) is not None for p in arrays)
+            if arrays and only_plain and all(p.mode == "in" for p in arrays):
                 names.append(name)
         return names
 
@@ -235,8 +239,8 @@ class _Builder:
     def _axes(self, array: str, name: str) -> list[int] | None:
         """Return the axes of an array whose size is the dimension `name`.
 
-        None if `name` also occurs in an expression, or if the array has batch dimensions, since axes have no fixed
-        number then.
+        Returns None if `name` also occurs in an expression, or if the array has batch dimensions, since their number
+        varies, and with it the numbers of the axes after them.
         """
         dims = self.dimensions.of_array[array].dims
         if any(d.variadic for d in dims) or any(name in d.text and d.text != name for d in dims):
@@ -246,9 +250,10 @@ class _Builder:
     # -- building
 
     def size(self, name: str, wanted: int) -> int:
-        """Return the size that the dimension may have and that is closest to `wanted`.
+        """Return the allowed size of the dimension that is closest to `wanted`.
 
-        If the user gave a list of choices, this is the smallest one that isn't less, or the largest.
+        If the user gave a list of choices, return the smallest choice that isn't less than `wanted`. If all are less,
+        return the largest.
         """
         bounds = self.dimensions.sizes[name]
         if bounds.choices is not None:
@@ -274,12 +279,12 @@ class _Builder:
         return env
 
     def case(
-        self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MAX_ELEMENTS
+        self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), max_elements: int = MAX_ELEMENTS
     ) -> Case | None:
-        """Build a case with the sizes `env`, whose arrays and scalars are filled by `fill`. None if it isn't possible.
+        """Build a case with the sizes `env`. `fill` gives the values of arrays and scalars. None if it isn't possible.
 
-        `huge`: dimensions that become axes of stride 0. `most`: maximum number of stored elements of an array; axes of
-        stride 0 don't count.
+        `huge` are the dimensions that become axes of stride 0. `max_elements` limits the number of stored elements of
+        each array; axes of stride 0 don't count.
         """
         if any(n not in env for n in self.dimensions.names):
             return None
@@ -291,7 +296,7 @@ class _Builder:
         for param in self.drawing.spec.params:
             if param.kind == "array":
                 repeated = [a for n in huge for a in self._axes(param.name, n) or [] if self._has(param.name, n)]
-                value = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)), most)
+                value = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)), max_elements)
             elif param.kind == "scalar":
                 value = self._scalar(param, env, fill)
             else:
@@ -308,16 +313,17 @@ class _Builder:
         env: Mapping[str, Any],
         fill: Fill,
         repeated: tuple[int, ...],
-        most: int,
+        max_elements: int,
     ) -> ArrayInput | None:
         """Build an array argument; None if it can't be filled or is too large.
 
-        `repeated`: axes of stride 0. The other parameters are those of `case`.
+        `shape` is the shape of the array, and `repeated` are its axes of stride 0. The other parameters are those of
+        `case`.
         """
         dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
         layout = Layout(repeated=repeated) if repeated else self.drawing.layout(param)
         distinct = tuple(1 if axis in repeated else n for axis, n in enumerate(shape))
-        if math.prod(distinct) > most:
+        if math.prod(distinct) > max_elements:
             return None
         if param.mode == "out":
             return ArrayInput(dtype, shape, None, layout)
@@ -329,11 +335,11 @@ class _Builder:
             flat = choices[np.arange(count) % len(choices)]
         else:
             low, high = domain.bounds(env)
-            if low is not None and high is not None and low > high:
+            if low is not None and high is not None and low > high:  # no value is allowed, so only an empty array is
                 return None if count else ArrayInput(dtype, shape, np.zeros(shape, dtype.numpy), layout)
             flat = fill(count, dtype, low, high)
         values = np.asarray(flat).astype(dtype.numpy).reshape(distinct)
-        rounded = decode(encode(values, dtype), dtype)
+        rounded = decode(encode(values, dtype), dtype)  # NumPy has no bf16: round to the type
         return ArrayInput(dtype, shape, np.broadcast_to(rounded, shape) if repeated else rounded, layout)
 
     def _scalar(self, param: ParamSpec, env: Mapping[str, Any], fill: Fill) -> Any:
@@ -356,20 +362,23 @@ class _Builder:
 
 
 def _clipped(values: Any, dtype: DType, low: Any, high: Any) -> Any:
-    """Bring values into [low, high] and the range of an integer type.
+    """Bring values into [low, high] and the range of the type.
 
-    If both bounds are given, integers are wrapped into the range instead of clipped, so that they don't become equal.
+    If both ends are known, integers are wrapped into the range instead of clipped, so that they don't become equal.
     """
-    ends = (0, 1) if dtype.name == "bool" else (None, None)
+    limits = (0, 1) if dtype.name == "bool" else (None, None)
     if dtype.is_integer and dtype.name != "bool":
         info = np.iinfo(dtype.numpy)
-        ends = (int(info.min), int(info.max))
-    low = ends[0] if low is None else low if ends[0] is None else max(low, ends[0])
-    high = ends[1] if high is None else high if ends[1] is None else min(high, ends[1])
+        limits = (int(info.min), int(info.max))
+    # intersect [low, high] with the limits of the type; None stands for no bound
+    if limits[0] is not None:
+        low = limits[0] if low is None else max(low, limits[0])
+    if limits[1] is not None:
+        high = limits[1] if high is None else min(high, limits[1])
     array = np.asarray(values)
     if low is not None and high is not None and (array < low).any() | (array > high).any():
         span = high - low
-        if dtype.is_integer and span < 2**62:
+        if dtype.is_integer and span < 2**62:  # larger ranges might overflow i64
             return low + np.abs(array.astype(np.int64)) % (span + 1)
     return array if low is None and high is None else np.clip(array, low, high)
 
@@ -406,6 +415,7 @@ def near_maximum(count: int, dtype: DType, low: Any, high: Any) -> Any:
         return large(count, dtype, low, high)
     greatest = int(np.iinfo(dtype.numpy).max)
     end = greatest if high is None else min(high, greatest)
+    # (7 * k) % 11 runs through 0 to 10 in irregular order
     return np.array([max(end - 7 * k % 11, _lowest(dtype, low)) for k in range(count)], dtype.numpy)
 
 
@@ -431,9 +441,9 @@ def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:
 
 
 def ends(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Return `high` and `low`, alternating; without both bounds, the values of `counting`.
+    """Return `high` and `low`, alternating; if either bound is missing, return the values of `counting`.
 
-    For the cases of `huge`, in which integers that are valid indices should be as large as possible.
+    `_Builder.huge` uses it, since array elements that are indices into a huge dimension should be as large as allowed.
     """
     if high is None or low is None:
         return counting(count, dtype, low, high)

@@ -2,7 +2,7 @@
 
 An array is filled from a pattern and a seed instead of being drawn element by element, so that the size of a test case
 doesn't affect the number of hypothesis draws. Special values are NaN, infinities, -0, subnormals and the limits of the
-type; the caller mixes them in.
+type; the caller replaces some elements by them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from vkjit.frontend import parse_dims
 __all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_kinds_of", "special_values"]
 
 PATTERNS = ("ones", "zeros", "counting", "small", "random", "wide")
-"""Fill patterns, simplest first: all elements 1, all 0, 1 2 3 ... with a period of 61, small integers, random numbers.
+"""Fill patterns, simplest first.
 
-"wide" gives floats of many magnitudes. For integers it is the same as "random", which covers all allowed values.
+"ones" and "zeros" fill an array with 1 or 0. "counting" gives 1, 2, 3, ..., with a period of 61. "small" gives small
+random integers, "random" random numbers (for integers from the whole range), and "wide" random floats of many
+magnitudes (for integers the same as "random").
 """
 
 SPECIAL_KINDS = ("nan", "inf", "negative_zero", "subnormal", "extreme")
-"""Names that `special=` accepts."""
+"""The kinds of special values that `special=` accepts (see `special_values`)."""
 
 _PERIOD = 61  # of "counting"; a prime, so that equal values aren't at the same place in different blocks
 
@@ -106,6 +108,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
     if dtype.is_integer:
         info = np.iinfo(dtype.numpy)
         return int(info.min), int(info.max)
+    # NumPy represents bf16 as f32, so the largest bf16 is given as a literal
     top = float(np.finfo(dtype.numpy).max) if dtype is not dtypes.bf16 else 3.3895313892515355e38
     return -top, top
 
@@ -120,8 +123,9 @@ def fill(
     count = math.prod(shape)
     if dtype is dtypes.boolean:
         return _booleans(pattern, seed, count).reshape(shape)
-    ends = limits(dtype)
-    low, high = (ends[0] if low is None else max(low, ends[0])), (ends[1] if high is None else min(high, ends[1]))
+    lowest, highest = limits(dtype)
+    low = lowest if low is None else max(low, lowest)
+    high = highest if high is None else min(high, highest)
     with np.errstate(all="ignore"):
         values = (
             _integers(pattern, seed, count, low, high) if dtype.is_integer else _floats(pattern, seed, count, low, high)
@@ -139,24 +143,26 @@ def _booleans(pattern: str, seed: int, count: int) -> npt.NDArray[np.bool_]:
 
 
 def _integers(pattern: str, seed: int, count: int, low: int, high: int) -> npt.NDArray[Any]:
-    kind: Any = np.uint64 if high > 2**63 - 1 else np.int64
-    nearest = max(low, min(0, high))
+    """Return integers in [low, high] filled with a pattern; 0 and 1 become the closest integers in the range."""
+    numpy_type: Any = np.uint64 if high > 2**63 - 1 else np.int64
+    nearest = max(low, min(0, high))  # the allowed integer closest to 0
     rng = np.random.default_rng(seed)
     if pattern == "zeros":
-        return np.full(count, nearest, kind)
+        return np.full(count, nearest, numpy_type)
     if pattern == "ones":
-        return np.full(count, max(low, min(1, high)), kind)
+        return np.full(count, max(low, min(1, high)), numpy_type)
     if pattern == "counting":
         start = max(low, min(1, high))
         period = min(_PERIOD, high - start + 1)
-        return np.asarray(np.arange(count) % period + start, kind)
+        return np.asarray(np.arange(count) % period + start, numpy_type)
     if pattern == "small":
-        return rng.integers(max(low, nearest - 5), min(high, nearest + 9), count, endpoint=True, dtype=kind)
-    return rng.integers(low, high, count, endpoint=True, dtype=kind)
+        return rng.integers(max(low, nearest - 5), min(high, nearest + 9), count, endpoint=True, dtype=numpy_type)
+    return rng.integers(low, high, count, endpoint=True, dtype=numpy_type)
 
 
 def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt.NDArray[Any]:
-    nearest = max(low, min(0.0, high))
+    """Return floats in [low, high] filled with a pattern; 0 and 1 become the closest numbers in the range."""
+    nearest = max(low, min(0.0, high))  # the allowed number closest to 0
     rng = np.random.default_rng(seed)
     if pattern == "zeros":
         return np.full(count, nearest)
@@ -175,21 +181,22 @@ def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt
 
 
 def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
-    """Return the special values of a type, of the given kinds (see `SPECIAL_KINDS`).
+    """Return the special values of a type that belong to the given kinds (see `SPECIAL_KINDS`).
 
-    "extreme" ones are the limits of the type, and numbers next to them or close to 0. Integers have only these, bools
-    none.
+    The kind "extreme" comprises the limits of the type, for integers also the numbers next to them and -1, for floats
+    also the smallest normal numbers. Integers have only values of this kind, and bools have none.
     """
     if dtype is dtypes.boolean:
         return []
     low, high = limits(dtype)
     if dtype.is_integer:
         return [high, low, high - 1, *([-1, low + 1] if dtype.is_signed else [])] if "extreme" in kinds else []
-    tiny = float(np.finfo(dtype.numpy).tiny)
-    least = tiny * 2.0 ** -(7 if dtype is dtypes.bf16 else np.finfo(dtype.numpy).nmant)
+    normal = float(np.finfo(dtype.numpy).tiny)  # the smallest normal number, for bf16 that of f32
+    mantissa_bits = 7 if dtype is dtypes.bf16 else np.finfo(dtype.numpy).nmant
+    subnormal = normal * 2.0**-mantissa_bits  # the smallest subnormal number
     table = {
         "nan": [math.nan], "inf": [math.inf, -math.inf], "negative_zero": [-0.0],
-        "subnormal": [least, -least, tiny / 2], "extreme": [high, low, tiny, -tiny],
+        "subnormal": [subnormal, -subnormal, normal / 2], "extreme": [high, low, normal, -normal],
     }  # fmt: skip
     return [value for kind in SPECIAL_KINDS if kind in kinds for value in table[kind]]
 

@@ -1,9 +1,9 @@
 """Hypothesis strategies for a kernel's arguments, derived from its signature.
 
 `strategies`, for users, returns a strategy of argument dictionaries. `Drawing`, for the other modules of
-`vkjit.testing`, draws `Case`s. The number of hypothesis draws per case doesn't depend on the sizes, which keeps drawing
-and shrinking fast: a size is an index into a table; an array is a pattern, a seed and a few special values. Smaller
-draws give simpler cases.
+`vkjit.testing`, draws `Case`s. The number of hypothesis draws per case doesn't depend on the sizes of arrays, which
+keeps drawing and shrinking fast: a size is drawn as an index into a table, an array as a pattern, a seed and a few
+special values. Smaller draws give simpler cases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vkjit.runtime.device import Device
 
 from ..cases.aliasing import alias_pairs, with_aliased
 from ..cases.case import ArrayInput, Case, decode, encode
-from ..cases.composites import parameters_of, plain_layouts, refuse_unknown_types, whole
+from ..cases.composites import assemble, parameters_of, plain_layouts, refuse_unknown_types
 from ..cases.layouts import C_ORDER, Layout
 from .choices import Chooser, Drawn
 from .dimensions import Dimensions
@@ -42,10 +42,11 @@ MAX_ELEMENTS = 1 << 15
 _PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
 """The fill patterns; a repeated one is drawn more often."""
 _LOOSE = (1, 2, 3, 0, 5, 8, 17)
-"""Sizes of loose dimensions, which have no name."""
+"""Sizes of loose dimensions, which have no name (see `dimensions`), the simplest first."""
 
 _SCALARS = (0, 1, 2, -1, 3, 5, -7, 10)
 _FLOAT_SCALARS = (0.0, 1.0, 2.0, -1.0, 0.5, -1.5, 3.25, 0.1, -0.3)
+"""Values of scalar arguments without constraints, the simplest first."""
 
 
 def strategies(
@@ -68,12 +69,12 @@ def strategies(
     elements: maps an argument name to a (low, high) pair, a list of values, a single value or a hypothesis strategy of
         elements. Numbers may be expressions over dimension names: elements={"indices": (0, "N-1"), "count": "N"}.
         Fields of structs are named separately: elements={"p.mass": (0, 1)}.
-    where: a predicate over arguments by name; arguments that it rejects aren't drawn.
+    where: a predicate; its parameters have names of arguments. Arguments that it rejects aren't drawn.
     dtypes: maps a type variable name to a list of dtypes, or one list for all. Default: every type that the devices
         support and the kernel compiles for.
     devices: the devices whose types are drawn (default: the default device).
     special: mixes in "nan", "inf", "negative_zero", "subnormal", "extreme" (True: all of them).
-    aliases: pairs of array parameters for which a caller may pass one array; some of the arguments drawn are aliased.
+    aliases: pairs of array parameters for which a caller may pass the same array, as some of the cases drawn do.
     outs: include Outs whose shape follows from the dimensions.
 
     Arrays are NumPy arrays, in C order, transposed, sliced, reversed, repeated (In only) or at an offset.
@@ -88,12 +89,13 @@ def strategies(
 class Drawing:
     """The inputs of one kernel that the user's constraints allow, and the means to draw from them.
 
-    The parameters are those of `strategies`; `groups` is the user's number of workgroups, or function that computes it.
+    The parameters are those of `strategies`; `groups` is the user's number of workgroups, or a function that computes
+    it.
 
-    `dimensions` and `domains` hold the constraints on sizes and values. `plain_layouts` are the default layouts of
-    arrays that are fields of structs, `special` the kinds of special values, and `aliases` the pairs of arrays that may
-    share memory. `types` are the usable types of each type variable, `left_out` the reasons why other types aren't
-    used.
+    - `dimensions` and `domains` hold the constraints on sizes and values.
+    - `plain_layouts` maps arrays that are fields of structs to their layouts, which are the only ones they can have.
+    - `special` are the kinds of special values to mix in, `aliases` the pairs of arrays that may share memory.
+    - `types` maps each type variable to its usable types; `left_out` has the reasons why other types aren't used.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class Drawing:
         from ..cases.reference import call_by_name, values_by_name
 
         with np.errstate(all="ignore"):
-            values = whole(self.spec, values_by_name(case, precise=False))
+            values = assemble(self.spec, values_by_name(case, precise=False))
             return bool(call_by_name(self.where, values, "where"))
 
     def is_light(self, case: Case) -> bool:
@@ -178,7 +180,7 @@ class Drawing:
         return is_light(self.kernel, case, self.groups)
 
     def _choose(self, chooser: Chooser) -> Case | None:
-        """Draw types, sizes, layouts and values; None if the sizes aren't possible or an array is too large."""
+        """Draw a case: types, sizes, layouts and values. None if the sizes aren't possible or an array is too large."""
         bound = {name: chooser.pick(choices) for name, choices in self.types.items()}
         env = self._choose_sizes(chooser)
         loose_sizes = {
@@ -189,14 +191,12 @@ class Drawing:
         if shapes is None or any(math.prod(shape) > MAX_ELEMENTS for shape in shapes.values()):
             return None
         arguments: dict[str, Any] = {}
-        other_order = chooser.pick(self._sets_of_reordered_arrays())
+        reordered = chooser.pick(self._sets_of_reordered_arrays())
         for param in self.spec.params:
             if param.kind == "array":
                 shape = shapes[param.name]
                 layouts = (
-                    layouts_for(len(shape), param.mode or "inout")
-                    if param.name in other_order
-                    else [self.layout(param)]
+                    layouts_for(len(shape), param.mode or "inout") if param.name in reordered else [self.layout(param)]
                 )
                 arguments[param.name] = self._choose_array(chooser, param, shape, chooser.pick(layouts), bound, env)
             elif param.kind == "scalar":
@@ -204,13 +204,15 @@ class Drawing:
             else:
                 arguments[param.name] = chooser.pick(self.choices_of_const(param))
         case = Case(env, bound, arguments)
+        # at most one pair of aliases; None twice, so that many cases have none
         pair = chooser.pick((None, None, *self.aliases)) if self.aliases else None
         return case if pair is None else with_aliased(case, pair) or case
 
     def _sets_of_reordered_arrays(self) -> list[tuple[str, ...]]:
-        """Return the sets from which to choose the arrays of a case that get a layout other than C order.
+        """Return sets of arrays, of which a case chooses one: its arrays get a layout other than C order.
 
-        Most sets are empty or have one array, since the kernel is compiled for each combination of layouts.
+        About half of the sets are empty and most others have one array, since the kernel is compiled for each
+        combination of layouts.
         """
         names = [p.name for p in self.spec.params if p.kind == "array" and p.name not in self.plain_layouts]
         single = [(n,) for n in names]
@@ -224,7 +226,7 @@ class Drawing:
         """Draw the sizes of all dimension names."""
         dimensions = self.dimensions
         plain = [n for n in dimensions.names if n not in dimensions.variadic]
-        long = chooser.pick(plain) if len(plain) > 1 else None
+        long = chooser.pick(plain) if len(plain) > 1 else None  # the long dimension (see `Dimensions.table`)
         env: dict[str, Any] = {}
         for name in dimensions.names:
             if name in dimensions.strategies:
@@ -233,12 +235,12 @@ class Drawing:
                 env[name] = tuple(chooser.pick((1, 2, 3, 0, 5)) for _ in range(chooser.pick((0, 1, 2))))
             else:
                 env[name] = chooser.pick(dimensions.table(name, name == long))
-        if self.where is not None and len(plain) > 1 and chooser.pick((False, False, True)):
+        if self.where is not None and len(plain) > 1 and chooser.pick((False, False, True)):  # one case in three
             self._make_equal(env, plain)
         return env
 
     def _make_equal(self, env: dict[str, Any], names: Sequence[str]) -> None:
-        """Set the sizes of all names to that of the first one, if allowed, since `where` may demand equal sizes."""
+        """Set the sizes of all names to that of the first name, where allowed, since `where` may demand equal sizes."""
         size = env[names[0]]
         for name in names[1:]:
             bounds = self.dimensions.sizes[name]
@@ -256,6 +258,7 @@ class Drawing:
         dtype = dtype_of_param(param, bound)
         if param.mode == "out":
             return ArrayInput(dtype, shape, None, layout)
+        # axes of stride 0 have one stored element, unless they are empty
         distinct = tuple(1 if axis in layout.repeated and n > 1 else n for axis, n in enumerate(shape))
         values = self._choose_values(chooser, self.domains[param.name], distinct, dtype, env)
         values = decode(encode(values, dtype), dtype)  # round to the type
@@ -276,20 +279,22 @@ class Drawing:
         if domain.choices is not None:
             seed = chooser.seed()
             picked = np.array([number_of(c, env) for c in domain.choices])
+            # seed 0 is the simplest draw: all elements are the first choice
             return picked[np.random.default_rng(seed).integers(0, len(picked) if seed else 1, count)].reshape(shape)
         low, high = domain.bounds(env)
         if count and _empty(low, high):
             load_hypothesis().reject()
         pattern = chooser.pick(_PATTERNS)
+        # the first three patterns need no seed
         values = fill(pattern, chooser.seed() if pattern in PATTERNS[3:] else 0, shape, dtype, low, high)
-        specials = [v for v in special_values(dtype, self._mixed_in(domain, dtype)) if _inside(v, low, high)]
+        specials = [v for v in special_values(dtype, self._kinds_to_mix_in(domain, dtype)) if _inside(v, low, high)]
         if specials and count:
             for _ in range(chooser.pick((0, 0, 1, 2, 3))):
                 values.reshape(-1)[chooser.integer(0, count - 1)] = chooser.pick(specials)
         return values
 
-    def _mixed_in(self, domain: Domain, dtype: DType) -> tuple[str, ...]:
-        """Return the kinds of special values to mix in; for integers without constraints always "extreme" ones."""
+    def _kinds_to_mix_in(self, domain: Domain, dtype: DType) -> tuple[str, ...]:
+        """Return the kinds of special values to mix in: the user's, and for unconstrained integers always "extreme"."""
         return (*self.special, "extreme") if dtype.is_integer and domain.free else self.special
 
     def _choose_scalar(
@@ -308,10 +313,11 @@ class Drawing:
             candidates: list[Any] = list(_FLOAT_SCALARS)
             if not dtype.is_float:
                 candidates = [v for v in _SCALARS if v >= 0 or dtype.is_signed]
-                candidates += [
-                    n for n in env.values() if isinstance(n, int) and n <= limits(dtype)[1]
-                ]  # may be lengths
-            return scalar_of(chooser.pick(candidates + special_values(dtype, self._mixed_in(domain, dtype))), dtype)
+                # the argument may be a length
+                candidates += [n for n in env.values() if isinstance(n, int) and n <= limits(dtype)[1]]
+            return scalar_of(
+                chooser.pick(candidates + special_values(dtype, self._kinds_to_mix_in(domain, dtype))), dtype
+            )
         if _empty(low, high):
             load_hypothesis().reject()
         if dtype.is_integer:
@@ -328,7 +334,7 @@ def dtype_of_param(param: ParamSpec, bound: Mapping[str, DType]) -> DType:
 
 
 def scalar_of(value: Any, dtype: DType) -> Any:
-    """Convert a number to the closest one that the type represents, as a Python number."""
+    """Round a number to the type and return it as a Python number."""
     if dtype is types.boolean:
         return bool(value)
     if dtype.is_integer:
@@ -338,7 +344,7 @@ def scalar_of(value: Any, dtype: DType) -> Any:
 
 
 def layouts_for(rank: int, mode: str) -> list[Layout]:
-    """Return the layouts to try, besides C order, for an array of this rank.
+    """Return the layouts other than C order to try for an array of this rank; for rank 0 just C order.
 
     `mode` is "in", "out" or "inout"; only an In may have axes of stride 0.
     """
@@ -379,6 +385,7 @@ def number_of(value: Any, env: Mapping[str, Any]) -> Any:
 
 
 def _empty(low: Any, high: Any) -> bool:
+    """True if the range [low, high] is empty; None stands for no bound."""
     return low is not None and high is not None and bool(low > high)
 
 

@@ -1,7 +1,8 @@
 """Estimates of the work of a launch, which decide if the interpreter can run a large case in a short time.
 
-The work is the number of loop iterations, from bounds of trip counts that are computed from the arguments, times the
-number of workgroups (`is_light`) or of elements (`is_short`).
+The work is the number of loop iterations of one invocation, multiplied by the number of workgroups (`is_light`) or of
+elements (`is_short`). The iterations are counted with upper bounds of the loops' trip counts, which are computed from
+the arguments.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ MAX_LANE_ITERATIONS = 1 << 24
 
 
 def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
-    """True if the iterations of all workgroups are few. False if the grid or a trip count is unknown.
+    """True if all workgroups together have at most `MAX_STEPS` iterations, with one invocation counted for each.
 
-    `groups`: the user's number of workgroups, or function that computes it; None for that of the kernel.
+    False if the grid or a trip count is unknown.
+
+    `groups` is the user's number of workgroups, or a function that computes it; None for that of the kernel.
     """
     try:
         grid = grid_of(kernel, case, groups)
@@ -49,9 +52,10 @@ def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
 
 
 def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
-    """True if the iterations of all invocations are few, assuming one invocation per element.
+    """True if all invocations together have at most `MAX_LANE_ITERATIONS` iterations, assuming one per element.
 
-    Unlike `is_light`, also True if the grid or a trip count is unknown. `groups` is that of `is_light`.
+    Unlike `is_light`, also True if the grid or a trip count is unknown; False if the grid can't be computed or the
+    kernel doesn't compile for the case. `groups` is that of `is_light`.
     """
     try:
         grid = grid_of(kernel, case, groups)
@@ -62,7 +66,10 @@ def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
 
 
 def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:
-    """Return the number of iterations of one invocation for a case; None if a trip count is unknown."""
+    """Return an upper bound of the number of iterations of one invocation in a case; None if a trip count is unknown.
+
+    `grid` is the number of workgroups along each axis.
+    """
     ranks = {n: len(a.shape) for n, a in case.arrays().items()}
     module = module_of(kernel, case.dtypes, ranks, case.arguments)
     values = list(case.arguments.values())
@@ -74,48 +81,48 @@ def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> in
 def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = None) -> tuple[int, int, int] | None:
     """Return the number of workgroups along each axis for a case; None if it is unknown.
 
-    For a kernel that runs over the elements of an array (`over=`), it is the number of these elements, as if workgroups
-    had one invocation. `groups` is the user's number of workgroups, or function that computes it; such a function gets
-    `device` as its parameter `dev`.
+    For a kernel that runs over the elements of an array (`over=`), the result is the number of these elements, as if
+    workgroups had one invocation. `groups` is the user's number of workgroups, or a function that computes it; the
+    function gets `device` as its parameter `dev`.
     """
     if kernel.spec.over is not None:
         return math.prod(for_launch(kernel.expanded_spec, case.arguments)[kernel.spec.over].shape), 1, 1
-    chosen = kernel._groups if groups is None else groups
-    if callable(chosen):
+    grid = kernel._groups if groups is None else groups
+    if callable(grid):
         given = for_launch(kernel.expanded_spec, case.arguments)
-        chosen = call_by_name(chosen, {**given, "dev": device}, "groups=")
-    if chosen is None:
+        grid = call_by_name(grid, {**given, "dev": device}, "groups=")
+    if grid is None:
         return None
-    padded = (*(chosen if isinstance(chosen, tuple) else (chosen,)), 1, 1)
+    padded = (*(grid if isinstance(grid, tuple) else (grid,)), 1, 1)
     return int(padded[0]), int(padded[1]), int(padded[2])
 
 
 def _iterations(
     module: Module, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
 ) -> int | None:
-    """Return the number of iterations of one invocation; None if a trip count is unknown.
+    """Return an upper bound of the number of iterations of one invocation; None if a trip count is unknown.
 
-    Each branch and the kernel itself count like an iteration, so that the result is never 0.
+    Each region of a branch and the kernel itself count like an iteration, so that the result is never 0.
 
     `extents` are the shapes of the arrays and `scalars` the integer arguments, by parameter index. `groups` is the
-    grid.
+    number of workgroups along each axis.
     """
     flat = Inline().run(LowerExits().run(clone_module(module)))
     intervals = Intervals(flat.kernel)
 
-    def of(region: Region) -> int:
+    def iterations_of(region: Region) -> int:
         total = 1
         for op in region.ops:
-            inside = sum(of(r) for r in op.regions)
+            iterations = sum(iterations_of(r) for r in op.regions)
             if op.name in LOOPS:
                 trips = intervals.trips(op)
                 if trips is None:
-                    raise KeyError
-                inside *= max(trips.evaluate(extents, scalars, groups), 0)
-            total += inside
+                    raise KeyError  # caught below, as are errors of `evaluate` for arguments that it doesn't know
+                iterations *= max(trips.evaluate(extents, scalars, groups), 0)
+            total += iterations
         return total
 
     try:
-        return of(flat.kernel.body)
+        return iterations_of(flat.kernel.body)
     except (KeyError, IndexError):
         return None

@@ -1,7 +1,7 @@
-"""Mutation testing of kernels: measures if property tests detect kernels that are broken on purpose.
+"""Mutation testing of kernels: measures how many kernels that are broken on purpose the tests detect.
 
-`mutations` returns small edits of a kernel's source, and `mutant` the kernel with one of them applied. `mutation_score`
-runs tests on all mutants and reports those that no test detects (the survivors).
+`mutations` returns small edits of a kernel's source. `mutant` returns the kernel with one edit applied.
+`mutation_score` runs tests on all mutants and reports those that no test detects (the survivors).
 """
 
 from __future__ import annotations

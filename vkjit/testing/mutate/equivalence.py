@@ -1,9 +1,9 @@
 """Detection of equivalent mutants, which behave like the original kernel, so that no test can detect them.
 
-Two kernels are equivalent if they compile to the same IR, for all element types and constants tried. The text of the IR
-is compared before and after optimization; one of the two must be the same. Conditions that select which invocations
-store the same values are removed before optimization (see `redundant_choices`). Additional barriers in the mutant are
-ignored, since they allow no new behavior.
+Two kernels are equivalent if they compile to the same IR, for all element types and constants tried. The texts of the
+IR are compared before optimization and after it; it is sufficient that the kernels agree in one of the two. Some
+conditions are removed before optimization: those that only select which invocation stores a value that all invocations
+have (see `redundant_choices`). Additional barriers in the mutant are ignored, since they allow no new behavior.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MAX_COMBINATIONS = 8
 class Program:
     """A kernel to compare mutants with.
 
-    `texts` holds the text of its IR before and after optimization, for each combination of types and constants that
-    `drawing` allows, up to a maximum.
+    `texts` has a pair for each combination of types and constants that `drawing` allows, up to a maximum: the text of
+    the kernel's IR before optimization, and the text after it.
     """
 
     def __init__(self, kernel: Kernel, drawing: Drawing) -> None:
@@ -46,47 +46,59 @@ class Program:
     def _texts(self, kernel: Kernel) -> Iterator[tuple[str, str]]:
         """Yield the texts of a kernel's IR, (before optimization, after it), for each combination.
 
-        For a combination that doesn't compile, yields the name of the error.
+        For a combination that doesn't compile, the pair is the name of the error and "".
         """
         ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
         for types, constants in itertools.islice(self._combinations(), _MAX_COMBINATIONS):
             try:
                 module = module_of(kernel, types, ranks, constants)
-                written = print_module(module)
-                yield written, print_module(pipeline.run(without_redundant_choices(module), _CAPS))
+                unoptimized = print_module(module)
+                yield unoptimized, print_module(pipeline.run(without_redundant_choices(module), _CAPS))
             except VkjitError as error:
                 yield f"{type(error).__name__}", ""
 
     def _combinations(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         """Yield combinations of types (two per type variable) and values of Const parameters, each by name."""
-        names = [p for p in self.drawing.spec.params if p.kind == "const"]
-        choices = [self.drawing.choices_of_const(p) for p in names]
-        kinds = [[(n, t) for t in types[:2]] for n, types in self.drawing.types.items()]
-        for types in itertools.product(*kinds):
+        const_params = [p for p in self.drawing.spec.params if p.kind == "const"]
+        choices = [self.drawing.choices_of_const(p) for p in const_params]
+        type_choices = [[(n, t) for t in types[:2]] for n, types in self.drawing.types.items()]
+        for types in itertools.product(*type_choices):
             for values in itertools.product(*choices):
-                yield dict(types), {p.name: v for p, v in zip(names, values, strict=True)}
+                yield dict(types), {p.name: v for p, v in zip(const_params, values, strict=True)}
 
     def same_as(self, other: Kernel) -> bool:
         """True if the other kernel compiles to the same IR for every combination, apart from additional barriers.
 
         False if no combination compiles.
         """
-        mutated = tuple(self._texts(other))
-        return any("%" in text for text, _ in mutated) and all(  # IR contains "%", the name of an error doesn't
-            any(more_barriers(a, b) and (a or one[0] == two[0]) for a, b in zip(one, two, strict=True))
-            for one, two in zip(self.texts, mutated, strict=True)
+        other_texts = tuple(self._texts(other))
+        any_compiles = any("%" in text for text, _ in other_texts)  # IR contains "%", the name of an error doesn't
+        return any_compiles and all(
+            _agree(texts, others) for texts, others in zip(self.texts, other_texts, strict=True)
         )
 
 
-def more_barriers(one: str, two: str) -> bool:
-    """True if the second IR text is the first with any number of barriers inserted.
+def _agree(texts: tuple[str, str], other_texts: tuple[str, str]) -> bool:
+    """True if two kernels agree for one combination, whose texts these are (see `Program._texts`).
 
-    All invocations reach an inserted barrier, since a divergent one doesn't compile. So it only rules out some orders
-    of execution.
+    They do if the IR is the same, before or after optimization, or if neither kernel compiles, with the same error.
+    """
+    unoptimized, optimized = texts
+    other_unoptimized, other_optimized = other_texts
+    if more_barriers(unoptimized, other_unoptimized):  # the same IR, or the same name of an error
+        return True
+    return bool(optimized) and more_barriers(optimized, other_optimized)
+
+
+def more_barriers(one: str, two: str) -> bool:
+    """True if the IR text `two` is the text `one` with any number of barriers inserted, or the same text.
+
+    All invocations reach an inserted barrier, since a barrier in divergent control flow doesn't compile. So an inserted
+    barrier only rules out some orders of execution.
     """
     lines = iter(two.splitlines())
     for expected in one.splitlines():
-        for line in lines:
+        for line in lines:  # advance to the expected line, over barriers only
             if line == expected:
                 break
             if line.strip() != "barrier":
@@ -97,7 +109,7 @@ def more_barriers(one: str, two: str) -> bool:
 
 
 def same_program(one: Kernel, two: Kernel, drawing: Drawing) -> bool:
-    """True if the second kernel compiles to the same IR as the first, apart from additional barriers.
+    """True if the kernel `two` compiles to the same IR as the kernel `one`, apart from additional barriers in `two`.
 
     `drawing` has the types and constants to try.
     """

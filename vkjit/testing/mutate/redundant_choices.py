@@ -1,13 +1,13 @@
 """Removal of redundant choices: conditions on ids, such as `local_id == 0`, around stores that any invocation could do.
 
-Kernels often let one invocation of a workgroup store a value that all of them have. A mutant in which another one or
-all of them store it is equivalent. This module removes such conditions from a module in high form (see
-`vkjit.ir.verify`), so that `equivalence` finds the same IR for "invocation 0", "all but invocation 0" and "all". An
-`if` is transformed under these rules:
+Kernels often let one invocation of a workgroup store a value that all of them have. A mutant in which other invocations
+store it, or all of them, is equivalent. `without_redundant_choices` removes such conditions from the IR of a kernel in
+high form (see `vkjit.ir.verify`), so that `equivalence` finds the same IR for "invocation 0", "all but invocation 0"
+and "all". An `if` is transformed under these rules:
 
 1. The whole workgroup reaches the `if` together, and it isn't inside a loop.
 2. Its condition is a term or a conjunction of terms. The terms that are computed only from local ids and constants are
-   the choice; it must be true for at least one invocation. All other terms are uniform over the workgroup.
+   the choice; at least one invocation must satisfy all of them. The other terms are uniform over the workgroup.
 3. All values inside the `if` are uniform over the workgroup, and the only side effects are stores. So every invocation
    would store the same values at the same indices.
 4. Nothing else in the kernel accesses the arrays to which the `if` stores. For shared memory it is sufficient that
@@ -42,10 +42,10 @@ _OPERATIONS: dict[OpName, Any] = {
 
 def without_redundant_choices(module: Module) -> Module:
     """Remove redundant choices from the kernel in place, and return the module."""
-    analysis = _Reached(module, module.kernel, others_written=True)
+    analysis = _Reached(module, module.kernel, others_written=True)  # True is the conservative assumption
     analysis.settle()
     sizes = module.kernel.attrs["local_size"]
-    ids = np.indices(sizes[::-1]).reshape(3, -1)[::-1]  # the local ids of all invocations: (axis x, y or z; invocation)
+    ids = np.indices(sizes[::-1]).reshape(3, -1)[::-1]  # local ids: a row each for x, y, z; a column per invocation
     if ids.shape[1] < 2:
         return module
     for op, entry in list(_outside_loops(module.kernel.body)):
@@ -64,6 +64,7 @@ class _Reached(Uniformity):
     control: dict[Op, Divergence | None] = field(default_factory=dict)
 
     def branch(self, op: Op, outer: Divergence | None, inner: Divergence | None) -> Any:
+        # of the control flow around the `if` (see `Uniformity`), or of the one in which the function is called
         self.control[op] = outer or inner or self.entry
         return Uniformity.branch(self, op, outer, inner)
 
@@ -81,7 +82,8 @@ def _outside_loops(region: Region) -> Iterator[tuple[Op, Region]]:
 class _Choice:
     """An `if` whose condition may contain a redundant choice.
 
-    `around` is the region that contains it, `ids` the local ids of all invocations, with shape (3, invocations).
+    `op` is the `if` and `around` the region that contains it. `ids` are the local ids of all invocations, with shape
+    (3, invocations).
     """
 
     module: Module
@@ -91,10 +93,11 @@ class _Choice:
     ids: Any
 
     def take_out(self) -> None:
-        """Remove the choice from the condition, if all rules hold."""
+        """Remove the choice from the condition, if rules 2 to 4 of the module's docstring hold."""
         if self.op.results or not self._stores_are_uniform():
             return
         terms = list(_terms(self.op.operands[0]))
+        # the terms of the choice, each with the mask of invocations that satisfy it
         choice = [(t, v) for t in terms if (v := self._chosen(t)) is not None]
         kept = [t for t in terms if not any(t is c for c, _ in choice)]
         selected = np.ones(self.ids.shape[1], bool)
@@ -105,19 +108,19 @@ class _Choice:
         self._replace(kept)
 
     def _replace(self, kept: list[Value]) -> None:
-        """Make the conjunction of the kept terms the condition of the `if`; true if there are none."""
-        place = self.around.ops.index(self.op)
-        kind = self.op.operands[0].type
+        """Make the conjunction of the kept terms the condition of the `if`, or the constant true if none are kept."""
+        if_index = self.around.ops.index(self.op)
+        bool_type = self.op.operands[0].type
         if not kept:
-            added = [Op("const", [], [kind], {"type": kind, "value": True}, None, self.op.loc)]
-            self.op.operands[0] = added[0].result
+            inserted = [Op("const", [], [bool_type], {"type": bool_type, "value": True}, None, self.op.loc)]
+            self.op.operands[0] = inserted[0].result
         else:
-            added, last = [], kept[0]
+            inserted, conjunction = [], kept[0]
             for term in kept[1:]:
-                added.append(Op("and", [last, term], [kind], {}, None, self.op.loc))
-                last = added[-1].result
-            self.op.operands[0] = last
-        self.around.ops[place:place] = added
+                inserted.append(Op("and", [conjunction, term], [bool_type], {}, None, self.op.loc))
+                conjunction = inserted[-1].result
+            self.op.operands[0] = conjunction
+        self.around.ops[if_index:if_index] = inserted
 
     def _chosen(self, term: Value) -> Any:
         """Return the mask of invocations for which a term is true; None if it depends on more than local ids."""
@@ -141,7 +144,7 @@ class _Choice:
         return None if any(p is None for p in parts) else _OPERATIONS[op.name](*parts)
 
     def _preserves_ids(self, value: Value) -> bool:
-        """True if a cast from index preserves ids, which are below 2048, as casts to 32 bits or more do."""
+        """True for a cast from index to a type of at least 32 bits, which holds every local id (they are below 2048)."""
         return (
             str(value.type) in ("i32", "u32", "i64", "u64", "index")
             and value.op is not None
@@ -150,20 +153,20 @@ class _Choice:
 
     def _stores_are_uniform(self) -> bool:
         """True if rules 3 and 4 of the module's docstring hold."""
-        first, second = self.op.regions
-        inside = set(first.walk())
-        if any(op.name != "yield" for op in second.ops) or not all(map(self._is_uniform, inside)):
+        then_region, else_region = self.op.regions
+        inside = set(then_region.walk())
+        if any(op.name != "yield" for op in else_region.ops) or not all(map(self._is_uniform, inside)):
             return False
         arrays = {alias_class(op.operands[0]) for op in inside if op.name == "store"}
         return bool(arrays) and all(self._is_unshared(array, inside) for array in arrays)
 
     def _is_uniform(self, op: Op) -> bool:
         """True if an operation obeys rule 3 of the module's docstring."""
-        row = OPS[op.name]
-        quiet = row.effect in (Effect.NONE, Effect.READ, Effect.CONTROL) or op.name in ("store", "yield")
+        info = OPS[op.name]
+        allowed_effect = info.effect in (Effect.NONE, Effect.READ, Effect.CONTROL) or op.name in ("store", "yield")
         return (
-            quiet
-            and not row.convergent
+            allowed_effect
+            and not info.convergent
             and all(self.analysis.scope(v) == "workgroup" for v in (*op.operands, *op.results))
         )
 
@@ -175,13 +178,17 @@ class _Choice:
         return not any(isinstance(v.type, Array) and alias_class(v) == array for op in others for v in op.operands)
 
     def _between_barriers(self) -> bool:
+        """True if nothing is accessed between the `if` and the nearest barriers before and after it."""
         ops = self.around.ops
-        place = ops.index(self.op)
-        return _no_access_before_barrier(ops[place + 1 :]) and _no_access_before_barrier(ops[:place][::-1])
+        if_index = ops.index(self.op)
+        return _no_access_before_barrier(ops[if_index + 1 :]) and _no_access_before_barrier(ops[:if_index][::-1])
 
 
 def _touches(op: Op) -> bool:
-    """True if an operation may access its array operands. A called function accesses no other arrays of the kernel."""
+    """True if an operation may access its array operands.
+
+    This covers calls, too, since a called function accesses no arrays of the kernel but its operands.
+    """
     return op.name == "call" or OPS[op.name].effect in (Effect.READ, Effect.WRITE, Effect.READ_WRITE)
 
 

@@ -1,8 +1,8 @@
 """The mutation score: the share of a kernel's mutants that its tests detect ("kill").
 
-A test is given as a property: a function that takes a kernel and raises if it is wrong. Equivalent mutants, which
-behave like the original kernel, and those that don't compile don't count. If the properties exceed the time limit on a
-mutant, for example because a loop doesn't end, the mutant is killed, too.
+A test is given as a property: a function that takes a kernel and raises if the kernel is wrong. Two kinds of mutants
+don't count: equivalent ones, which behave like the original kernel, and those that don't compile. A mutant is also
+killed if it exceeds the time limit, for example because a loop doesn't end.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from ..execution.time_limited import time_limited
 __all__ = ["MutationResult", "Verdict", "mutation_score"]
 
 Property = Callable[[Kernel], Any]
-"""A function that takes a kernel and raises if it is wrong."""
+"""A function that takes a kernel and raises if the kernel is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The outcome for one mutant.
 
-    `state`: "killed" (a property detected it), "survived" (none did), "equivalent" (it behaves like the original
-    kernel, by comparison of the programs or by the `reason` that the user stated) or "invalid" (it doesn't compile).
+    `state` is "killed" (a property detected the mutant), "survived" (none did), "equivalent" (it behaves like the
+    original kernel) or "invalid" (it doesn't compile). `reason` is the user's reason if the user declared the mutant
+    equivalent (see `mutation_score`), else "".
     """
 
     edit: Edit
@@ -86,10 +87,12 @@ def mutation_score(
 ) -> MutationResult:
     """Run the properties on every mutant of the kernel.
 
-    properties: functions that take a kernel and raise if it is wrong.
+    properties: functions that take a kernel and raise if the kernel is wrong.
     same: a function that returns True if a mutant is equivalent (see `mutate.equivalence`). It is only called for
-    survivors. argued: maps the keys of mutants that are known to be equivalent (see `mutation_key`) to the reasons;
-    these aren't run. seconds: time limit for all properties on one mutant, after which it counts as killed.
+        survivors.
+    argued: the mutants that the user knows to be equivalent: maps their keys (see `mutation_key`) to reasons. They
+        aren't run.
+    seconds: time limit for all properties together on one mutant; a mutant that exceeds it counts as killed.
     edits: the mutations to try (default: all).
     """
     lines = source_of(kernel.spec.fn).lines
@@ -106,7 +109,10 @@ def mutation_score(
 
 
 def mutation_key(lines: Sequence[str], edit: Edit) -> str:
-    """Return a key of a mutation that stays valid while the text of its line is unchanged: "line | edit"."""
+    """Return a key of a mutation: "line | edit", with the text of the line instead of its number.
+
+    So it stays valid if the line moves.
+    """
     return f"{' '.join(lines[edit.line - 1].split())} | {edit}"
 
 
@@ -121,6 +127,6 @@ def _judge(
                 check(changed)
     except CompileError:
         return "invalid"
-    except (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueError):
+    except (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueError):  # also TimeLimitError
         return "killed"
     return "equivalent" if same is not None and same(changed) else "survived"

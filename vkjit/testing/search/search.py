@@ -37,7 +37,7 @@ __all__ = ["Search", "functions_of", "searched_checks"]
 
 
 class _BrokenError(AssertionError):
-    """The error by which a test function tells hypothesis of a failure; carries the finding."""
+    """The exception that a function under test by hypothesis raises for a failing case; it carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.kind)
@@ -47,17 +47,17 @@ class _BrokenError(AssertionError):
 class Search:
     """The search of one property test.
 
-    `reference` computes the expected outputs; `judge` is the test's own function of arguments and outputs; `settings`
-    are the keyword arguments of `check_kernel`. With `remembers`, failing cases are kept in hypothesis's example
-    database and tried first next time.
+    `reference` computes the expected outputs; `assertion` is the test's own function of arguments and outputs, an
+    additional property; `settings` are the keyword arguments of `check_kernel`. With `remembers`, failing cases are
+    kept in hypothesis's example database and tried first next time.
 
-    `larger` has failing cases larger than the shrunk one: the failure as the search found it, and variants that
-    `explain` adds. `examples` counts the cases tried; `seed` is the seed of the random cases, None if hypothesis
-    chooses it.
+    `larger` has failing cases larger than the shrunk one: the failure as the search found it, and larger variants of
+    the shrunk one that `vkjit.testing.explain` adds. `examples` counts the cases tried. `seed` is the seed of the
+    random cases, None if hypothesis chooses it.
     """
 
     def __init__(
-        self, kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None,
+        self, kernel: Kernel, reference: Callable[..., Any] | None, assertion: Callable[..., Any] | None,
         settings: Mapping[str, Any], *, remembers: bool = False,
     ) -> None:  # fmt: skip
         if not isinstance(kernel, Kernel):
@@ -70,7 +70,7 @@ class Search:
         inputs = {k: settings[k] for k in ("dims", "elements", "where", "dtypes", "special", "aliases", "groups")}
         self.drawing = Drawing(kernel, [e.device for e in self.executors], **inputs)
         self.reference = reference
-        self.judges = (*functions_of(settings["properties"]), *([] if judge is None else [judge]))
+        self.properties = (*functions_of(settings["properties"]), *([] if assertion is None else [assertion]))
         self.examiner = self.examiner_of(kernel, self.executors)
         self.choices = self._choices() if settings["schedules"] else {}
         self.larger: list[Finding] = []
@@ -78,19 +78,29 @@ class Search:
         self.seed: int | None = settings["seed"]
 
     def examiner_of(self, kernel: Kernel, on: list[Executor]) -> Examiner:
-        """Return an examiner for a kernel with this check's settings and the given executors."""
+        """Return an examiner that applies this test's reference, properties and settings to a kernel.
+
+        The kernel is the test's own or a modified one. `on` are its executors, one per device to run it on.
+        """
         settings = self.settings
         return Examiner(
-            kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
-            precise=settings["precise"], partial=settings["partial"], properties=self.judges,
+            kernel,
+            self.reference,
+            on,
+            groups=self.groups,
+            tolerance=as_tolerance(settings["tolerance"]),
+            precise=settings["precise"],
+            partial=settings["partial"],
+            properties=self.properties,
             unordered=settings["unordered"],
             checks=searched_checks(settings["sanitize"]),
-        )  # fmt: skip
+        )
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
         """Return the fields of schedules to vary, with their values, by executor name."""
         uses_subgroups = self.uses_subgroups()
-        # a strict kernel promises exact bits, which hold only in strict mode
+        # strict mode isn't varied for kernels that set a mode themselves: a strict kernel promises exact bits, which
+        # hold only in strict mode, and a schedule that turns it on turns fast math off
         keeps_mode = self.kernel._fast_math or self.kernel._strict
         strict = (False, True) if self.settings["strict"] and not keeps_mode else ()
         return {
@@ -102,7 +112,7 @@ class Search:
 
     def uses_subgroups(self) -> bool:
         """True if the kernel uses subgroup operations; False if it doesn't compile."""
-        types = {n: t[0] for n, t in self.drawing.types.items()}
+        types = {n: choices[0] for n, choices in self.drawing.types.items()}
         ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
         try:
             module = module_of(self.kernel, types, ranks, self.drawing._constants())
@@ -116,20 +126,22 @@ class Search:
         Tries remembered cases, then directed ones, then random ones.
         """
         hypothesis = load_hypothesis()
-        remembered_phases, new_phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse], [hypothesis.Phase.generate]
-        remembered = self._search_drawn(remembered_phases) if self.remembers and self.seed is None else None
-        return remembered or self._search_directed() or self._search_drawn(new_phases)
+        remembered = None
+        if self.remembers and self.seed is None:
+            remembered = self._search_drawn([hypothesis.Phase.explicit, hypothesis.Phase.reuse])
+        return remembered or self._search_directed() or self._search_drawn([hypothesis.Phase.generate])
 
     def _search_directed(self) -> Finding | None:
         """Try directed cases under the default schedule and return the first failure; None if there is none.
 
-        They make up at most half of the examples; checks with many examples add `MAX_CASES` for directed cases of long
-        sizes.
+        At most half of `max_examples` are directed cases, and `MAX_CASES` more if `max_examples` is large: those are
+        meant for the large arrays of `generate.block_sizes`.
         """
         default_schedules = dict.fromkeys((e.name for e in self.executors), PLAIN)
-        max_cases = self.settings["max_examples"] // 2 + (
-            MAX_CASES if self.settings["max_examples"] > 2 * MAX_CASES else 0
-        )
+        max_examples = self.settings["max_examples"]
+        max_cases = max_examples // 2
+        if max_examples > 2 * MAX_CASES:
+            max_cases += MAX_CASES
         for case in itertools.islice(directed_cases(self.drawing), max(max_cases, 1)):
             self.examples += 1
             finding = self.examiner.examine(case, default_schedules)
@@ -154,10 +166,11 @@ class Search:
 
         property_holds.__name__ = f"{self.kernel.name}_holds"
         property_holds.__qualname__ = property_holds.__name__
-        # key of the example database
+        # hypothesis derives the database key from this attribute, besides the function, which is the same for all tests
         property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
         test = hypothesis.given(self._inputs())(property_holds)
         test = hypothesis.settings(**self._hypothesis_settings(hypothesis, phases))(test)
+        # choose the seed here rather than in hypothesis, so that a failure's message can name it
         if self.seed is None and not self.remembers and not hypothesis.settings().derandomize:
             self.seed = random.SystemRandom().getrandbits(32)
         if self.seed is not None:  # without one, hypothesis uses its database
@@ -178,12 +191,19 @@ class Search:
         return None
 
     def _hypothesis_settings(self, hypothesis: Any, phases: Sequence[Any]) -> dict[str, Any]:
-        # without hypothesis's shrinking phase, since `vkjit.testing.shrink` shrinks failing cases
+        """Return the settings for a hypothesis test that draws the remaining examples in the given phases.
+
+        `phases` don't include shrinking, since `vkjit.testing.shrink` shrinks failing cases.
+        """
         settings = {
-            "max_examples": self.settings["max_examples"] - self.examples, "deadline": None, "phases": phases, "print_blob": False,
-            "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
+            "max_examples": self.settings["max_examples"] - self.examples,
+            "deadline": None,
+            "phases": phases,
+            "print_blob": False,
+            "report_multiple_bugs": False,
+            "suppress_health_check": list(hypothesis.HealthCheck),
             "verbosity": hypothesis.Verbosity.quiet,
-        }  # fmt: skip
+        }
         return settings if self.remembers else {**settings, "database": None}
 
     def _digest(self) -> bytes:
@@ -214,11 +234,13 @@ class Search:
         each combination is compiled.
         """
         free = {name: chooser.pick(values) for name, values in fields if name in FREE}
-        chosen = chooser.pick([None, *(f for f in fields if f[0] not in FREE)])
+        compiled_fields = [(name, values) for name, values in fields if name not in FREE]
+        chosen = chooser.pick([None, *compiled_fields])
         if chosen is None:
             return Schedule(**free)
         name, (default, *others) = chosen
-        return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != default])})
+        distinct_others = [v for v in dict.fromkeys(others) if v != default]
+        return Schedule(**free, **{name: chooser.pick(distinct_others)})
 
     def again(self, original: Finding, case: Case, schedule: Schedule) -> Finding | None:
         """Return the finding of another case if it fails in the same way as the original, else None.
@@ -235,7 +257,7 @@ class Search:
 
 
 def searched_checks(sanitize: Any) -> tuple[str, ...]:
-    """Return the sanitizer checks that the user's `sanitize=` selects; True adds division by zero and endless loops."""
+    """Return the sanitizer checks that the user's `sanitize=` selects; with True, also "division" and "loops"."""
     checks = parse_checks(sanitize)
     return (*checks, "division", "loops") if sanitize is True else checks
 

@@ -50,19 +50,20 @@ def jointly_smaller(case: Case, drawing: Drawing) -> Iterator[Case]:
         for smaller in smaller_sizes(drawing, name, size):
             for change in _changes(size, smaller):
                 others = _other_sizes(case, drawing, name, change)
-                # with the other sizes changed, too, and with this size alone; then with the integers changed as well
-                for env in (others, {}) if others else ({},):
-                    resized_case = resize.resized(case, {**case.dims, name: smaller, **env})
+                # first with other sizes changed, then with this size alone
+                for changed_sizes in (others, {}) if others else ({},):
+                    resized_case = resize.resized(case, {**case.dims, name: smaller, **changed_sizes})
                     if resized_case is None:
                         continue
-                    if env:
+                    if changed_sizes:  # without them, it's a case that `shrinker` tries itself
                         yield resized_case
-                    followed = _integers(resized_case, drawing, change, arrays=False)
-                    if followed is not None:
-                        yield followed
-                    followed = _integers(resized_case, drawing, change, arrays=True)
-                    if followed is not None:
-                        yield followed
+                    # the same with changed integers: in arguments only, then in arrays, too
+                    with_integers = _integers(resized_case, drawing, change, arrays=False)
+                    if with_integers is not None:
+                        yield with_integers
+                    with_integers = _integers(resized_case, drawing, change, arrays=True)
+                    if with_integers is not None:
+                        yield with_integers
 
 
 def _changes(size: int, smaller: int) -> tuple[Change, ...]:
@@ -106,21 +107,18 @@ def _integers(case: Case, drawing: Drawing, change: Change, *, arrays: bool) -> 
             continue
         if not dtype_of_param(param, case.dtypes).is_integer or isinstance(value, bool):
             continue
+        has_repeated_axes = isinstance(value, ArrayInput) and value.distinct_shape != value.shape
         old = value.values if isinstance(value, ArrayInput) else np.asarray(value)
-        if (
-            old is None
-            or old.size > _MAX_FOLLOWING
-            or (isinstance(value, ArrayInput) and value.distinct_shape != value.shape)
-        ):
+        if old is None or old.size > _MAX_FOLLOWING or has_repeated_axes:
             continue
-        new = np.asarray(change(old.astype(object) if old.dtype == np.uint64 else old.astype(np.int64)))
-        new = new.astype(old.dtype)
+        # wide enough for all values and differences: Python integers for u64, else i64
+        wide = old.astype(object) if old.dtype == np.uint64 else old.astype(np.int64)
+        new = np.asarray(change(wide)).astype(old.dtype)
         if np.array_equal(new, old) or not domain.allows(new, case.dims):
             continue
         changed = True
-        result = result.with_argument(
-            param.name, replace(value, values=new) if isinstance(value, ArrayInput) else new.item()
-        )
+        new_value = replace(value, values=new) if isinstance(value, ArrayInput) else new.item()
+        result = result.with_argument(param.name, new_value)
     return result if changed else None
 
 
@@ -133,7 +131,7 @@ def _integers_together(case: Case, drawing: Drawing) -> Iterator[Case]:
     groups = [*itertools.combinations(names, 2), *([tuple(names)] if len(names) > 2 else [])]
     for group in groups:
         smallest = min(case.arguments[n] for n in group)
-        step = abs(smallest)
+        step = abs(smallest)  # the first step makes the smallest argument 0; later ones are smaller
         while step > 0:
             candidate = case
             for name in group:
@@ -148,33 +146,30 @@ def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
     arrays = {
         n: a for n, a in case.arrays().items() if a.values is not None and a.values.size and not a.layout.repeated
     }
-    for one, two in itertools.combinations(arrays, 2):
-        first, second = arrays[one], arrays[two]
+    for first_name, second_name in itertools.combinations(arrays, 2):
+        first, second = arrays[first_name], arrays[second_name]
         if first.values is None or second.values is None or not _hold_the_same(first.values, second.values):
             continue
         flat = first.values.reshape(-1)
         half = len(flat) // 2
-        for part in (
-            slice(None),
-            slice(half, None),
-            slice(0, half),
-            *(slice(k, k + 1) for k in range(min(len(flat), 8))),
-        ):
+        single_elements = [slice(k, k + 1) for k in range(min(len(flat), 8))]
+        for part in (slice(None), slice(half, None), slice(0, half), *single_elements):
             for number in (0, 1):
                 new = flat.copy()
-                is_simple = (flat[part] == 0) | (flat[part] == 1)  # these become zero or stay; ones would be no simpler
+                # with `number` 1, zeros and ones stay as they are, since a one is no simpler than a zero
+                is_simple = (flat[part] == 0) | (flat[part] == 1)
                 new[part] = np.where(is_simple, flat[part] * number, number)
                 if np.array_equal(new, flat):
                     continue
                 candidate = case
-                for name, given in ((one, first), (two, second)):
+                for name, given in ((first_name, first), (second_name, second)):
                     values = new.reshape(given.shape).astype(given.dtype.numpy)
                     if drawing.domains[name].strategy is None and drawing.domains[name].allows(values, case.dims):
                         candidate = candidate.with_argument(name, replace(given, values=values))
                 yield candidate
 
 
-def _hold_the_same(one: Any, two: Any) -> bool:
-    return one.shape == two.shape and np.array_equal(
-        one, two, equal_nan=one.dtype.kind == "f" and two.dtype.kind == "f"
-    )
+def _hold_the_same(first: Any, second: Any) -> bool:
+    """True if two arrays have the same shape and equal elements; NaN equals NaN."""
+    both_floats = first.dtype.kind == "f" and second.dtype.kind == "f"
+    return first.shape == second.shape and np.array_equal(first, second, equal_nan=both_floats)

@@ -21,9 +21,9 @@ __all__ = ["Resize", "smaller_sizes"]
 
 
 class Resize:
-    """Resizes cases of a test, whose dimensions and value ranges `drawing` knows.
+    """Resizes cases of a test. `drawing` describes the test's dimensions and value ranges.
 
-    Arrays that shrink keep their first elements along each axis, or with `from_end`, their last.
+    Arrays that shrink keep their first elements along each axis or, with `from_end`, their last ones.
     """
 
     def __init__(self, drawing: Drawing, from_end: bool = False) -> None:
@@ -31,12 +31,12 @@ class Resize:
         self.from_end = from_end
 
     def resized(self, case: Case, env: dict[str, Any]) -> Case | None:
-        """Return the case with the dimension sizes `env`, by name; None if that isn't possible.
+        """Return the case with the sizes in `env`, which maps dimension names to sizes; None if it can't be resized.
 
-        Arrays that grow repeat their values. It isn't possible if the sizes contradict each other, arrays have unnamed
-        dimensions, an array becomes too large, or no value is allowed for an argument.
+        Arrays that grow repeat their values. A case can't be resized if the sizes contradict each other, arrays have
+        unnamed dimensions, an array becomes too large, or no value is allowed for an argument.
         """
-        if self.drawing.dimensions.loose_counts():
+        if self.drawing.dimensions.loose_counts():  # unnamed dimensions
             return None
         shapes = self.drawing.dimensions.shapes(env, {})
         if shapes is None:
@@ -56,39 +56,42 @@ class Resize:
         return self._refitted(resized_case, case)
 
     def _refitted(self, resized: Case, case: Case) -> Case | None:
-        """Clip the values of the resized case `made` whose range depends on sizes, such as counts and indices.
+        """Return the case `resized` with values clipped to their ranges, which may depend on sizes, as for indices.
 
-        Returns None if no value is allowed for an argument. `case` is the original.
+        Returns None if no value is allowed for an argument. `case` is the case before resizing.
         """
         for param in self.drawing.spec.params:
             domain, value = self.drawing.domains[param.name], resized.arguments[param.name]
             if domain.free or domain.strategy is not None or param.kind == "const":
                 continue
-            is_out = isinstance(value, ArrayInput) and value.values is None
-            old = None if is_out else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
-            if old is None or domain.allows(old, resized.dims):
+            if not isinstance(value, ArrayInput):
+                old = np.asarray(value)
+            elif value.values is None:  # an Out
+                continue
+            else:
+                old = value.distinct
+            if domain.allows(old, resized.dims):
                 continue
             low, high = domain.bounds(resized.dims)
             if domain.choices is not None:
+                # a value is replaced only by a single choice, such as "N" for an argument that must equal a size
                 if isinstance(value, ArrayInput) or len(domain.choices) != 1:
                     return None
-                number = Domain(low=domain.choices[0]).bounds(resized.dims)[0]
+                number, _ = Domain(low=domain.choices[0]).bounds(resized.dims)  # evaluates the choice
                 resized = resized.with_argument(param.name, scalar_of(number, dtype_of_param(param, case.dtypes)))
                 continue
             if low is not None and high is not None and low > high:
                 return None
             clipped = np.clip(old, low, high).astype(old.dtype)
-            fitted = (
-                replace(value, values=_spread(clipped, value.shape))
-                if isinstance(value, ArrayInput)
-                else clipped.item()
-            )
-            resized = resized.with_argument(param.name, fitted)
+            if isinstance(value, ArrayInput):
+                resized = resized.with_argument(param.name, replace(value, values=_spread(clipped, value.shape)))
+            else:
+                resized = resized.with_argument(param.name, clipped.item())
         return resized
 
 
 def _spread(distinct: Any, shape: tuple[int, ...]) -> Any:
-    """Broadcast the values in memory to the array's shape, along axes of stride 0."""
+    """Broadcast `distinct`, which has a single element along each axis of stride 0, to the array's shape."""
     return distinct if distinct.shape == shape else np.broadcast_to(distinct, shape)
 
 
@@ -101,8 +104,9 @@ def smaller_sizes(drawing: Drawing, name: str, size: Any) -> Iterator[Any]:
     if name in drawing.dimensions.strategies:
         return
     if isinstance(size, tuple):
-        if bounds.choices is None:
-            yield from (size[:-1], *(tuple(max(n - 1, 0) for n in size),)) if size else ()
+        if bounds.choices is None and size:
+            yield size[:-1]  # one axis fewer
+            yield tuple(max(n - 1, 0) for n in size)
         return
     if bounds.choices is not None:
         yield from (c for c in bounds.choices if c < size)
@@ -110,7 +114,7 @@ def smaller_sizes(drawing: Drawing, name: str, size: Any) -> Iterator[Any]:
     yield from (n for n in range(bounds.low, min(size, bounds.low + 4)))
     step = size // 2
     while step > 0:
-        if size - step > bounds.low + 3:
+        if size - step > bounds.low + 3:  # the others have been tried above
             yield size - step
         step //= 2
 
@@ -120,14 +124,13 @@ def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
 
     Returns None if the array would be too large.
     """
-    if given.distinct_shape == given.shape or not _fits(given, shape):
-        return (
-            None
-            if math.prod(shape) > max(MAX_ELEMENTS, math.prod(given.shape))
-            else _cut(given.values, shape, from_end)
-        )
-    distinct = ArrayInput(given.dtype, shape, None, given.layout).distinct_shape
-    return np.broadcast_to(_cut(given.distinct, distinct, from_end), shape)
+    has_repeated_axes = given.distinct_shape != given.shape
+    if has_repeated_axes and _fits(given, shape):
+        new_distinct_shape = ArrayInput(given.dtype, shape, None, given.layout).distinct_shape
+        return np.broadcast_to(_cut(given.distinct, new_distinct_shape, from_end), shape)
+    if math.prod(shape) > max(MAX_ELEMENTS, math.prod(given.shape)):
+        return None
+    return _cut(given.values, shape, from_end)
 
 
 def _cut(values: Any, shape: tuple[int, ...], from_end: bool) -> Any:

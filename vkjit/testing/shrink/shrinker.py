@@ -39,7 +39,7 @@ fails in the same way as the original, else None.
 def shrink(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
     """Return the finding of the smallest failing case reached within `runs` examinations and `seconds` of CPU time.
 
-    `drawing` knows the test's types, ranges and conditions, which smaller cases must satisfy.
+    `drawing` describes the test's types, ranges and conditions, which smaller cases must satisfy.
     """
     return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
 
@@ -49,11 +49,11 @@ def larger_cases(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]
 
     Failures of a shrunk case are reported for larger ones, too, where their pattern may be clearer.
     """
-    block = max((kernel.declared_local() or (64,))[0], 8)
+    workgroup_size = max((kernel.declared_local() or (64,))[0], 8)
     resize = Resize(drawing)
     for name, size in case.dims.items():
         sizes = drawing.dimensions.sizes[name]
-        target = 2 * block + 5
+        target = 2 * workgroup_size + 5
         if isinstance(size, int) and sizes.choices is None and size < target:
             larger = resize.resized(
                 case, {**case.dims, name: target if sizes.high is None else min(target, sizes.high)}
@@ -95,13 +95,12 @@ class _Search:
 
     def _first_failing(self, candidates: Iterator[tuple[Case, Schedule]]) -> bool:
         """Examine candidates until one fails, which becomes `self.best`; False if none does."""
-        for case, schedule in candidates:
+        for candidate, schedule in candidates:
             if self._spent():
                 return False
-            fitted = case.settled()
-            if fitted is None:
+            case = candidate.settled()  # aliased arrays get equal values again
+            if case is None:
                 continue
-            case = fitted
             key = _key(case, schedule)
             if key in self.seen:
                 continue
@@ -141,18 +140,17 @@ class _Search:
         """Yield the case with simpler element types that represent its values exactly."""
         case = self.best.case
         for name, dtype in case.dtypes.items():
-            choices = self.drawing.types[name]
+            choices = self.drawing.types[name]  # from simple to complex
             for simpler in choices[: choices.index(dtype)]:
                 retyped = self._retyped(case, name, simpler)
                 if retyped is not None:
                     yield retyped, self.best.schedule
 
     def _retyped(self, case: Case, variable: str, dtype: Any) -> Case | None:
-        """Return the case with the element type `dtype` for a type variable; None if it can't represent a value
-        exactly.
-        """
+        """Return the case with the element type `dtype` for a type variable; None if a value would change."""
         arguments = dict(case.arguments)
         for param in self.drawing.spec.params:
+            # skip parameters of other types; `param.dtype` is a type variable or an element type
             if getattr(param.dtype, "__name__", None) != variable or param.dtype is case.dtypes[variable]:
                 continue
             value = arguments[param.name]
@@ -166,9 +164,10 @@ class _Search:
                 converted = old.astype(dtype.numpy)
                 if not np.array_equal(converted.astype(old.dtype), old, equal_nan=old.dtype.kind == "f"):
                     return None
-            arguments[param.name] = (
-                replace(value, dtype=dtype, values=converted) if isinstance(value, ArrayInput) else converted.item()
-            )
+            if isinstance(value, ArrayInput):
+                arguments[param.name] = replace(value, dtype=dtype, values=converted)
+            else:
+                arguments[param.name] = converted.item()
         return replace(case, dtypes={**case.dtypes, variable: dtype}, arguments=arguments)
 
     def _layouts(self) -> Iterator[tuple[Case, Schedule]]:
@@ -179,6 +178,7 @@ class _Search:
             if given.layout != C_ORDER and given.distinct_shape == given.shape:
                 yield self.best.case.with_argument(name, replace(given, layout=C_ORDER)), self.best.schedule
             elif given.layout != C_ORDER and math.prod(given.shape) <= MAX_ELEMENTS:
+                # axes of stride 0 become ordinary ones, so the array is copied to memory of its own
                 plain = replace(given, layout=C_ORDER, values=None if given.values is None else np.array(given.values))
                 yield self.best.case.with_argument(name, plain), self.best.schedule
         for pair in self.best.case.aliases:
@@ -249,36 +249,45 @@ def _rank(value: Any) -> tuple[Any, ...]:
     number = float(value)
     if not np.isfinite(number):
         return (3, 0.0, True)
-    return (0 if number == 0 else 1 if number == int(number) else 2, abs(number), number < 0)
+    if number == 0:
+        kind = 0
+    elif number == int(number):
+        kind = 1
+    else:
+        kind = 2
+    return (kind, abs(number), number < 0)
 
 
 def _simpler_values(values: Any) -> Iterator[Any]:
     """Yield simpler arrays: zeros, ones, nonzero elements moved to the front, parts zeroed, one element simplified."""
     flat = values.reshape(-1)
     zero, one = values.dtype.type(0), values.dtype.type(1)
+    only_zeros_and_ones = ((flat == zero) | (flat == one)).all()
     for number in (zero, one):
         candidate = np.full_like(values, number)
-        if not np.array_equal(candidate, values) and not (number == one and ((flat == zero) | (flat == one)).all()):
+        # ones are no simpler than zeros and ones
+        if not np.array_equal(candidate, values) and not (number == one and only_zeros_and_ones):
             yield candidate
     with np.errstate(all="ignore"):
-        interesting = np.flatnonzero((flat != zero) | (flat != flat))
-    size = len(interesting)
-    if size and interesting[-1] >= size:  # nonzero elements, moved to the front
+        nonzero = np.flatnonzero((flat != zero) | (flat != flat))  # indices of nonzero elements, including NaN
+    size = len(nonzero)
+    if size and nonzero[-1] >= size:  # there are zeros before the last nonzero element: move nonzero ones to the front
         candidate = np.zeros_like(flat)
-        candidate[:size] = flat[interesting]
+        candidate[:size] = flat[nonzero]
         yield candidate.reshape(values.shape)
-    while size > 0:
-        for start in range(0, len(interesting), size):
+    while size > 0:  # zero parts of `size` nonzero elements: all, halves, quarters...
+        for start in range(0, len(nonzero), size):
             candidate = flat.copy()
-            candidate[interesting[start : start + size]] = zero
+            candidate[nonzero[start : start + size]] = zero
             yield candidate.reshape(values.shape)
         size //= 2
-    for index in interesting[:16]:
+    # simplify single elements: only some of them, and fewer replacements for all but the first, to limit the candidates
+    for index in nonzero[:16]:
         if values.dtype == np.bool_:
             continue
         value = flat[index].item()
-        numbers = list(_simpler_numbers(value))
-        for simpler in numbers[1:] if index in interesting[:4] else numbers[1:6]:
+        numbers = list(_simpler_numbers(value))  # the first one, 0, has been tried above
+        for simpler in numbers[1:] if index in nonzero[:4] else numbers[1:6]:
             if _rank(simpler) < _rank(value) and (simpler >= 0 or values.dtype.kind != "u"):
                 candidate = flat.copy()
                 candidate[index] = simpler

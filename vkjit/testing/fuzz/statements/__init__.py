@@ -1,3 +1,3 @@
-"""The kinds of statements of generated programs. `fuzz.generate` imports the modules, which register them in
-`builder`.
+"""The kinds of statements of generated programs. `fuzz.generate` imports the modules of this package; they register
+their kinds of statements in `builder`.
 """

@@ -1,10 +1,10 @@
-"""Statements for peephole rules: operations in the forms that such rules of the passes match.
+"""Statements that peephole rules of the passes match, such as those of algebraic simplification.
 
 Examples are operations with special constants, nested operations, negated conditions and short loops. One in four
-programs has the trait `algebra` (see `Traits`) and consists mostly of them. Each result is stored in a column of its
-own (see `Probe`) and not overwritten, so that a rule that is wrong for only a few operands is detected.
+programs has the trait `algebra` (see `Traits`) and consists mostly of these statements. Each result is stored in a
+column of its own (see `Probe`) and not overwritten, so that a rule that is wrong for only a few operands is detected.
 
-The functions of `_PATTERNS` each emit one such form and return its result.
+Each function in `_PATTERNS` emits one form of operations that a rule matches, and returns the result.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ _INTEGERS = ("int", "uint", "index")
 
 
 def _binary_name(m: Maker, type: Type) -> OpName:
-    """Return a random exact binary operation for a type, without those whose zeros or NaNs have unspecified signs."""
+    """Return a random exact binary operation for a type.
+
+    `pow` is left out, as are `copysign`, `fmin` and `fmax`, whose results may depend on the unspecified sign of a NaN
+    or of a zero.
+    """
     return m.pick([n for n in exact_names(m, BINARY[kind(type)], type) if n not in ("pow", "copysign", "fmin", "fmax")])
 
 
 def _special(m: Maker) -> Value:
-    """An operation with a constant that algebraic simplification matches."""
+    """A binary operation with 0, 1 or -1 as one operand."""
     type = m.type(_NUMBERS)
     constant = m.builder.const(special_number(m, type), type)
     operands = (m.value(type), constant) if m.chance(0.8) else (constant, m.value(type))
@@ -72,8 +76,8 @@ def _casts(m: Maker) -> Value:
 def _near_tie(m: Maker) -> Value:
     """A cast to f16 of an f64 value that is close to the midpoint of two f16 values.
 
-    A cast through f32 would round twice and give a wrong result. The result is scaled to an integer, so that it is
-    compared exactly.
+    A cast through f32 would round twice and give a wrong result. The f16 is then scaled to an integer, so that all its
+    bits are compared.
     """
     b, wide = m.builder, Scalar(dtypes.f64)
     whole = b.emit("cast", b.emit("and", m.value(INDEX), b.index(3)), type=wide)
@@ -85,8 +89,8 @@ def _near_tie(m: Maker) -> Value:
 
 
 def _choice(m: Maker) -> Value:
-    """A select with a negated condition, between boolean literals or between constants; or an `if` with a negated
-    condition.
+    """One of these: a select with a negated condition; a select between boolean constants; a select between numeric
+    constants; an `if` with a negated condition.
     """
     b, type = m.builder, m.type(_NUMBERS, vectors=False)
     condition = m.value(BOOL)
@@ -133,7 +137,7 @@ def _wide_index(m: Maker) -> Value:
 
 
 def _loop(m: Maker) -> Value:
-    """A short counted loop; some run up to the limits of their type, some have an early exit."""
+    """A short `for`. Some loops run up to the maximum of their type, and some have an early exit."""
     b = m.builder
     type = m.pick([INDEX, INDEX, m.type(_INTEGERS, vectors=False)])
     assert isinstance(type, Scalar)
@@ -163,39 +167,40 @@ def _loop(m: Maker) -> Value:
     return loop.result
 
 
-def _lanes(m: Maker) -> Value:
-    """Components of a vector built from scalars."""
+def _components(m: Maker) -> Value:
+    """A component of a vector that is built from scalars."""
     b = m.builder
-    part = m.type(("int", "uint", "float"), vectors=False)
-    assert isinstance(part, Scalar)
-    if part == INDEX:
-        part = Scalar(dtypes.i32)
+    element = m.type(("int", "uint", "float"), vectors=False)
+    assert isinstance(element, Scalar)
+    if element == INDEX:
+        element = Scalar(dtypes.i32)
     size = m.draw(2, 4)
-    vector = b.emit("vec_make", *(m.value(part) for _ in range(size)), type=Vector(part.dtype, size))
+    vector = b.emit("vec_make", *(m.value(element) for _ in range(size)), type=Vector(element.dtype, size))
     if m.chance(0.5):
-        vector = b.emit("vec_insert", vector, m.value(part), lane=m.draw(0, size - 1))
+        vector = b.emit("vec_insert", vector, m.value(element), lane=m.draw(0, size - 1))
     if m.chance(0.5):
-        vector = b.emit("max" if part.dtype.is_float or m.chance(0.5) else "xor", vector, m.value(vector.type))
-    return b.emit("vec_extract", vector, lane=m.draw(0, size - 1), type=part)
+        vector = b.emit("max" if element.dtype.is_float or m.chance(0.5) else "xor", vector, m.value(vector.type))
+    return b.emit("vec_extract", vector, lane=m.draw(0, size - 1), type=element)
 
 
 _PATTERNS: tuple[Callable[[Maker], Value], ...] = (
     _special, _special, _special, _chain, _chain, _negated, _pair, _casts, _casts, _near_tie, _choice, _same, _shift,
-    _wide_index, _wide_index, _loop, _loop, _lanes,
+    _wide_index, _wide_index, _loop, _loop, _components,
 )  # fmt: skip
+"""The forms; repeated ones are chosen more often."""
 
 
 @statement(40, lambda m: m.traits.algebra)
 def _pattern(m: Maker) -> None:
-    """One of the forms, and a store of its result."""
+    """One of `_PATTERNS`, and a store of its result."""
     value = m.keep(m.pick(_PATTERNS)(m))
     _probe(m, value)
 
 
 def _probe(m: Maker, value: Value) -> None:
-    """Store a value in the next free column of the array for its type; of a vector, store one component.
+    """Store a value in the next free column of the probe for its type; of a vector, store one component.
 
-    Does nothing if there is no array for the type, or no free column.
+    Does nothing if there is no probe for the type, or no free column.
     """
     if isinstance(value.type, Vector):
         lane = m.draw(0, value.type.size - 1)

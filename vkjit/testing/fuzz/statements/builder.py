@@ -1,13 +1,15 @@
 """The state of a program under construction, and the registry of the kinds of statements.
 
 A kind of statement is a function that is registered with `statement` and emits IR. It takes a `Maker`, by which it
-chooses types and values, fills regions, and adds its results to the scope. Programs are well typed, terminate and have
-no races: each invocation writes only its own elements of arrays (see `fuzz.generate`), barriers separate writes to
-shared memory from reads by other invocations, and atomics on the same array commute.
+chooses types and values, fills regions, and adds its results to the scope.
+
+Programs are well typed, terminate and have no races: each invocation writes only its own elements of arrays (see
+`fuzz.generate`), barriers separate writes to shared memory from reads by other invocations, and atomics on the same
+array commute.
 
 Control flow is either uniform (all invocations of the workgroup are present, so collectives are allowed) or divergent.
-Within uniform flow, a branch or loop with a divergent condition contains no `return`, and no `break` or `continue` of
-an outer loop, so that all invocations meet again at its end.
+Within uniform control flow, a branch or loop with a divergent condition contains no `return`, and no `break` or
+`continue` of an outer loop. So all invocations meet again at the end of the branch or loop.
 """
 
 from __future__ import annotations
@@ -32,22 +34,26 @@ __all__ = ["STATEMENTS", "Loop", "Maker", "Place", "Statement", "Traits", "state
 
 T = TypeVar("T")
 
+# values of constants in programs: numbers that occur several times here are chosen more often
 FLOATS = [0.0, 0.0, -0.0, -0.0, 1.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 10.0]
 RARE_FLOATS = [float("inf"), float("nan"), float("-inf")]
-COLUMNS = 8
-"""Number of results of inexact operations that a program stores, per float type."""
 INTS = [0, 0, 1, 1, -1, -1, 2, 3, 7, 8, 31, 100, 127, -128]
+
+COLUMNS = 8
+"""Maximum number of results of inexact operations that a program stores, per float type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
     """The features of one program.
 
-    `strict` sets the kernel attribute of this name, by which all executors must round in the same way. `bounds` sets
-    the kernel attribute by which accesses to arrays are checked (see `vkjit.passes.transforms.bounds_checks`).
-    `subgroups`, `shared` (shared memory), `atomics`, `reports` (assertions) and `prints` allow these operations.
-    `algebra` adds many of the statements in `algebra`. `palette` are the scalar types of values, `vectors` the vector
-    types.
+    - `strict` sets the kernel attribute of this name: all executors must then round in the same way.
+    - `bounds` sets the kernel attribute of this name: accesses to arrays are then checked (see
+      `vkjit.passes.transforms.bounds_checks`).
+    - `subgroups`, `shared`, `atomics`, `reports` and `prints` allow subgroup operations, shared memory, atomics,
+      assertions and prints.
+    - `algebra` makes most statements those of the module `algebra`.
+    - `palette` are the scalar types of values, `vectors` the vector types.
     """
 
     strict: bool = True
@@ -66,14 +72,17 @@ class Traits:
 class Place:
     """An array that statements may access.
 
-    `index` emits indices that are in range. `kind` says how the array is accessed:
+    `index` is a function that emits random indices into the array, in range. `kind` says how statements use the array:
 
-    - "read": only read;
-    - "own": read and written, at indices from `index`, which are different for each invocation;
-    - "counter": updated only by the atomic operation `combine` ("add" also by subtraction), and not read;
-    - "shared": shared memory in which each invocation writes at its `row` and reads any element between barriers;
-    - "tally": shared memory that is initialized, updated by the atomic operation `combine`, and read between barriers;
-    - "total": shared memory for one partial result of each subgroup, combined by the operation `combine`.
+    - "read": they only read it.
+    - "own": each invocation reads and writes elements of its own, to which `index` emits the indices.
+    - "counter": all invocations update it by the atomic operation `combine` (for "add" also by "sub"); none reads it.
+    - "shared": an array in shared memory by which invocations exchange values. Each invocation writes its own element
+      or row, and reads any element after a barrier.
+    - "tally": counters in shared memory. They are initialized, updated by all invocations with the atomic operation
+      `combine`, and then read; barriers separate the three steps.
+    - "total": an array in shared memory for workgroup reductions with the operation `combine`. Each subgroup stores its
+      partial result as one element.
     """
 
     array: Value
@@ -95,9 +104,10 @@ class Place:
 
 @dataclass(slots=True)
 class Loop:
-    """An enclosing loop: the types of its loop-carried values, and a list with its counter, empty for `for`.
+    """An enclosing loop.
 
-    The counter is the last carried value of a `loop`, which ends it (see `control`); `types` doesn't include it.
+    `types` are the types of the loop-carried values. A `loop` has one more loop-carried value, the last one: a counter
+    that ends the loop (see `control`). The list `counter` holds this value; for a `for` the list is empty.
     """
 
     types: list[Type]
@@ -106,10 +116,10 @@ class Loop:
 
 @dataclass(slots=True)
 class Inexact:
-    """The arrays for results of inexact operations on one float type, and for the scales of these results.
+    """The two arrays for inexact operations on one float type: `results`, and `scales` of these results.
 
-    A statement stores into the next free column, at the invocation's `row`. `bounds` are the error bounds of the
-    columns in use, in ULP of the scale (see `fuzz.compare`); `columns` is the number of columns.
+    A statement stores its result and scale into the next free column, at the invocation's `row`. `bounds` are the error
+    bounds of the columns in use, in ULP of the scale (see `fuzz.compare`). `columns` is the number of columns.
     """
 
     results: Place
@@ -120,7 +130,11 @@ class Inexact:
 
 @dataclass(slots=True)
 class Probe:
-    """An array for results of `algebra` statements of one type, with a column per statement; `taken` are in use."""
+    """An array for the results of statements in the module `algebra`; there is one such array per result type.
+
+    It has a row for each invocation and a column for each statement that stores to it. The first `taken` of its
+    `columns` columns are in use.
+    """
 
     array: Value
     columns: int
@@ -131,13 +145,18 @@ class Probe:
 class Maker:
     """The state while one function is built, and the methods by which statements build it.
 
-    - `results`: the function's result types; `returnable`: True if `return` is allowed at this point.
+    - `results`: the function's result types.
+    - `returnable`: True if `return` is allowed at this point.
     - `uniform`: True if control flow is uniform at this point.
-    - `fuel`: the number of statements left; `depth`: the number of levels by which regions may still be nested.
-    - `scope`: the visible values; `unused`: those of them without a use, which are preferred as operands (the dict
-      serves as an ordered set); `uniform_values`: values that are the same in all invocations of the workgroup.
+    - `fuel`: the number of statements left; at 0, only statements without regions are emitted.
+    - `depth`: the number of levels by which regions may still be nested.
+    - `scope`: the visible values.
+    - `unused`: the values in `scope` that have no use yet, which are preferred as operands. The dict serves as an
+      ordered set.
+    - `uniform_values`: values that are the same in all invocations of the workgroup.
     - `loops`: the enclosing loops that may be exited at this point, innermost last.
-    - `places`, `inexact` and `probes`: the arrays that statements may access, by purpose and type.
+    - `places`: the arrays that statements may access.
+    - `inexact` and `probes`: the arrays for results of inexact operations and of `algebra` statements, by type.
     - `functions`: the device functions that may be called.
     - `row`: the value named `row`, the invocation's linear index in the grid (None in device functions).
     - `invocations`: the number of invocations per workgroup.
@@ -180,7 +199,10 @@ class Maker:
     # -- types
 
     def type(self, kinds: Sequence[str] = ("int", "uint", "index", "float"), vectors: bool = True) -> Type:
-        """Return a random type of the program whose dtype is of one of these kinds; i32 or f32 if there is none."""
+        """Return a random type of the program whose dtype is of one of these kinds; i32 or f32 if there is none.
+
+        Scalar types only, unless `vectors` is True.
+        """
         pool: list[Type] = [t for t in self.traits.palette if kind(t) in kinds]
         if vectors and self.traits.vectors and self.chance(0.25):
             pool = [t for t in self.traits.vectors if kind(t) in kinds] or pool
@@ -195,7 +217,7 @@ class Maker:
     # -- values
 
     def value(self, type: Type, *, uniform: bool = False) -> Value:
-        """Return a value of the type: one from the scope, a conversion of one, or a constant.
+        """Return a value of the type: one from the scope, a conversion of one, a new vector, or a constant.
 
         With `uniform`, the value is the same in all invocations of the workgroup.
         """
@@ -216,10 +238,10 @@ class Maker:
         return self.constant(type)
 
     def _choose(self, candidates: Sequence[Value]) -> Value:
-        """Return a random value; values without a use and recent ones are more likely."""
-        fresh = [v for v in candidates if v in self.unused]
-        if fresh and self.chance(0.6):
-            return self.pick(fresh)
+        """Return one of the candidates; values without a use and recent values are more likely."""
+        unused_values = [v for v in candidates if v in self.unused]
+        if unused_values and self.chance(0.6):
+            return self.pick(unused_values)
         return candidates[-1 - min(int(self.random.expovariate(0.35)), len(candidates) - 1)]
 
     def constant(self, type: Type) -> Value:
@@ -231,7 +253,7 @@ class Maker:
         if dtype.is_float:
             return self.builder.const(self.pick(RARE_FLOATS if self.chance(0.03) else FLOATS), type)
         number = self.pick(INTS)
-        if self.chance(0.1):
+        if self.chance(0.1):  # a power of two that is a limit of an integer type or index, or one less
             edges = [width for width in (8, 16, 31, 32, 63) if width < dtype.bits]
             number = self.pick([-1, 1]) * (1 << (self.pick(edges) if edges else 3)) - self.pick([0, 0, 1])
             number = max(number, -(1 << (dtype.bits - 1)))
@@ -239,7 +261,7 @@ class Maker:
         return self.builder.const(abs(number) if dtype.kind == "uint" else number, type)
 
     def keep(self, value: Value) -> Value:
-        """Add a value to the scope and return it; record if it is uniform over the workgroup."""
+        """Add a value to the scope and return it. If it is uniform over the workgroup, add it to `uniform_values`."""
         self.scope.append(value)
         self.unused[value] = None
         op = value.op
@@ -256,7 +278,7 @@ class Maker:
         return self.keep(self.builder.emit(name, *operands, **attrs))
 
     def below(self, limit: int, *, uniform: bool = False) -> Value:
-        """Return an index from 0 to limit - 1, bounded by a mask or modulo.
+        """Return an index from 0 to limit - 1: a constant, or a value bounded by a mask or by modulo.
 
         With `uniform`, the index is uniform over the workgroup.
         """
@@ -265,7 +287,7 @@ class Maker:
         if self.chance(0.2):
             return self.builder.index(self.draw(0, limit - 1))
         value = self.value(INDEX, uniform=uniform)
-        power = 1 << (limit.bit_length() - 1)
+        power = 1 << (limit.bit_length() - 1)  # the largest power of two that isn't above the limit
         if power == limit or self.chance(0.5):
             return self.builder.emit("and", value, self.builder.index(power - 1))
         return self.builder.emit("floormod", value, self.builder.index(limit))
@@ -273,7 +295,11 @@ class Maker:
     # -- regions
 
     def fill(self, region: Region, size: int, end: Callable[[], None]) -> None:
-        """Fill a region with up to `size` statements. `end` emits its terminator, unless its end is unreachable."""
+        """Fill a region with up to `size` statements, at least half of them.
+
+        `end` emits the region's terminator. If a statement makes the end of the region unreachable, the terminator is
+        `unreachable` instead.
+        """
         mark = len(self.scope)
         self.scope += region.args
         self.unused.update(dict.fromkeys(region.args))
@@ -292,7 +318,7 @@ class Maker:
 
     @contextmanager
     def inside(self, region: Region) -> Iterator[None]:
-        """Context manager that emits into a region. Values added to the scope meanwhile are removed at its end."""
+        """Context manager that emits into a region; at its end, it removes the values added to the scope meanwhile."""
         mark = len(self.scope)
         with self.builder.at(region):
             yield
@@ -311,7 +337,10 @@ class Maker:
 
     @contextmanager
     def divergent(self) -> Iterator[None]:
-        """Context manager for divergent control flow. Within uniform flow, it disables exits from the region."""
+        """Context manager for regions with divergent control flow.
+
+        If the control flow around them is uniform, it disables `return` and exits of outer loops in the regions.
+        """
         if not self.uniform:
             yield
             return
@@ -324,7 +353,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A kind of statement, as registered by `statement`."""
+    """A kind of statement; `statement` registers it and describes the fields."""
 
     build: Callable[[Maker], bool | None]
     weight: float
@@ -340,8 +369,9 @@ def statement(
 ) -> Callable[[Callable[[Maker], bool | None]], Callable[[Maker], bool | None]]:
     """Register the decorated function as a kind of statement.
 
-    The function emits a statement and returns False if the code after it is unreachable. `weight` is its relative
-    probability, `allowed` tests if the state permits it, and `nested` says that it has regions.
+    The function emits a statement and returns False if the code after it is unreachable, else True or None. `weight` is
+    the relative probability of this kind. `allowed` returns True if the state permits it. `nested` is True if the
+    statement has regions that are filled with statements.
     """
 
     def register(build: Callable[[Maker], bool | None]) -> Callable[[Maker], bool | None]:
@@ -352,7 +382,7 @@ def statement(
 
 
 def kind(type: Type) -> str:
-    """Return the kind of a type's dtype."""
+    """Return the kind of a type's dtype, such as "int" or "float"."""
     assert isinstance(type, (Scalar, Vector))
     return type.dtype.kind
 

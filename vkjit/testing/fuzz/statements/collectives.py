@@ -1,8 +1,8 @@
 """Statements that invocations of a workgroup or subgroup execute together, generated only in uniform control flow.
 
-They exchange values through shared memory, with a barrier between writes and reads of other invocations' elements, or
-by subgroup operations. `slot` is the linear index of an invocation in its workgroup, at which it writes. Lane indices
-are below 8, so that they exist on every device with subgroups of at least 8 lanes.
+They exchange values by subgroup operations or through shared memory. In shared memory, each invocation writes at its
+`slot`, its linear index in the workgroup; a barrier separates these writes from reads by other invocations. Lane
+indices are below `LANES`, so that the lanes exist on every device with subgroups of at least 8 lanes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _exchange(m: Maker) -> None:
     b.op("barrier")
     for _ in range(m.draw(1, 2)):
         other = m.below(count) if m.chance(0.5) else b.emit("xor", _slot(m), b.index(m.pick([1, 8, count // 2])))
-        if (count & (count - 1)) != 0:  # `xor` may leave the range
+        if (count & (count - 1)) != 0:  # not a power of two: the result of `xor` may be out of range
             other = m.below(count)
         m.emit("load", place.array, other, *inner_indices)
     b.op("barrier")
@@ -48,6 +48,7 @@ def _slot(m: Maker) -> Value:
 
 
 def _tallies(m: Maker) -> list[Place]:
+    """Return the shared arrays of atomic counters."""
     return [p for p in m.places if p.kind == "tally"]
 
 
@@ -66,8 +67,8 @@ def _tally(m: Maker) -> None:
         b.op("yield")
     b.op("if", b.emit("lt", _slot(m), b.index(extent)), types=[], regions=[yes, no])
     b.op("barrier")
-    value, where = m.value(place.element), m.below(extent)
-    b.op("atomic", place.array, where, value, op=place.combine, order="relaxed", scope="workgroup")
+    value, counter_index = m.value(place.element), m.below(extent)
+    b.op("atomic", place.array, counter_index, value, op=place.combine, order="relaxed", scope="workgroup")
     b.op("barrier")
     m.emit("load", place.array, m.below(extent))
     b.op("barrier")
@@ -76,22 +77,23 @@ def _tally(m: Maker) -> None:
 # -- subgroups
 
 
-def _lanes(m: Maker) -> bool:
+def _subgroups_allowed(m: Maker) -> bool:
     """True if subgroup operations are allowed here."""
     return m.uniform and m.traits.subgroups
 
 
 def _operand(m: Maker, name: str) -> Value:
-    """Return an operand for the reduction `name`; bitwise ones don't take floats."""
+    """Return an operand for the reduction `name`; bitwise reductions don't take floats."""
     if name in ("and", "or", "xor"):
         return m.value(BOOL if m.chance(0.3) else m.type(["int", "uint", "index"]))
     return m.value(m.type())
 
 
-@statement(6, _lanes)
+@statement(6, _subgroups_allowed)
 def _reduce(m: Maker) -> None:
+    """A reduction or scan over the subgroup."""
     name = m.pick(["add", "mul", "min", "max", "and", "or", "xor"])
-    if not m.traits.strict:  # the order of float sums and products is unspecified
+    if not m.traits.strict:  # in these programs the order of float sums and products is unspecified
         name = m.pick(["min", "max", "and", "or", "xor"])
     if m.chance(0.6):
         m.emit("sg_reduce", _operand(m, name), op=name)
@@ -99,8 +101,9 @@ def _reduce(m: Maker) -> None:
         m.emit("sg_scan", _operand(m, name), op=name, exclusive=m.chance(0.5))
 
 
-@statement(4, _lanes)
-def _exchange_lanes(m: Maker) -> None:
+@statement(4, _subgroups_allowed)
+def _shuffle(m: Maker) -> None:
+    """A broadcast or shuffle within the subgroup."""
     value = m.value(m.any_type())
     name: OpName = m.pick(["sg_broadcast", "sg_shuffle", "sg_shuffle_xor"])
     if name == "sg_shuffle_xor":
@@ -111,11 +114,12 @@ def _exchange_lanes(m: Maker) -> None:
         m.emit(name, value, m.below(LANES))
 
 
-@statement(4, _lanes)
+@statement(4, _subgroups_allowed)
 def _vote(m: Maker) -> None:
+    """A vote, ballot or election within the subgroup."""
     name: OpName = m.pick(["sg_any", "sg_all", "sg_ballot", "sg_elect"])
     if name == "sg_elect":
-        elected = m.builder.emit(name, type=BOOL)  # which lane is elected is unspecified: use only their number
+        elected = m.builder.emit(name, type=BOOL)  # which lane is elected is unspecified: use only the number of lanes
         mask = m.builder.emit("sg_ballot", elected, type=Scalar(dtypes.u64))
         m.emit("popcount", mask)
     elif name == "sg_ballot":
@@ -124,40 +128,42 @@ def _vote(m: Maker) -> None:
         m.emit(name, m.value(BOOL))
 
 
-@statement(1, _lanes)
+@statement(1, _subgroups_allowed)
 def _lane_ids(m: Maker) -> None:
     m.emit(m.pick(["lane_id", "subgroup_id", "subgroup_size", "num_subgroups"]))
 
 
 def _totals(m: Maker) -> list[Place]:
+    """Return the shared arrays for partial results of workgroup reductions."""
     return [p for p in m.places if p.kind == "total"]
 
 
 @statement(4, lambda m: m.uniform and bool(_totals(m)))
 def _workgroup_total(m: Maker) -> None:
-    """A workgroup reduction: each subgroup stores its result in shared memory, and all invocations combine these.
+    """A workgroup reduction: each subgroup stores its partial result in shared memory, and every invocation combines
+    all partial results.
 
-    The operation and type are exact, so the result is independent of the subgroup size.
+    The operation is exact on integers, so the result doesn't depend on the subgroup size.
     """
     place = m.pick(_totals(m))
     b, element = m.builder, place.element
     name = place.combine
     subgroup_result = b.emit("sg_reduce", m.value(element), op=name)
-    lane, group, count = b.emit("lane_id"), b.emit("subgroup_id"), b.emit("num_subgroups")
+    lane_id, subgroup_id, num_subgroups = b.emit("lane_id"), b.emit("subgroup_id"), b.emit("num_subgroups")
     yes, no = Region(), Region()
     with b.at(yes):
-        b.op("store", place.array, group, subgroup_result)
+        b.op("store", place.array, subgroup_id, subgroup_result)
         b.op("yield")
     with b.at(no):
         b.op("yield")
-    b.op("if", b.emit("eq", lane, b.index(0)), types=[], regions=[yes, no])
+    b.op("if", b.emit("eq", lane_id, b.index(0)), types=[], regions=[yes, no])
     b.op("barrier")
-    total = _summed(m, place.array, count, element, name)
+    total = _combined(m, place.array, num_subgroups, element, name)
     b.op("barrier")
     m.keep(total)
 
 
-def _summed(m: Maker, array: Value, count: Value, element: Type, name: str) -> Value:
+def _combined(m: Maker, array: Value, count: Value, element: Type, name: str) -> Value:
     """Emit a loop that combines the first `count` elements of an array with the operation `name`."""
     b = m.builder
     body = Region([INDEX, element])

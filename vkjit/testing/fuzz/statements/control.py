@@ -1,8 +1,8 @@
 """Statements for control flow: branches, loops (operations `for` and `loop`), calls, and exits from branches and loops.
 
 Loops terminate by construction: the range of a `for` is short, and a `loop` carries a counter that ends it. In uniform
-control flow, a statement may have a condition or bounds that are uniform over the workgroup (`equal` is True); then the
-flow inside is uniform, too. Else the flow inside is divergent.
+control flow, the condition or the bounds of a statement may be uniform over the workgroup (`uniform` is True); then the
+control flow in its regions is uniform, too. Otherwise, it is divergent.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ __all__ = ["finish"]
 I32 = Scalar(dtypes.i32)
 
 
-def _flow(m: Maker, equal: bool) -> AbstractContextManager[None]:
-    """Context manager for the regions of a statement; without `equal`, control flow in them is divergent."""
-    return nullcontext() if equal else m.divergent()
+def _flow(m: Maker, uniform: bool) -> AbstractContextManager[None]:
+    """Context manager for filling the regions of a statement.
+
+    Control flow in them is divergent unless `uniform` is True.
+    """
+    return nullcontext() if uniform else m.divergent()
 
 
-def _condition(m: Maker, equal: bool) -> Value:
-    """Return a condition; with `equal`, one that is uniform over the workgroup."""
-    if m.chance(0.5) and not equal:
+def _condition(m: Maker, uniform: bool) -> Value:
+    """Return a condition; if `uniform` is True, one that is uniform over the workgroup."""
+    if m.chance(0.5) and not uniform:
         return m.value(BOOL)
     type = m.type(["int", "uint", "index"], vectors=False)
-    left = m.value(type, uniform=equal)
-    return m.builder.emit(m.pick(["lt", "ge", "eq", "ne"]), left, m.value(type, uniform=equal))
+    left = m.value(type, uniform=uniform)
+    return m.builder.emit(m.pick(["lt", "ge", "eq", "ne"]), left, m.value(type, uniform=uniform))
 
 
 def _types(m: Maker) -> list[Type]:
@@ -41,7 +44,10 @@ def _types(m: Maker) -> list[Type]:
 
 
 def finish(m: Maker) -> bool:
-    """Sometimes emit `return`, or `break` or `continue` of the innermost loop, if allowed here. Returns True if so."""
+    """Sometimes emit an exit, if one is allowed here: `return`, or `break` or `continue` of the innermost loop.
+
+    Returns True if an exit was emitted.
+    """
     choice = m.draw(0, 6)
     if choice == 0 and m.returnable:
         m.builder.op("return", *(m.value(t) for t in m.results))
@@ -65,8 +71,8 @@ def _advanced(m: Maker, loop: Loop) -> list[Value]:
 @statement(5, nested=True)
 def _branch(m: Maker) -> bool:
     """An `if` with random results; each side ends in `yield` or an exit. Returns False if both sides exit."""
-    equal = m.uniform and m.chance(0.4)
-    condition, types = _condition(m, equal), _types(m)
+    uniform = m.uniform and m.chance(0.4)
+    condition, types = _condition(m, uniform), _types(m)
     regions = [Region(), Region()]
     sizes = [m.draw(1, 4), m.pick([0, 1, 2, 3])]
 
@@ -74,7 +80,7 @@ def _branch(m: Maker) -> bool:
         if not finish(m):
             m.builder.op("yield", *(m.value(t) for t in types))
 
-    with _flow(m, equal):
+    with _flow(m, uniform):
         for region, size in zip(regions, sizes, strict=True):
             m.fill(region, size, end)
     yields = [region.terminator.name == "yield" for region in regions]
@@ -84,11 +90,11 @@ def _branch(m: Maker) -> bool:
     return any(yields)
 
 
-def _bounds(m: Maker, equal: bool) -> tuple[Value, Value, Value]:
+def _bounds(m: Maker, uniform: bool) -> tuple[Value, Value, Value]:
     """Return lower bound, upper bound and step of a `for` with at most a few iterations.
 
     Covers constant and variable bounds, bounds at the limits of the type, and negative and zero steps; a `for` with
-    step 0 has no iterations.
+    step 0 has no iterations. If `uniform` is True, the values are uniform over the workgroup.
     """
     b = m.builder
     type = m.type(["int", "uint", "index"], vectors=False) if m.chance(0.6) else m.pick([I32, INDEX])
@@ -105,30 +111,30 @@ def _bounds(m: Maker, equal: bool) -> tuple[Value, Value, Value]:
     if variant == 4 and signed:  # at the lower limit, counting down
         minimum = -(1 << (bits - 1))
         return b.const(minimum + m.draw(0, 4), type), b.const(minimum, type), b.const(m.pick([-1, -2, -3]), type)
-    high = b.emit("and", m.value(type, uniform=equal), b.const(3, type))  # variable, from 0 to 3
+    high = b.emit("and", m.value(type, uniform=uniform), b.const(3, type))  # variable, from 0 to 3
     if variant == 5:  # the step is 0 or 1
-        return b.const(0, type), high, b.emit("and", m.value(type, uniform=equal), b.const(1, type))
+        return b.const(0, type), high, b.emit("and", m.value(type, uniform=uniform), b.const(1, type))
     if variant < 8 or not signed:
         return b.const(m.pick([0, 1, 2]), type), high, b.const(m.pick([1, 1, 2, 3]), type)
-    # counting down from a variable bound; with step 1, no iterations
+    # counting down from a variable bound; there are no iterations if the step is 1
     return high, b.const(m.pick([-1, 0, -3]), type), b.const(m.pick([-1, -1, -2, 1]), type)
 
 
 @statement(3, nested=True)
 def _counted(m: Maker) -> None:
     """A `for` with random loop-carried values."""
-    equal = m.uniform and m.chance(0.5)
-    low, high, step = _bounds(m, equal)
+    uniform = m.uniform and m.chance(0.5)
+    low, high, step = _bounds(m, uniform)
     types = _types(m)
     initial = [m.value(t) for t in types]
     region = Region([low.type, *types])
-    if equal:
+    if uniform:
         m.uniform_values.add(region.args[0])
 
     def end() -> None:
         m.builder.op("continue", *(m.value(t) for t in types))
 
-    with _flow(m, equal):
+    with _flow(m, uniform):
         m.loops.append(Loop(types, []))
         m.fill(region, m.draw(1, 4), end)
         m.loops.pop()
@@ -140,10 +146,10 @@ def _counted(m: Maker) -> None:
 @statement(1.5, nested=True)
 def _open_loop(m: Maker) -> None:
     """A `loop` whose last carried value is a counter that ends it after at most a few iterations."""
-    equal = m.uniform and m.chance(0.3)
+    uniform = m.uniform and m.chance(0.3)
     types = _types(m)
     start = m.builder.const(m.pick([0, 1, 3, 5]), I32)
-    if not equal and m.chance(0.5):
+    if not uniform and m.chance(0.5):
         start = m.builder.emit("and", m.value(I32), m.builder.const(3, I32))
     initial = [*(m.value(t) for t in types), start]
     region = Region([*types, I32])
@@ -155,7 +161,7 @@ def _open_loop(m: Maker) -> None:
     def end() -> None:
         m.builder.op("continue", *(m.value(t) for t in types), *_advanced(m, loop))
 
-    with _flow(m, equal):
+    with _flow(m, uniform):
         m.loops.append(loop)
         m.fill(region, m.draw(1, 4), end)
         m.loops.pop()
@@ -175,6 +181,7 @@ def _leave_when_zero(builder: Builder, carried: list[Value], counter: Value) -> 
 
 @statement(3, lambda m: bool(m.functions))
 def _call(m: Maker) -> None:
+    """A call of a device function."""
     callee = m.pick(m.functions)
     operands = [m.value(p.type) for p in callee.params]
     call = m.builder.op("call", *operands, types=list(callee.result_types), callee=callee.name)

@@ -1,10 +1,11 @@
 """Statements that compute: elementwise operations, conversions, vectors, and inexact operations.
 
 Elementwise operations are read from the op table (`vkjit.ir.ops`), so a new row with a NumPy implementation is
-generated without a change here. An operation is exact if all executors (the interpreter and the devices) must give the
-same bits. Inexact are mathematical functions; in kernels that aren't strict, also float sums and products. Their
-results are stored in columns of separate arrays (see `Inexact`), which are compared within error bounds, and not used
-further.
+generated without a change here.
+
+An operation is exact if all executors (the interpreter and the devices) must give the same bits. Mathematical functions
+are inexact; so are float sums and products in kernels that aren't strict. The results of inexact operations are stored
+in columns of separate arrays (see `Inexact`), which are compared within error bounds. No other statement uses them.
 """
 
 from __future__ import annotations
@@ -26,49 +27,52 @@ INEXACT: frozenset[OpName] = frozenset({
 LOOSE: frozenset[OpName] = frozenset(
     {"add", "sub", "mul", "div", "sqrt", "floordiv", "floormod", "truncdiv", "truncrem"}
 )
-"""Float operations that are inexact only in kernels that aren't strict: they may be fused or rounded incorrectly."""
+"""Float operations that are inexact only in kernels that aren't strict: devices may fuse them, or round incorrectly."""
 _KINDS = ("bool", "int", "uint", "index", "float")
 
 
 def _computes(row: OpInfo) -> bool:
-    """True for rows of elementwise operations with a NumPy implementation, except those with statements of their
-    own.
+    """True for rows of elementwise operations with a NumPy implementation, except `*_raw` operations and `select`,
+    which have statements of their own.
     """
     return row.meaning is not None and not row.name.endswith("_raw") and row.name != "select"
 
 
 def _names(operands: tuple[str, ...], result: str) -> dict[str, list[OpName]]:
-    """Return the operations with these operand and result types, by kind of dtype; for floats without `INEXACT` ones.
+    """Return the elementwise operations with this signature, by kind of dtype; for floats without those in `INEXACT`.
 
-    "T" in a signature stands for the type of the operation.
+    `operands` and `result` are types as in the op table, where "T" stands for the type on which the operation works.
     """
     by_kind: dict[str, list[OpName]] = {}
-    for each in _KINDS:
+    for dtype_kind in _KINDS:
         rows = [r for r in OPS.values() if _computes(r) and (r.operands, r.result) == (operands, result)]
-        names = [r.name for r in rows if each in KINDS[r.of] and not (each == "float" and r.name in INEXACT)]
-        by_kind[each] = names
+        names = [
+            r.name for r in rows if dtype_kind in KINDS[r.of] and not (dtype_kind == "float" and r.name in INEXACT)
+        ]
+        by_kind[dtype_kind] = names
     return by_kind
 
 
+# for each form of operation, the names by kind of dtype
 UNARY, BINARY = _names(("T",), "T"), _names(("T", "T"), "T")
 TESTS, COMPARISONS = _names(("T",), "bool"), _names(("T", "T"), "bool")
 TERNARY = _names(("T", "T", "T"), "T")
 
 
 def exact_names(m: Maker, names: list[OpName], type: Type) -> list[OpName]:
-    """Return those of the operations that are exact for this type in this program."""
-    loose = kind(type) == "float" and not m.traits.strict
-    return [n for n in names if not (loose and n in LOOSE)]
+    """Return the operations among `names` that are exact for this type in this program."""
+    excludes_loose = kind(type) == "float" and not m.traits.strict
+    return [n for n in names if not (excludes_loose and n in LOOSE)]
 
 
 def special_number(m: Maker, type: Type) -> float:
-    """Return 0, 1 or -1: the constants that algebraic simplification matches."""
+    """Return 0, 1 or -1, since algebraic simplification has rules for these constants."""
     special = [0.0, -0.0, 1.0, -1.0] if kind(type) == "float" else [0, 1] if kind(type) == "uint" else [0, 1, -1]
     return m.pick(special)
 
 
 def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
-    """Return two operands. Some are equal, or one is a special number, so that algebraic simplification applies."""
+    """Return two operands. In one case of five, they are equal or one is a special number (see `special_number`)."""
     x = m.value(type)
     draw = m.random.random()
     if draw < 0.05:
@@ -148,10 +152,10 @@ def _cast(m: Maker) -> None:
 def _bitcast(m: Maker) -> None:
     source = m.type(vectors=False)
     assert isinstance(source, Scalar)
-    same = [t for t in (*dtypes.ALL, dtypes.index) if t.bits == source.dtype.bits and t is not source.dtype]
-    if not same:
+    candidates = [t for t in (*dtypes.ALL, dtypes.index) if t.bits == source.dtype.bits and t is not source.dtype]
+    if not candidates:
         return
-    target = Scalar(m.pick(same))
+    target = Scalar(m.pick(candidates))
     value = m.value(source)
     if source.dtype.is_float:  # the payload of a NaN is unspecified
         value = m.builder.emit("select", m.builder.emit("isnan", value), m.builder.const(1.0, source), value)
@@ -164,12 +168,12 @@ def _bitcast(m: Maker) -> None:
 
 @statement(1)
 def _raw(m: Maker) -> None:
-    """An operation that passes otherwise emit only when lowering (`*_raw`), with operands in its required range."""
+    """A `*_raw` operation, with operands in the required range. In other programs, only lowering passes emit these."""
     type = m.type(["int", "uint", "index"], vectors=False)
     assert isinstance(type, Scalar)
     b, dtype = m.builder, type.dtype
     name: OpName = m.pick(["shl_raw", "shr_raw", "udiv_raw", "urem_raw", "sdiv_raw", "bitcount_raw", "find_msb_raw"])
-    if name in ("bitcount_raw", "find_msb_raw"):
+    if name in ("bitcount_raw", "find_msb_raw"):  # on u32 only; the operand is odd, since find_msb(0) isn't defined
         u32 = Scalar(dtypes.u32)
         m.emit(name, b.emit("or", m.value(u32), b.const(1, u32)))
         return
@@ -177,6 +181,7 @@ def _raw(m: Maker) -> None:
     if name in ("shl_raw", "shr_raw"):
         m.emit(name, x, b.emit("and", y, b.const(dtype.bits - 1, type)))
         return
+    # of signed types, unsigned division takes nonnegative operands; all divisors are positive (odd, hence not 0)
     if dtype.kind == "uint" and name == "sdiv_raw":
         name = "udiv_raw"
     maximum = b.const((1 << (dtype.bits - 1)) - 1, type)
@@ -190,13 +195,13 @@ def _raw(m: Maker) -> None:
 def _vector(m: Maker) -> None:
     type = m.pick(m.traits.vectors)
     name = m.pick(["vec_make", "vec_extract", "vec_insert"])
-    part = Scalar(type.dtype)
+    element = Scalar(type.dtype)
     if name == "vec_make":
-        m.emit("vec_make", *(m.value(part) for _ in range(type.size)), type=type)
+        m.emit("vec_make", *(m.value(element) for _ in range(type.size)), type=type)
     elif name == "vec_extract":
-        m.emit("vec_extract", m.value(type), lane=m.draw(0, type.size - 1), type=part)
+        m.emit("vec_extract", m.value(type), lane=m.draw(0, type.size - 1), type=element)
     else:
-        m.emit("vec_insert", m.value(type), m.value(part), lane=m.draw(0, type.size - 1))
+        m.emit("vec_insert", m.value(type), m.value(element), lane=m.draw(0, type.size - 1))
 
 
 @statement(0.5)
@@ -216,14 +221,14 @@ def _philox(m: Maker) -> None:
         c = b.emit("xor", b.emit("xor", high, b.cast(wide, u32)), key)
         key = b.emit("add", key, b.const(0x9E3779B9, u32))
     m.keep(c)
-    if m.traits.strict:
+    if m.traits.strict:  # also a float in [0, 1)
         unit = b.cast(b.emit("shr", c, b.const(8, u32)), dtypes.f32)
         m.emit("mul", unit, b.const(2.0**-24, dtypes.f32))
 
 
 @statement(1)
 def _poison(m: Maker) -> None:
-    """A branch that yields poison on one side, and a boolean result by which a select avoids the poison."""
+    """A branch that yields poison on one side, and a second result by which a select uses another value instead."""
     b, type = m.builder, m.type(vectors=False)
     yes, no = Region(), Region()
     good = m.value(type)
@@ -242,7 +247,8 @@ def _poison(m: Maker) -> None:
 def _column(m: Maker, entry: Inexact, bound: float, result: Value, scale: Value | None) -> None:
     """Store a result of an inexact operation, and its scale, in the next free column.
 
-    `bound` is the error bound in ULP of the scale. `scale` None stands for the magnitude of the result.
+    `bound` is the error bound in ULP of the scale. If `scale` is None, no scale is stored, and the bound is in ULP of
+    the result.
     """
     column = m.builder.index(len(entry.bounds))
     entry.bounds.append(bound)
@@ -252,50 +258,56 @@ def _column(m: Maker, entry: Inexact, bound: float, result: Value, scale: Value 
             m.builder.op("store", place.array, m.row, column, value)
 
 
-def _open(m: Maker) -> list[tuple[Type, Inexact]]:
-    """Return the float types with free columns."""
+def _with_free_columns(m: Maker) -> list[tuple[Type, Inexact]]:
+    """Return the float types that have free columns, with their arrays."""
     return [(t, e) for t, e in m.inexact.items() if len(e.bounds) < e.columns]
 
 
 NUMPY_ULP = 4.6
-"""Error bound of the interpreter, in ULP: that of NumPy's functions, 4, and 0.5 for rounding to half precision."""
+"""Error bound of the interpreter's functions, in ULP: 4 for NumPy's functions, 0.5 for rounding to half precision."""
 
 
-@statement(3, lambda m: bool(_open(m)))
+@statement(3, lambda m: bool(_with_free_columns(m)))
 def _function(m: Maker) -> None:
-    """An inexact operation on exact operands. Its bound is that of the op table plus that of the interpreter."""
-    type, entry = m.pick(_open(m))
-    loose = (
+    """An inexact operation on exact operands.
+
+    Its error bound is the sum of the device's, from the op table, and the interpreter's. Sums and products are left to
+    `_polynomial`. Quotients rounded to integers and remainders are never used in programs that aren't strict, since the
+    smallest error of an operand may change them by a lot.
+    """
+    type, entry = m.pick(_with_free_columns(m))
+    not_strict_only = (
         [] if m.traits.strict else sorted(LOOSE - {"add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncrem"})
     )
-    name = m.pick(sorted(INEXACT - {"fma"}) + loose)
-    row = OPS[name]
-    result = m.builder.emit(name, *(m.value(type) for _ in row.operands))
-    _column(m, entry, float(row.ulp or 0) + NUMPY_ULP, result, None)
+    name = m.pick(sorted(INEXACT - {"fma"}) + not_strict_only)
+    info = OPS[name]
+    result = m.builder.emit(name, *(m.value(type) for _ in info.operands))
+    _column(m, entry, float(info.ulp or 0) + NUMPY_ULP, result, None)
 
 
-@statement(3, lambda m: bool(_open(m)))
+@statement(3, lambda m: bool(_with_free_columns(m)))
 def _polynomial(m: Maker) -> None:
-    """A formula of sums, products and `fma` that devices may fuse.
+    """A formula of up to three sums, products and `fma`, which devices may fuse.
 
     The scale is the same formula on the magnitudes of the operands. Each of the two executors compared makes an error
     of at most one ULP of the scale per rounding.
     """
-    type, entry = m.pick(_open(m))
+    type, entry = m.pick(_with_free_columns(m))
     b = m.builder
     value = m.value(type)
     scale, roundings = b.emit("abs", value), 0
     for _ in range(m.draw(1, 3)):
         name: OpName = m.pick(["add", "sub", "mul", "fma"])
         other = m.value(type)
-        size = b.emit("abs", other)
+        magnitude = b.emit("abs", other)
         if name == "fma":
             third = m.value(type)
             value = b.emit("fma", value, other, third)
-            scale = b.emit("add", b.emit("mul", scale, size), b.emit("abs", third))
+            scale = b.emit("add", b.emit("mul", scale, magnitude), b.emit("abs", third))
             roundings += 2
             continue
         value = b.emit(name, value, other)
-        scale = b.emit("mul" if name == "mul" else "add", scale, size)
+        scale = b.emit("mul" if name == "mul" else "add", scale, magnitude)
         roundings += 1
+    # 2: the number of executors; plus 1 as a margin
     _column(m, entry, 2.0 * roundings + 1.0, value, scale)

@@ -1,8 +1,8 @@
 """Statements with effects: loads, stores, guarded accesses, linear views, atomics, assertions and prints.
 
-An invocation writes only elements that no other invocation accesses (kind "own" of `Place`). It also updates counters
-that all invocations share, with atomics that commute and whose old values aren't used, so that results don't depend on
-the order of invocations.
+An invocation stores only to elements that no other invocation accesses (kind "own" of `Place`). It also updates
+counters that all invocations share (kind "counter"), by atomics that commute. The old values that these atomics return
+aren't used, so results don't depend on the order of invocations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 def _of(m: Maker, *kinds: str) -> list[Place]:
-    """Return the arrays that are places of these kinds (see `Place`)."""
+    """Return the arrays whose `Place.kind` is one of these."""
     return [p for p in m.places if p.kind in kinds]
 
 
@@ -74,6 +74,7 @@ def _put(m: Maker) -> None:
     """A guarded store that is skipped if its index is out of range."""
     place = m.pick([p for p in _of(m, "own") if p.type.rank > 1])
     b, indices = m.builder, place.index(m)
+    # the axis with one element per `row` keeps its index, so that only the invocation's own elements are written
     axis = m.pick([a for a, v in enumerate(indices) if v is not m.row])
     indices[axis] = m.value(INDEX)
     value = m.value(place.element)
@@ -88,7 +89,7 @@ def _put(m: Maker) -> None:
 
 
 def _in_range(m: Maker, array: Value, axis: int, index: Value) -> Value:
-    """Return the condition that an index is in range: two comparisons, or one unsigned comparison."""
+    """Return the condition that an index is in range, as two comparisons or as one unsigned comparison."""
     b = m.builder
     shape = array.type.shape  # type: ignore[attr-defined]
     extent = b.index(shape[axis]) if shape is not None else b.emit("extent", array, axis=axis)
@@ -128,7 +129,7 @@ def _view(m: Maker) -> None:
 
 
 def _viewable(place: Place) -> bool:
-    """True for a contiguous array in global memory that `_view` can access through a linear view."""
+    """True for an array that `_view` can access through a linear view: contiguous, in global memory, of scalars."""
     array = place.type
     plain = array.space == "global" and array.contiguous and array.rank > 0 and isinstance(array.element, Scalar)
     return plain and place.kind in ("read", "own") and array.dtype.kind != "bool"
@@ -141,7 +142,7 @@ _COUNTER_ORDERS = ["relaxed", "relaxed", "acquire", "release", "acq_rel"]
 
 @statement(3, lambda m: bool(_of(m, "counter")))
 def _count(m: Maker) -> None:
-    """An atomic that commutes with all others on its array; its old value isn't used."""
+    """An atomic that commutes with all others on its array; the old value that it returns isn't used."""
     place = m.pick(_of(m, "counter"))
     name = m.pick(["add", "sub"]) if place.combine == "add" else place.combine
     scope = m.pick(["workgroup", "device"]) if place.type.space == "shared" else "device"
@@ -157,28 +158,30 @@ def _exchangeable(m: Maker) -> list[Place]:
 
 @statement(2, lambda m: m.traits.atomics and bool(_exchangeable(m)))
 def _own_atomic(m: Maker) -> None:
-    """Atomics on an element that only this invocation accesses; their old values are used."""
+    """An atomic on an element that only this invocation accesses; the old value that it returns may be used."""
     place = m.pick(_exchangeable(m))
     indices, element = place.index(m), place.element
-    floats = place.type.dtype.is_float
-    where: dict[str, Any] = {"order": "relaxed", "scope": "device"}
+    is_float = place.type.dtype.is_float
+    ordering: dict[str, Any] = {"order": "relaxed", "scope": "device"}
     names: list[OpName] = ["atomic", "atomic_load", "atomic_store"]
-    names += [] if floats else ["atomic_cas", "atomic"]
+    names += [] if is_float else ["atomic_cas", "atomic"]
     name = m.pick(names)
     if name == "atomic_load":
-        m.emit(name, place.array, *indices, **where)
+        m.emit(name, place.array, *indices, **ordering)
     elif name == "atomic_store":
-        m.builder.op(name, place.array, *indices, m.value(element), **where)
+        m.builder.op(name, place.array, *indices, m.value(element), **ordering)
     elif name == "atomic_cas":
-        m.emit(name, place.array, *indices, m.value(element), m.value(element), **where)
+        m.emit(name, place.array, *indices, m.value(element), m.value(element), **ordering)
     else:
-        ops = ["min", "max", "exchange", *(["add", "sub"] if m.traits.strict or not floats else [])]
-        ops += [] if floats else ["and", "or", "xor"]
-        m.emit(name, place.array, *indices, m.value(element), op=m.pick(ops), **where)
+        # float sums may be rounded differently in programs that aren't strict
+        ops = ["min", "max", "exchange", *(["add", "sub"] if m.traits.strict or not is_float else [])]
+        ops += [] if is_float else ["and", "or", "xor"]
+        m.emit(name, place.array, *indices, m.value(element), op=m.pick(ops), **ordering)
 
 
 @statement(0.4, lambda m: m.traits.atomics)
 def _fence(m: Maker) -> None:
+    """A memory fence."""
     m.builder.op("fence", scope=m.pick(["workgroup", "device"]))
 
 
@@ -187,15 +190,16 @@ def _fence(m: Maker) -> None:
 
 @statement(1.5, lambda m: m.traits.reports)
 def _report(m: Maker) -> None:
-    """An assertion; most of them hold."""
+    """An assertion, which fails if a value equals a constant. The constant is mostly a rare number."""
     b, type = m.builder, Scalar(dtypes.i32)
-    number = m.pick([77, 12345, 0]) if m.chance(0.3) else 987654
-    condition = b.emit("eq", m.value(type), b.const(number, type))
+    unlikely = m.pick([77, 12345, 0]) if m.chance(0.3) else 987654
+    condition = b.emit("eq", m.value(type), b.const(unlikely, type))
     site = m.module.add_site(ReportSite("assert", Loc("generated", len(m.module.sites) + 1), "found {0}"))
     b.op("report", condition, m.value(type), site=site)
 
 
 @statement(2, lambda m: m.traits.prints)
 def _print(m: Maker) -> None:
+    """A print of an integer and a boolean."""
     site = m.module.add_site(ReportSite("print", Loc("generated", len(m.module.sites) + 1), "line {0} {1}\n"))
     m.builder.op("print", m.value(Scalar(dtypes.i32)), m.value(BOOL), site=site)

@@ -1,9 +1,9 @@
 """Provenance of buffer pointers: finds the address in the argument block from which a pointer is computed.
 
-The argument block holds a kernel's arguments: the addresses of its arrays, and scalars. It is passed in push constants,
-or in a buffer whose address is the only push constant. Code that vkjit emits makes a pointer by
-converting an address from the block, or the sum of an address and an offset, to a pointer. Access chains derive other
-pointers from it. So `Roots` follows the operands of these instructions back to the load of the address.
+The argument block holds a kernel's arguments: the addresses of its arrays, and scalars. The block is passed in push
+constants, or in a buffer whose address is the only push constant. Code that vkjit emits makes a pointer by converting
+an address from the block, or the sum of such an address and an offset. Access chains derive other pointers from this
+pointer. So `Roots` follows the operands of these instructions back to the load of the address.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ __all__ = ["Root", "Roots"]
 
 _ADDRESSES = ("address", "report", "print")
 """The roles of fields (see `ArgField`) that are addresses."""
-_SAME = frozenset({"OpConvertUToPtr", "OpBitcast", "OpCopyObject"})
+_ADDRESS_PRESERVING = frozenset({"OpConvertUToPtr", "OpBitcast", "OpCopyObject"})
 """Instructions whose result is the same address as their operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An address from which pointers are computed: its field in the argument block, and the id of the loaded address.
+    """An address from which pointers are computed.
 
-    `field` is None for the address of the block itself.
+    `field` is its field in the argument block; None for the address of the block itself. `value` is the id of the
+    loaded address.
     """
 
     field: ArgField | None
@@ -38,15 +39,15 @@ class Root:
 class Roots:
     """Finds the `Root` of each pointer in a module.
 
-    `fields` describe the argument block. With `indirect`, the block is in a buffer, and the only push constant is its
-    address.
+    `fields` describe the argument block. If `indirect` is True, the block is in a buffer, and the only push constant is
+    the address of the block.
     """
 
     def __init__(self, reader: Reader, fields: Sequence[ArgField], indirect: bool) -> None:
         self.reader = reader
         self.indirect = indirect
         self.fields = {item.offset: item for item in fields if item.role in _ADDRESSES}
-        self._known: dict[int, Root | None] = {}
+        self._cached_roots: dict[int, Root | None] = {}
 
     def of(self, pointer: int) -> Root:
         """Return the root of a pointer. Raises InternalError if it can't be traced."""
@@ -59,13 +60,14 @@ class Roots:
         return root
 
     def _find(self, value: int) -> Root | None:
-        """Return the root of a pointer or address; None if it isn't computed from one root. Cached."""
-        if value not in self._known:
-            self._known[value] = self._follow(self.reader.definitions[value])
-        return self._known[value]
+        """Return the root of a pointer or address; None if it isn't computed from exactly one root. Cached."""
+        if value not in self._cached_roots:
+            self._cached_roots[value] = self._follow(self.reader.definitions[value])
+        return self._cached_roots[value]
 
     def _follow(self, definition: Instruction) -> Root | None:
-        if definition.name in CHAINS or definition.name in _SAME:
+        """Return the root of the result of an instruction, without the cache."""
+        if definition.name in CHAINS or definition.name in _ADDRESS_PRESERVING:
             return self._find(definition.operands[0])
         if definition.name == "OpIAdd":
             sides = [self._find(operand) for operand in definition.operands]
@@ -79,12 +81,12 @@ class Roots:
         if chain.name not in CHAINS:
             return None
         base = chain.operands[0]
-        pushed = self.reader.storage(base) == "PushConstant"
-        if not pushed and self.reader.storage(base) != "PhysicalStorageBuffer":
+        in_push_constants = self.reader.storage(base) == "PushConstant"
+        if not in_push_constants and self.reader.storage(base) != "PhysicalStorageBuffer":
             return None
-        if pushed and self.indirect:
+        if in_push_constants and self.indirect:
             return Root(None, load.result)
-        if not pushed and self.of(base).field is not None:
+        if not in_push_constants and self.of(base).field is not None:
             return None  # a value loaded from an array
         member = self.reader.constant(chain.operands[1])
         offset = None if member is None else self.reader.offsets.get((self.reader.pointee(base), member))

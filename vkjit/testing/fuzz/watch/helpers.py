@@ -1,10 +1,10 @@
 """The declarations and functions that `instrument` adds to a SPIR-V module.
 
 The added functions check an address and write errors into a report buffer. The buffer starts with `SCRATCH_BYTES` bytes
-to which invalid accesses are redirected. They are followed by a 64-bit record for each site (a check in the code). A
-record has the bit `SEEN` if an error occurred at the site, the bit `MISALIGNED` for an alignment error, and in the
-other bits the distance of the address from the start of the accessible range, modulo 2**62. Stores of records aren't
-synchronized: if several invocations fail at one site, the record of any of them remains.
+of scratch memory, to which invalid accesses are redirected. Then follows a 64-bit record for each site (a check in the
+code). The bit `SEEN` of a record is set if an error occurred at the site, the bit `MISALIGNED` if it was an alignment
+error. The other bits (`DISTANCE`) are the distance of the address from the start of the accessible range, modulo 2**62.
+Stores of records aren't synchronized: if several invocations fail at one site, the record of any of them remains.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .reader import Instruction, Reader
 __all__ = ["COOPERATIVE_ROW", "DISTANCE", "MISALIGNED", "RECORD_BYTES", "SCRATCH_BYTES", "SEEN", "Helpers"]
 
 COOPERATIVE_ROW = ENUMERANTS["CooperativeMatrixLayout"]["RowMajorKHR"][0]
-"""SPIR-V's number for matrices in row-major order."""
+"""SPIR-V's enumerant for cooperative matrices in row-major order."""
 SCRATCH_BYTES = 1 << 16
 RECORD_BYTES = 8
 SEEN, MISALIGNED = 1 << 63, 1 << 62
@@ -28,9 +28,9 @@ DISTANCE = MISALIGNED - 1
 class Helpers:
     """The ids, types, constants and functions that are added to one module.
 
-    `report` is the address of the report buffer. `annotations`, `declarations` and `functions` are the added
-    instructions, by the section of the module to which they belong. `check` and `note` are the ids of the added
-    functions (see `_check` and `_note`).
+    `report` is the address of the report buffer. The lists `annotations`, `declarations` and `functions` hold the added
+    instructions for these sections of the module. `check` and `note` are the ids of the added functions (see `_check`
+    and `_note`).
     """
 
     def __init__(self, reader: Reader, report: int) -> None:
@@ -47,17 +47,20 @@ class Helpers:
         self._constants: dict[tuple[int, int], int] = {}
         self.uint, self.ulong = self.type("OpTypeInt", 32, 0), self.type("OpTypeInt", 64, 0)
         self.bool_type, self.void = self.type("OpTypeBool"), self.type("OpTypeVoid")
-        self._kinds = self._records()
+        self._record_pointers = self._records()
         self.check = self._check()
         self.note = self._note()
 
     def id(self) -> int:
         """Return a new id."""
-        self.reader.header[3] += 1
+        self.reader.header[3] += 1  # the smallest unused id
         return self.reader.header[3] - 1
 
     def put(self, out: list[Instruction], name: str, type_id: int, *operands: Operand) -> int:
-        """Append an instruction to `out`. Return the id of its result, or 0 if it has none."""
+        """Append an instruction to `out`. Return the id of its result, or 0 if it has none.
+
+        `type_id` is the id of the type of the result, 0 if the instruction has none.
+        """
         layout, words = layout_of(name), list[int]()
         encode_operands(layout, operands, words, set())
         result = self.id() if layout.has_result else 0
@@ -67,7 +70,10 @@ class Helpers:
         return result
 
     def type(self, name: str, *operands: int) -> int:
-        """Return the id of a type, declared by the instruction `name` with these operands; declare it if it is new."""
+        """Return the id of the type that the instruction `name` with these operands declares.
+
+        Adds the declaration if the module doesn't have it.
+        """
         key = (name, operands)
         if key not in self._types:
             self._types[key] = self.put(self.declarations, name, 0, *operands)
@@ -100,7 +106,10 @@ class Helpers:
     # -- functions
 
     def _records(self) -> tuple[int, int]:
-        """Declare a structure with the array of records. Return pointer types to the structure and to one record."""
+        """Declare a structure that consists of the array of records.
+
+        Returns the ids of two pointer types: to the structure and to one record.
+        """
         array = self.put(self.declarations, "OpTypeRuntimeArray", 0, self.ulong)
         struct = self.put(self.declarations, "OpTypeStruct", 0, array)
         for name, operands in (
@@ -110,32 +119,32 @@ class Helpers:
         ):
             self.put(self.annotations, name, 0, *operands)
         whole, one = (
-            self.put(self.declarations, "OpTypePointer", 0, "PhysicalStorageBuffer", kind)
-            for kind in (struct, self.ulong)
+            self.put(self.declarations, "OpTypePointer", 0, "PhysicalStorageBuffer", pointee)
+            for pointee in (struct, self.ulong)
         )
         return whole, one
 
     def _begin(self, result: int, *parameters: int) -> tuple[int, list[int]]:
-        """Start a function; return its id and its parameters' ids."""
-        kind = self.type("OpTypeFunction", result, *parameters)
-        function = self.put(self.functions, "OpFunction", result, "None", kind)
+        """Start a function with this result type and parameter types. Return its id and the ids of its parameters."""
+        function_type = self.type("OpTypeFunction", result, *parameters)
+        function = self.put(self.functions, "OpFunction", result, "None", function_type)
         ids = [self.put(self.functions, "OpFunctionParameter", parameter) for parameter in parameters]
         self.put(self.functions, "OpLabel", 0)
         return function, ids
 
     def _store(self, distance: int, flags: int, site: int) -> None:
-        """Emit the store of a site's record, made up of a distance and flags."""
-        out, (whole, one) = self.functions, self._kinds
+        """Emit the store of a site's record, made up of a distance and flags. All parameters are ids."""
+        out, (whole, one) = self.functions, self._record_pointers
         low = self.put(out, "OpBitwiseAnd", self.ulong, distance, self.long(DISTANCE))
         record = self.put(out, "OpBitwiseOr", self.ulong, low, flags)
         base = self.put(out, "OpConvertUToPtr", whole, self.long(self.report + SCRATCH_BYTES))
-        place = self.put(out, "OpAccessChain", one, base, self.word(0), site)
-        self.put(out, "OpStore", 0, place, record, "Aligned", RECORD_BYTES)
+        pointer = self.put(out, "OpAccessChain", one, base, self.word(0), site)
+        self.put(out, "OpStore", 0, pointer, record, "Aligned", RECORD_BYTES)
 
     def _when(self, condition: int) -> int:
         """Start a block that runs if `condition` is true.
 
-        Return the label of the block after it, which the caller has to emit.
+        Returns the label of the block that follows it. The caller has to end the block and emit this label.
         """
         inside, after = self.id(), self.id()
         self.put(self.functions, "OpSelectionMerge", 0, after, "None")
@@ -146,9 +155,10 @@ class Helpers:
     def _check(self) -> int:
         """Define the function check(address, low, room, mask, flag, site) and return its id.
 
-        The address is invalid if it is less than `low` or more than `room` bytes above it (`address - low > room` as
-        unsigned integers), if a bit of `mask` is set in it (it is misaligned), or if `flag` is true. For an invalid
-        address, the function stores a record and returns the address of the scratch memory; else it returns `address`.
+        An address is invalid in three cases: it is less than `low`, or more than `room` bytes above `low` (both are
+        `address - low > room` as unsigned integers); it is misaligned, since it has a bit of `mask`; or `flag` is true.
+        For an invalid address, the function stores a record and returns the address of the scratch memory. For a valid
+        one, it returns `address`.
         """
         long, word, out = self.ulong, self.uint, self.functions
         function, parameters = self._begin(long, long, long, long, word, self.bool_type, word)
@@ -158,8 +168,8 @@ class Helpers:
         lower = self.put(out, "OpUConvert", word, address)
         remainder = self.put(out, "OpBitwiseAnd", word, lower, mask)
         misaligned = self.put(out, "OpINotEqual", self.bool_type, remainder, self.word(0))
-        either = self.put(out, "OpLogicalOr", self.bool_type, outside, misaligned)
-        wrong = self.put(out, "OpLogicalOr", self.bool_type, either, flag)
+        range_or_alignment = self.put(out, "OpLogicalOr", self.bool_type, outside, misaligned)
+        wrong = self.put(out, "OpLogicalOr", self.bool_type, range_or_alignment, flag)
         after = self._when(wrong)
         flags = self.put(out, "OpSelect", long, misaligned, self.long(SEEN | MISALIGNED), self.long(SEEN))
         self._store(distance, flags, site)
@@ -172,7 +182,7 @@ class Helpers:
     def _note(self) -> int:
         """Define the function note(wrong, value, site) and return its id.
 
-        If `wrong` is true, it stores a record with `value` as the distance.
+        If `wrong` is true, the function stores a record of the site with `value` as the distance.
         """
         out = self.functions
         function, (wrong, value, site) = self._begin(self.void, self.bool_type, self.ulong, self.uint)

@@ -1,7 +1,8 @@
 """Launches with checked memory accesses: of a single kernel (`run`), or all launches of a device (`Watcher`).
 
-For each launch, a report buffer is allocated and the kernel instrumented, with the buffer's address in its code. After
-the launch has completed, the report is read. The result is one line of text for each site (check) with an error.
+For each launch, a report buffer is allocated, and the kernel is instrumented with the address of this buffer in its
+code. After the launch has completed, the report is read. The result is one line of text for each site (a check in the
+code) with an error.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from .reader import HEADER_WORDS
 
 __all__ = ["Watcher", "run"]
 
-_OWN: dict[tuple[str, int], Span] = {("report", -1): (0, 4 * REPORT_WORDS), ("print", -1): (0, PRINT_BYTES)}
+_RUNTIME_SPANS: dict[tuple[str, int], Span] = {("report", -1): (0, 4 * REPORT_WORDS), ("print", -1): (0, PRINT_BYTES)}
 """The accessible byte ranges of the buffers for reports and prints."""
 Launch = Callable[[KernelArtifact], None]
+"""A function that launches a compiled kernel."""
 
 
 def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int], Span], launch: Launch) -> list[str]:
@@ -34,13 +36,13 @@ def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int]
 
     `spans` are the accessible byte ranges of the arrays (see `watched`).
     """
-    report = device.allocate(SCRATCH_BYTES + RECORD_BYTES * _most_sites(artifact.code))
+    report = device.allocate(SCRATCH_BYTES + RECORD_BYTES * _max_sites(artifact.code))
     try:
         device.write(report, 0, np.zeros(report.nbytes, np.uint8))
         # the launch doesn't declare its use of the report buffer, so nothing else orders it after this write
         device.synchronize()
         instrumented = watched(
-            artifact.code, artifact.fields, {**_OWN, **spans}, report.address, indirect=artifact.indirect
+            artifact.code, artifact.fields, {**_RUNTIME_SPANS, **spans}, report.address, indirect=artifact.indirect
         )
         try:
             launch(replace(artifact, code=instrumented.code))
@@ -53,8 +55,8 @@ def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int]
     return _lines(instrumented, records)
 
 
-def _most_sites(code: bytes) -> int:
-    """Return an upper bound of the number of checks that `watched` adds to a module: the number of its words.
+def _max_sites(code: bytes) -> int:
+    """Return an upper bound of the number of checks that `watched` adds to a module: the module's number of words.
 
     A checked instruction has at least three words and at most one check per word.
     """
@@ -71,26 +73,27 @@ def _line(site: Site, record: int) -> str:
     """Describe the error at a site in one line of text, from its 64-bit record (see `helpers`)."""
     distance = record & DISTANCE
     distance -= (DISTANCE + 1) * (distance > DISTANCE // 2)  # the upper half stands for negative distances
-    where = f" ({site.line})" if site.line else ""
-    if site.name == "index":
-        return f"index {distance} into a {site.target}{where}"
-    wrong = []
+    line = f" ({site.line})" if site.line else ""
+    if site.name == "index":  # here, the distance is the index
+        return f"index {distance} into a {site.target}{line}"
+    errors = []
     if not 0 <= distance <= site.room:
-        wrong.append("outside of what may be accessed")
+        errors.append("outside of what may be accessed")
     if record & MISALIGNED:
-        wrong.append(f"not a multiple of {site.align}")
-    if not wrong and "workgroup" in site.target:
-        wrong.append(f"its place, or its stride, is no multiple of {site.align}")
-    text = " and ".join(wrong) or "by a negative index"
-    return f"{site.name} of {site.size} bytes, {site.target}, {distance} bytes from its lowest: {text}{where}"
+        errors.append(f"not a multiple of {site.align}")
+    # records of matrices in workgroup memory never have the bit MISALIGNED: if they are in range, they are misaligned
+    if not errors and "workgroup" in site.target:
+        errors.append(f"its place, or its stride, is no multiple of {site.align}")
+    text = " and ".join(errors) or "by a negative index"  # the only other reason (see `Helpers._check`)
+    return f"{site.name} of {site.size} bytes, {site.target}, {distance} bytes from its lowest: {text}{line}"
 
 
 @dataclass(slots=True)
 class Watcher:
     """Context manager that checks every launch of a device.
 
-    An access is valid anywhere in the buffer that contains the array. `lines` collects the errors, `launches` counts
-    the launches.
+    An access is valid anywhere in the buffer that contains the array. `lines` collects the errors. `launches` is the
+    number of launches so far. `_launch` is the device's own method `launch`, which `_watched` replaces meanwhile.
     """
 
     device: Any
@@ -100,7 +103,7 @@ class Watcher:
 
     def __enter__(self) -> Watcher:
         with shadowing.lock:
-            shadowing.settle(self.device)
+            shadowing.settle(self.device)  # waits until no other thread has replaced methods of the device
             self._launch = self.device.launch
             self.device.watch(id(self), True)
             self.device.launch = self._watched
@@ -111,7 +114,7 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with shadowing.lock:
-            uncover(self.device, ("launch", "direct"))
+            uncover(self.device, ("launch", "direct"))  # removes the replacements
             self.device.watch(id(self), False)
 
     def _watched(
@@ -122,7 +125,10 @@ class Watcher:
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Launch an instrumented kernel in place of `kernel`: replaces `launch` of the device."""
+        """Launch an instrumented copy of `kernel`. This method replaces `launch` of the device.
+
+        `block` is the argument block; `reads` and `writes` are the buffers that the kernel accesses.
+        """
         artifact = kernel.artifact
         if 0 in groups:
             return
@@ -142,8 +148,10 @@ def _buffer_spans(artifact: KernelArtifact, block: bytes, buffers: Sequence[Buff
         if item.role != "address":
             continue
         address = int.from_bytes(block[item.offset : item.offset + 8], "little")
-        fits = [b for b in buffers if b.address <= address < b.address + max(b.nbytes, 1)]
+        containing = [b for b in buffers if b.address <= address < b.address + max(b.nbytes, 1)]
         spans[item.role, item.arg] = (
-            (fits[0].address - address, fits[0].address + fits[0].nbytes - address) if fits else (0, 0)
+            (containing[0].address - address, containing[0].address + containing[0].nbytes - address)
+            if containing
+            else (0, 0)
         )
     return spans

@@ -18,8 +18,9 @@ from vkjit.spirv.words import Layout, layout_of
 __all__ = ["CHAINS", "Instruction", "Reader", "encode"]
 
 HEADER_WORDS = 5
+"""Number of words before the first instruction of a module."""
 CHAINS = frozenset({"OpAccessChain", "OpInBoundsAccessChain"})
-"""Instructions that compute a pointer to a part from a pointer to the whole and indices."""
+"""Instructions that compute a pointer to a part of a composite, from a pointer to the composite and indices."""
 _STORAGE = {row[0]: name for name, row in reversed(ENUMERANTS["StorageClass"].items())}
 """The names of storage classes by number; the first name in the grammar if there are several."""
 _OFFSET = ENUMERANTS["Decoration"]["Offset"][0]
@@ -27,12 +28,17 @@ _OFFSET = ENUMERANTS["Decoration"]["Offset"][0]
 
 @functools.cache
 def _by_opcode() -> dict[int, Layout]:
+    """Map opcodes to the layouts of instructions."""
     return {row[0]: layout_of(name) for name, row in INSTRUCTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: the ids of its result type and result, 0 if it has none, and the words of its operands."""
+    """An instruction.
+
+    `type` and `result` are the ids of its result type and of its result, 0 if it has none. `operands` are the words of
+    its other operands.
+    """
 
     name: str
     type: int
@@ -42,8 +48,9 @@ class Instruction:
 
 def encode(instruction: Instruction) -> list[int]:
     """Return the words of an instruction."""
-    head = [number for number in (instruction.type, instruction.result) if number]
-    words = [*head, *instruction.operands]
+    ids = [number for number in (instruction.type, instruction.result) if number]
+    words = [*ids, *instruction.operands]
+    # the first word has the number of words and the opcode
     return [(len(words) + 1) << 16 | layout_of(instruction.name).opcode, *words]
 
 
@@ -52,7 +59,7 @@ class Reader:
     """A parsed module.
 
     `header` are its first five words; the fourth is the smallest unused id. `definitions` maps an id to the instruction
-    that defines it. `offsets` maps the id of a structure and a member's number to the member's offset in bytes.
+    that defines the id. `offsets` maps a structure's id and a member's number to the offset of the member in bytes.
     """
 
     header: list[int]
@@ -67,22 +74,22 @@ class Reader:
         if len(words) < HEADER_WORDS or words[0] != MAGIC:
             raise InternalError("these bytes aren't a SPIR-V module: the first word isn't the magic number")
         reader = Reader(words[:HEADER_WORDS], [])
-        place = HEADER_WORDS
-        while place < len(words):
-            count, opcode = words[place] >> 16, words[place] & 0xFFFF
+        position = HEADER_WORDS
+        while position < len(words):
+            count, opcode = words[position] >> 16, words[position] & 0xFFFF
             layout = _by_opcode().get(opcode)
             if layout is None or count == 0:
                 raise InternalError(f"the SPIR-V grammar has no instruction of opcode {opcode}")
-            reader.add(layout, words[place + 1 : place + count])
-            place += count
+            reader.add(layout, words[position + 1 : position + count])
+            position += count
         return reader
 
     def add(self, layout: Layout, words: list[int]) -> None:
         """Decode and append an instruction; `words` are those after its first word."""
-        first = layout.has_type + layout.has_result
+        first_operand = layout.has_type + layout.has_result
         type_id = words[0] if layout.has_type else 0
-        result = words[first - 1] if layout.has_result else 0
-        instruction = Instruction(layout.name, type_id, result, tuple(words[first:]))
+        result = words[first_operand - 1] if layout.has_result else 0
+        instruction = Instruction(layout.name, type_id, result, tuple(words[first_operand:]))
         self.instructions.append(instruction)
         if result:
             self.definitions[result] = instruction
@@ -93,8 +100,12 @@ class Reader:
 
     def storage(self, pointer: int) -> str:
         """Return the name of the storage class of a pointer; "" if the id isn't a pointer."""
-        kind = self.definitions[self.definitions[pointer].type] if self.definitions[pointer].type else None
-        return _STORAGE[kind.operands[0]] if kind is not None and kind.name == "OpTypePointer" else ""
+        type_definition = self.definitions[self.definitions[pointer].type] if self.definitions[pointer].type else None
+        return (
+            _STORAGE[type_definition.operands[0]]
+            if type_definition is not None and type_definition.name == "OpTypePointer"
+            else ""
+        )
 
     def pointee(self, pointer: int) -> int:
         """Return the id of the type that a pointer points to."""
@@ -102,17 +113,19 @@ class Reader:
 
     def scalar_bytes(self, type_id: int) -> int:
         """Return the size of a scalar, or of a vector's component, in bytes."""
-        kind = self.definitions[type_id]
-        if kind.name in ("OpTypeInt", "OpTypeFloat"):
-            return kind.operands[0] // 8
-        if kind.name == "OpTypeVector":
-            return self.scalar_bytes(kind.operands[0])
-        raise InternalError(f"memory holds scalars and vectors of them; this access is to a {kind.name}")
+        type_definition = self.definitions[type_id]
+        if type_definition.name in ("OpTypeInt", "OpTypeFloat"):
+            return type_definition.operands[0] // 8
+        if type_definition.name == "OpTypeVector":
+            return self.scalar_bytes(type_definition.operands[0])
+        raise InternalError(f"memory holds scalars and vectors of them; this access is to a {type_definition.name}")
 
     def size(self, type_id: int) -> int:
         """Return the size of a scalar or vector in bytes."""
-        kind = self.definitions[type_id]
-        return self.scalar_bytes(type_id) * (kind.operands[1] if kind.name == "OpTypeVector" else 1)
+        type_definition = self.definitions[type_id]
+        return self.scalar_bytes(type_id) * (
+            type_definition.operands[1] if type_definition.name == "OpTypeVector" else 1
+        )
 
     def constant(self, value: int) -> int | None:
         """Return the value of an integer constant; None if the id isn't one."""
@@ -123,7 +136,8 @@ class Reader:
             or self.definitions[definition.type].name != "OpTypeInt"
         ):
             return None
-        number = sum(word << 32 * place for place, word in enumerate(definition.operands))
+        number = sum(word << 32 * index for index, word in enumerate(definition.operands))
+        # SPIR-V sign-extends constants of less than 32 bits
         return number & ((1 << self.definitions[definition.type].operands[0]) - 1)
 
     def bits(self, value: int) -> int:
