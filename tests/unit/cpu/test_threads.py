@@ -428,7 +428,7 @@ def test_forks_in_the_middle_of_launches(tmp_path: Path) -> None:
 def test_memory_may_come_back_while_memory_is_taken() -> None:
     """The garbage collector may free buffers anywhere, also inside the allocator's own functions."""
     blocks = MemoryPool(1 << 22)
-    kept = blocks.take(1 << 17)
+    kept, _ = blocks.take(1 << 17)
 
     def give_back() -> None:
         nonlocal kept
@@ -440,6 +440,22 @@ def test_memory_may_come_back_while_memory_is_taken() -> None:
     thread.join(timeout=10)
     assert not thread.is_alive()
     assert blocks.held == 1 << 17
+
+
+def test_small_memory_is_reused_unless_it_is_viewed(processor: CpuDevice) -> None:
+    addresses = set()
+    for _ in range(5):
+        addresses.add(processor.allocate(192).address)
+    assert len(addresses) == 1
+    buffer = processor.allocate(192)
+    view = processor.host_view(buffer)
+    assert view is not None
+    view[:] = 7
+    del buffer
+    others = [processor.allocate(192) for _ in range(5)]
+    for other in others:
+        processor.fill(other, 0, 192, 0)
+    assert (view == 7).all()
 
 
 # -- NumPy arrays used in place

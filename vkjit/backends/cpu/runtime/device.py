@@ -13,7 +13,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,13 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
 from vkjit.runtime.handles import on_fork
+from vkjit.runtime.launch_recorder import RecordedLaunch
 
 from . import llvm
 from .host_features import has_scaling
 from .memory_pool import MemoryPool
 from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
+from .replay import replayer
 from .workers import Pace, Pool, function_at, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
@@ -103,16 +106,18 @@ class _Usage:
 class CpuBuffer(Buffer):
     """Aligned bytes in host memory. Fresh memory holds anything."""
 
-    __slots__ = ("address", "data", "device", "nbytes", "owner")
+    __slots__ = ("address", "data", "device", "is_viewed", "nbytes", "owner")
 
     device: CpuDevice
 
     def __init__(self, device: CpuDevice, nbytes: int) -> None:
-        self.data: npt.NDArray[np.uint8] = device.blocks.take(nbytes)
+        self.data: npt.NDArray[np.uint8]
+        self.data, address = device.blocks.take(nbytes)
         self.device = device  # not before: a buffer without memory is none of the device's
         self.nbytes = nbytes
         self.owner: object = None
-        self.address = int(self.data.__array_interface__["data"][0])
+        self.is_viewed = False
+        self.address = address
         device.usage.add(nbytes)
 
     def __del__(self) -> None:
@@ -120,9 +125,12 @@ class CpuBuffer(Buffer):
 
     def close(self) -> None:
         if getattr(self, "address", 0):  # else it was never made whole
-            if self.owner is None:
-                self.device.usage.remove(self.nbytes)
+            data, address, owner = self.data, self.address, self.owner
             self.address, self.owner, self.data = 0, None, _NOTHING
+            if owner is None:
+                self.device.usage.remove(self.nbytes)
+                if not self.is_viewed:
+                    self.device.blocks.give_small(data, address)
 
     @staticmethod
     def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
@@ -130,7 +138,7 @@ class CpuBuffer(Buffer):
         buffer = SharedBuffer.__new__(SharedBuffer)
         buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
         memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else b""
-        buffer.data = np.frombuffer(memory, dtype=np.uint8)
+        buffer.data, buffer.is_viewed = np.frombuffer(memory, dtype=np.uint8), True
         return buffer
 
 
@@ -183,6 +191,7 @@ class CpuDevice(ImmediateDevice):
         self._errors: list[KernelError] = []
         self._lines: list[str] = []
         self._local = threading.local()
+        self.observers: list[object] = []
         self._begun = time.perf_counter_ns()
         _devices.add(self)
 
@@ -234,7 +243,9 @@ class CpuDevice(ImmediateDevice):
         return CpuBuffer.around(self, address, nbytes, owner)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
-        return self._own(buffer).data
+        own = self._own(buffer)
+        own.is_viewed = True  # a NumPy view may outlive the buffer
+        return own.data
 
     def memory_stats(self) -> dict[str, int]:
         """Bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers' `count`."""
@@ -252,6 +263,17 @@ class CpuDevice(ImmediateDevice):
         self.blocks.trim()
 
     # -- kernels
+
+    def watch(self, watcher: object, watching: bool) -> None:
+        """Notes who looks at launches, so that none bypasses `launch`."""
+        if watching:
+            self.observers.append(watcher)
+        elif watcher in self.observers:
+            self.observers.remove(watcher)
+
+    def repeater(self, launch: RecordedLaunch) -> Callable[[Sequence[Any], tuple[int, ...]], bool] | None:
+        kernel = launch.kernel
+        return replayer(self, kernel, launch) if isinstance(kernel, CpuKernel) and min(launch.groups) > 0 else None
 
     def load(self, artifact: KernelArtifact) -> CpuKernel:
         self._check()
@@ -286,10 +308,15 @@ class CpuDevice(ImmediateDevice):
         try:
             self.pool.run(kernel.function, passed, groups, kernel.pace)
         finally:
-            self._collect(kernel, words)
+            self.collect(kernel, words)
             setattr(self._local, _report_buffer_kind(kernel.prints), words)
 
-    def _collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
+    @property
+    def has_copy_streams(self) -> bool:
+        """True once there are streams for copies alone, to which no kernel may be launched."""
+        return self._has_copy_streams
+
+    def collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
         """Takes what a launch reported and printed out of its buffer."""
         if words[0]:
             with self._lock:

@@ -17,7 +17,10 @@ __all__ = ["MemoryPool"]
 
 ALIGNMENT = 64
 _SMALLEST = 64 << 10
-"""Bytes from which memory is kept: below, the system's own allocator keeps it."""
+"""Bytes from which memory counts as `held`."""
+_SMALL_BYTES = 1 << 20
+"""Bytes of each smaller size that are kept, besides: the objects around them cost more than the memory."""
+_SMALL_SIZES = 128
 
 
 class MemoryPool:
@@ -27,15 +30,20 @@ class MemoryPool:
         self._limit = limit
         self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
+        self._small: dict[int, deque[tuple[npt.NDArray[np.uint8], int]]] = {}
+        self._bounded = deque
         self._new = deque[
             npt.NDArray[np.uint8]
         ]  # at the process's end modules lose their names before blocks come back
         self._lock = threading.RLock()  # memory may come back at any point of this thread, when garbage is collected
 
-    def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """An array of `nbytes` bytes that hold anything. Raises MemoryError."""
+    def take(self, nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
+        """An array of `nbytes` bytes that hold anything, and its address. Raises MemoryError."""
         if nbytes < _SMALLEST:
-            return _aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes)
+            try:
+                return self._small[nbytes].pop()
+            except (KeyError, IndexError):
+                return _with_address(_aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes))
         size = _rounded(nbytes)
         memory = self._kept(size)
         if memory is None:
@@ -44,7 +52,19 @@ class MemoryPool:
             except MemoryError:
                 self.trim()
                 memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
-        return np.asarray(_Block(self, memory))[:nbytes]
+        return _with_address(np.asarray(_Block(self, memory))[:nbytes])
+
+    def give_small(self, data: npt.NDArray[np.uint8], address: int) -> None:
+        """Takes an array from `take` back to which nobody refers any more, neither by a view of it; keeps it if it is small."""
+        nbytes = len(data)
+        if nbytes >= _SMALLEST or not self._limit:
+            return
+        free = self._small.get(nbytes)
+        if free is None:
+            if len(self._small) >= _SMALL_SIZES:
+                self._small.clear()
+            free = self._small.setdefault(nbytes, self._bounded(maxlen=max(1, min(64, _SMALL_BYTES // max(nbytes, 1)))))
+        free.append((data, address))  # drops the oldest where there are enough
 
     def _kept(self, size: int) -> npt.NDArray[np.uint8] | None:
         with self._lock:
@@ -73,6 +93,7 @@ class MemoryPool:
         """Gives all free blocks back to the system."""
         with self._lock:
             self._free.clear()
+            self._small.clear()
             self.held = 0
 
     def clear(self) -> None:
@@ -93,6 +114,10 @@ class _Block:
 
     def __del__(self) -> None:
         self._blocks.give(self._memory)
+
+
+def _with_address(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], int]:
+    return data, int(data.__array_interface__["data"][0])
 
 
 def _aligned(whole: npt.NDArray[np.uint8], nbytes: int) -> npt.NDArray[np.uint8]:

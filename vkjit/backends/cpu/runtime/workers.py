@@ -28,7 +28,7 @@ from .cancellation import CancellationToken, token_of_thread
 from .cpu_count import processors
 from .thread_pool import ThreadPool
 
-__all__ = ["Pace", "Pool", "function_at", "thread_count"]
+__all__ = ["Pace", "Pool", "argument_pointer", "function_at", "is_short", "thread_count"]
 
 _FFI = cffi.FFI()
 _STACK = 16 << 20
@@ -46,6 +46,11 @@ _CHUNK = 4_000_000
 def function_at(address: int) -> Any:
     """The kernel's function, to be called without the interpreter's lock."""
     return _FFI.cast("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)", address)
+
+
+def argument_pointer(block: bytearray) -> Any:
+    """Return a pointer to an argument block, which must not be resized."""
+    return _FFI.from_buffer(block)
 
 
 def thread_count() -> int:
@@ -67,6 +72,11 @@ class Pace:
     def learn(self, groups: int, nanoseconds: int) -> None:
         fresh = nanoseconds / groups
         self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
+
+
+def is_short(groups: int, pace: Pace) -> bool:
+    """True if a launch of so many workgroups is known to take less time than it takes to wake other threads."""
+    return 0.0 < groups * pace.per_group < _THREAD_POOL_THRESHOLD
 
 
 class _Job:
