@@ -7,13 +7,13 @@ from typing import Any
 from ..errors import ArgumentError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor.autograd.tape import GradMeta
-from ..tensor.op_cache import only_values
+from ..tensor.op_cache import cacheable
 from ..tensor.tensor import Tensor
 
 __all__ = ["Parameter", "replace_memory"]
 
 
-@only_values
+@cacheable
 class Parameter(Tensor):
     """A tensor that is learned: modules list it among `parameters()`. It requires a gradient by default.
 

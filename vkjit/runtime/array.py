@@ -92,6 +92,20 @@ class DeviceArray:
         made.descriptor = (address, *tail)
         return made
 
+    @classmethod
+    def placed(cls, buffer: Buffer, offset: int, dtype: DType, layout: _Layout) -> DeviceArray:
+        """An array at `offset` bytes in a buffer, of a layout that `layout_of` gave; faster than the constructor."""
+        address = buffer.address + offset
+        made = cls.__new__(cls)
+        made.buffer, made.offset, made.dtype = buffer, offset, dtype
+        unaligned, made.spec_class, tail, made.shape, made.strides, made.layout = layout
+        if address % LAYOUT_ALIGNMENT or buffer.shared:
+            made.layout = None
+            if address % ROW_ALIGNMENT:
+                made.spec_class = unaligned
+        made.descriptor = (address, *tail)
+        return made
+
     @property
     def device(self) -> Device:
         return self.buffer.device

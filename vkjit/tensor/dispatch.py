@@ -16,7 +16,7 @@ from ..errors import InternalError
 from .autograd import mode, tape
 from .autograd.autocast import convert_operands
 from .autograd.mode import state
-from .op_cache import at_once, repeated as again, with_replay, written
+from .op_cache import cached, replay_write
 from .tensor import Tensor
 from .view_tracking import check_writable, record_written
 
@@ -57,7 +57,6 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
     def register(function: F) -> F:
         if name in OPERATIONS:
             raise InternalError(f"operation {name} is registered already")
-        forward = with_replay(name, function) if replayable else function
 
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
@@ -68,17 +67,17 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
                     return state.interceptor(name, run, operands, params)
                 operands = convert_operands(name, operands)
             if not state.enabled or not is_recording(operands):
-                return again(name, function, operands, params) if replayable else function(*operands, **params)
+                return function(*operands, **params)
             state.enabled = False
             try:
-                result = forward(*operands, **params)
+                result = function(*operands, **params)
             finally:
                 state.enabled = True
             tape.record_unchecked(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
         if replayable:
-            run = at_once(name, run)
+            run = cached(name)(run)
         OPERATIONS[name] = run
         return run  # type: ignore[return-value]  # wraps keeps the signature
 
@@ -121,7 +120,7 @@ def run_in_place(
     enabled, state.enabled = state.enabled, False
     try:
         if name in _REPEATED:
-            written(write, target, operands, params)
+            replay_write(write, target, operands, params)
         else:
             write(target, *operands, **params)
     finally:

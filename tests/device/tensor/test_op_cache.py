@@ -184,7 +184,7 @@ def test_another_thread_finds_the_way_first(device: Device, on: Any) -> None:
 
 
 def test_the_oldest_keys_make_room(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkjit.tensor.op_cache._MAX_KEYS", 10)
+    monkeypatch.setattr("vkjit.tensor.op_cache.dispatch._MAX_KEYS", 10)
     x = on(numbers(64, 1))
     for n in range(30):
         x + (n + 0.5)
@@ -465,7 +465,7 @@ def test_a_watcher_sees_each_launch(device: Device, on: Any) -> None:
 
 
 def test_what_is_forgotten_leaves_nothing(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkjit.tensor.op_cache._MAX_KEYS", 10)
+    monkeypatch.setattr("vkjit.tensor.op_cache.dispatch._MAX_KEYS", 10)
     x, counts = on(numbers(64, 1)), []
     for step in range(2):
         for n in range(30):

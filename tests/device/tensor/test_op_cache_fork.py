@@ -43,7 +43,7 @@ def test_a_fork_while_another_thread_notes_a_call() -> None:
     program = (
         "import os, signal, numpy as np, vkjit as vk\n"
         "from vkjit.runtime import dispatch_cache\n"
-        "from vkjit.tensor import op_cache\n"
+        "from vkjit.tensor.op_cache import dispatch as op_cache\n"
         "x = vk.tensor(np.ones(9, np.float32), device='cpu')\n"
         "with op_cache._changing, dispatch_cache._lock:\n"  # as another thread would at that moment
         "    child = os.fork()\n"

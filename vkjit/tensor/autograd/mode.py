@@ -31,17 +31,22 @@ class _State(threading.local):
     The backward pass calls its method `vjp(node, gradients)` instead of `Node.vjp`.
     """
 
-    _autocast: DType | None = None
+    observed = False
+    """True if an `interceptor` or a `recorder` is set, so that no call is replayed."""
+
+    autocast_dtype: DType | None = None
+    """The 16-bit type of autocast, or None if it is off; set it through `autocast`."""
+    _recorder: Any = None
     _interceptor: Callable[..., Any] | None = None
 
     @property
     def autocast(self) -> DType | None:
         """The 16-bit type of autocast, or None if it is off."""
-        return self._autocast
+        return self.autocast_dtype
 
     @autocast.setter
     def autocast(self, dtype: DType | None) -> None:
-        self._autocast = dtype
+        self.autocast_dtype = dtype
         self.intercepts = dtype is not None or self._interceptor is not None
 
     @property
@@ -56,7 +61,18 @@ class _State(threading.local):
     @interceptor.setter
     def interceptor(self, function: Callable[..., Any] | None) -> None:
         self._interceptor = function
-        self.intercepts = function is not None or self._autocast is not None
+        self.intercepts = function is not None or self.autocast_dtype is not None
+        self.observed = function is not None or self._recorder is not None
+
+    @property
+    def recorder(self) -> Any:
+        """The recorder of the cached call that this thread runs (`vkjit.tensor.op_cache`), or None."""
+        return self._recorder
+
+    @recorder.setter
+    def recorder(self, recorder: Any) -> None:
+        self._recorder = recorder
+        self.observed = recorder is not None or self._interceptor is not None
 
 
 state = _State()

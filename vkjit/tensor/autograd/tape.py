@@ -225,6 +225,27 @@ class Node:
         return results
 
 
+def prepared_node(
+    name: str, row: RuleRow, inputs: list[Any], needs: tuple[bool, ...], params: dict[str, Any], outputs: list[Tensor]
+) -> Node:
+    """Return a node whose operands are known to require gradients as `needs` says; faster than the constructor."""
+    node = object.__new__(Node)
+    node.name, node.row, node.params, node.needs = name, row, params, needs
+    node._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)] if params else ()
+    node.edges = tuple([getattr(value, "meta", None) for value in inputs])
+    node.number = next(_sequence)
+    node._results = tuple([weakref.ref(t.meta) for t in outputs])
+    keeps = row.keeps_inputs
+    node._inputs = None
+    if keeps is True:
+        node._inputs = [_kept(value) for value in inputs]
+    elif keeps:
+        node._inputs = {position: _kept(inputs[position]) for position in keeps}
+    node._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
+    node._released = False
+    return node
+
+
 NodeClass: type[Node] = Node
 """The class of newly recorded nodes; anomaly mode replaces it."""
 
@@ -278,6 +299,8 @@ def record_unchecked(name: str, inputs: tuple[Any, ...], params: dict[str, Any],
         tensor.meta.node = node
         if tensor._root is UNTRACKED:
             _find_root(name, inputs, tensor)
+    if state.recorder is not None:
+        state.recorder.note_node(name, row, inputs, params, tuple(outputs))
 
 
 def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from vkjit.errors import ArgumentError, ShapeError
 
 from ..dispatch import operation
+from ..op_cache import cached
 from ..ops.arithmetic import clamp, where
 from ..ops.elementwise import checked, elu, sigmoid, softplus, tanh
 from ..ops.elementwise_launch import arithmetic_type, run_map
@@ -105,6 +106,7 @@ def threshold(x: Any, threshold: float, value: float) -> Tensor:
     return where(checked(x, "threshold") <= threshold, float(value) if x.dtype.is_float else int(value), x)
 
 
+@cached("glu()")
 def glu(x: Any, dim: int = -1) -> Tensor:
     """Return the gated linear unit: a * sigmoid(b), where a and b are the halves of x along dim."""
     axis = axis_of(dim, check_float(x, "glu").ndim, "glu")

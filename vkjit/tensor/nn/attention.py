@@ -17,10 +17,12 @@ from vkjit.stdlib.attention import dispatch as kernels
 
 from ..autograd.mode import state
 from ..dispatch import operation
+from ..op_cache import cached
 from ..ops import creation
 from ..ops.arithmetic import where
 from ..ops.reductions import amax
 from ..ops.repetition import repeat_interleave
+from ..ops.triangles import tril
 from ..tensor import Tensor
 from .common import allocate_like, check_float
 from .softmax import softmax
@@ -84,9 +86,7 @@ def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> A
     scores = (q * scale) @ k.mT
     has_mask = mask is not None
     if causal:
-        queries, keys = scores.shape[-2:]
-        rows: Any = creation.arange(queries, device=q.device)
-        visible = rows.reshape(-1, 1) >= creation.arange(keys, device=q.device)
+        visible = tril(creation.ones(scores.shape[-2:], dtype=dtypes.boolean, device=q.device))
         scores = where(visible, scores, -math.inf)
     if has_mask:
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
@@ -143,6 +143,7 @@ def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]
     return operands_4d[0], operands_4d[1], operands_4d[2], operands_4d[3]
 
 
+@cached("scaled_dot_product_attention()")
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

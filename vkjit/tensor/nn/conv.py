@@ -19,7 +19,7 @@ from vkjit.stdlib.conv import dispatch as kernels
 from vkjit.stdlib.conv.geometry import Geometry
 
 from ..dispatch import operation
-from ..op_cache import only_values, with_replay
+from ..op_cache import cacheable, cached, with_replay
 from ..ops.elementwise_launch import common_device
 from ..ops.views import reshape
 from ..tensor import Tensor
@@ -28,7 +28,7 @@ from .conv_integer import integer_convolution, integer_convolution_input
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
-only_values(Geometry)  # calls with equal geometries have the same launches, and share a cache entry
+cacheable(Geometry)  # calls with equal geometries have the same launches, and share a cache entry
 
 
 def _lifted(x: Tensor) -> DeviceArray:
@@ -256,6 +256,7 @@ def _convolve_transposed(
     return reshape(y, y.shape[1:]) if single else y
 
 
+@cached("conv1d()")
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -269,6 +270,7 @@ def conv1d(
     return _convolve(1, x, weight, bias, stride, padding, dilation, groups)
 
 
+@cached("conv2d()")
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -286,6 +288,7 @@ def conv2d(
     return _convolve(2, x, weight, bias, stride, padding, dilation, groups)
 
 
+@cached("conv3d()")
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -301,6 +304,7 @@ def conv3d(
     return _convolve(3, x, weight, bias, stride, padding, dilation, groups)
 
 
+@cached("conv_transpose1d()")
 def conv_transpose1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
@@ -312,6 +316,7 @@ def conv_transpose1d(
     return _convolve_transposed(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@cached("conv_transpose2d()")
 def conv_transpose2d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
@@ -324,6 +329,7 @@ def conv_transpose2d(
     return _convolve_transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@cached("conv_transpose3d()")
 def conv_transpose3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,

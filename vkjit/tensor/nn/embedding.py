@@ -12,6 +12,7 @@ from vkjit.stdlib.random import dropout as dropout_kernels
 
 from ..autograd.mode import no_grad
 from ..dispatch import operation
+from ..op_cache import cached
 from ..ops import creation, random
 from ..ops.arithmetic import where
 from ..ops.elementwise_launch import common_device
@@ -98,6 +99,7 @@ def check_table(name: str, weight: Any, padding_idx: int | None, max_norm: float
     return -1 if padding_idx is None else padding_idx % rows
 
 
+@cached("embedding()")
 def embedding(
     indices: Tensor,
     weight: Tensor,

@@ -19,6 +19,7 @@ from vkjit.stdlib.matmul import linear as kernels
 from ..autograd.mode import state
 from ..dispatch import operation
 from ..memory import allocate
+from ..op_cache import cached
 from ..ops import creation, reduction_launch
 from ..ops.elementwise_launch import arithmetic_type, common_device
 from ..ops.matmul import multiply
@@ -97,6 +98,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return Tensor(out)
 
 
+@cached("linear()")
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:

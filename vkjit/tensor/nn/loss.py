@@ -21,6 +21,7 @@ from vkjit.stdlib.partial_sums import accumulator_type
 
 from ..dispatch import operation
 from ..memory import allocate
+from ..op_cache import cached
 from ..ops.broadcast import broadcast_shapes
 from ..ops.elementwise import logsigmoid
 from ..ops.elementwise_launch import arithmetic_type, common_device, run_map
@@ -96,6 +97,7 @@ def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Ten
     return x, target
 
 
+@cached("mse_loss()")
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """Return the squared error (x - target)**2, reduced.
 
@@ -362,6 +364,7 @@ def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
     return apply_reduction(loss, reduction, name)
 
 
+@cached("nll_loss()")
 def nll_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
@@ -377,6 +380,7 @@ def nll_loss(
     return _reduced_rows(*_nll(x, target, weight, ignored=ignore_index), reduction, "nll_loss")
 
 
+@cached("cross_entropy()")
 def cross_entropy(
     x: Tensor,
     target: Tensor,

@@ -20,6 +20,7 @@ from vkjit.stdlib.rows.norm import AffineLayout, Rows
 
 from ..autograd.mode import no_grad
 from ..dispatch import operation
+from ..op_cache import cached
 from ..ops import creation
 from ..ops.elementwise_launch import common_device
 from ..tensor import Tensor
@@ -113,6 +114,7 @@ def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[
     return x, shape
 
 
+@cached("layer_norm()")
 def layer_norm(
     x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -123,6 +125,7 @@ def layer_norm(
     return _layer_norm(x, weight, bias, axes=len(shape), eps=eps, center=True)[0]
 
 
+@cached("rms_norm()")
 def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Return x / sqrt(mean of x**2 + eps) * weight over the last axes; eps defaults to the dtype's machine epsilon."""
     x, shape = _last_axes(x, normalized_shape, "rms_norm")
@@ -211,6 +214,7 @@ def channel_gradient(
     return y
 
 
+@cached("group_norm()")
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -277,6 +281,7 @@ def norm_with_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, 
     return y
 
 
+@cached("batch_norm()")
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -329,6 +334,7 @@ def _update_running(running: Tensor | None, current: Tensor, momentum: float, fa
         running.bump_version()
 
 
+@cached("instance_norm()")
 def instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,

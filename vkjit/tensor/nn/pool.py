@@ -20,7 +20,7 @@ from vkjit.stdlib.pool import pool as kernels
 from vkjit.stdlib.pool.pool import Window
 
 from ..dispatch import operation
-from ..op_cache import only_values
+from ..op_cache import cacheable, cached
 from ..tensor import Tensor
 from .common import allocate_like, check_float, dense, dense_view, int_per_axis
 
@@ -29,7 +29,7 @@ __all__ = [
     "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 
-only_values(Window)  # calls with equal windows have the same launches, and share a cache entry
+cacheable(Window)  # calls with equal windows have the same launches, and share a cache entry
 
 
 def _triple(values: Any, fill: int) -> Any:
@@ -238,6 +238,7 @@ def _adaptive_max(axes: int, x: Any, output_size: Any, return_indices: bool) -> 
 # -- public functions
 
 
+@cached("max_pool1d()")
 def max_pool1d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
@@ -246,6 +247,7 @@ def max_pool1d(
     return _max(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@cached("max_pool2d()")
 def max_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
@@ -258,6 +260,7 @@ def max_pool2d(
     return _max(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@cached("max_pool3d()")
 def max_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
@@ -266,6 +269,7 @@ def max_pool3d(
     return _max(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@cached("avg_pool1d()")
 def avg_pool1d(
     x: Tensor,
     kernel_size: Any,
@@ -278,6 +282,7 @@ def avg_pool1d(
     return _average(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@cached("avg_pool2d()")
 def avg_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -291,6 +296,7 @@ def avg_pool2d(
     return _average(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@cached("avg_pool3d()")
 def avg_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -299,11 +305,13 @@ def avg_pool3d(
     return _average(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@cached("adaptive_avg_pool1d()")
 def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
     """Apply adaptive average pooling to x (N, C, L). output_size is as in `adaptive_avg_pool2d`."""
     return _adaptive_average(1, x, output_size)
 
 
+@cached("adaptive_avg_pool2d()")
 def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     """Average x (N, C, H, W) over windows chosen to yield output_size.
 
@@ -312,16 +320,19 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     return _adaptive_average(2, x, output_size)
 
 
+@cached("adaptive_avg_pool3d()")
 def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
     """Apply adaptive average pooling to x (N, C, D, H, W). output_size is as in `adaptive_avg_pool2d`."""
     return _adaptive_average(3, x, output_size)
 
 
+@cached("adaptive_max_pool1d()")
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Apply adaptive max pooling to x (N, C, L). Options are those of `adaptive_max_pool2d`."""
     return _adaptive_max(1, x, output_size, return_indices)
 
 
+@cached("adaptive_max_pool2d()")
 def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Return the maxima of x (N, C, H, W) over windows chosen to yield output_size.
 
@@ -331,6 +342,7 @@ def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = Fals
     return _adaptive_max(2, x, output_size, return_indices)
 
 
+@cached("adaptive_max_pool3d()")
 def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """Apply adaptive max pooling to x (N, C, D, H, W). Options are those of `adaptive_max_pool2d`."""
     return _adaptive_max(3, x, output_size, return_indices)

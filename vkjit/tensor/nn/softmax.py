@@ -13,7 +13,7 @@ from typing import Any
 from vkjit.stdlib.rows import softmax as kernels, softmax_cpu_plan  # noqa: F401  # registers CPU variants when imported
 
 from ..dispatch import operation
-from ..op_cache import whole
+from ..op_cache import cached
 from ..ops.views import axis_of
 from ..tensor import Tensor
 from .common import allocate_like, check_float, dense, dense_view, outer_inner
@@ -62,14 +62,14 @@ def _checked(x: Any, dim: int, dtype: Any, name: str) -> tuple[Tensor, int]:
     return check_float(x, name), axis_of(dim, max(x.ndim, 1), name)
 
 
-@whole("softmax")
+@cached("softmax()")
 def softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
     """Return exp(x) / sum(exp(x)) along an axis. If `dtype` is given, x is converted to it first."""
     x, axis = _checked(x, dim, dtype, "softmax")
     return _softmax(x, axis=axis)
 
 
-@whole("log_softmax")
+@cached("log_softmax()")
 def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
     """Return log(softmax(x)) along an axis, without overflow. If `dtype` is given, x is converted to it first."""
     x, axis = _checked(x, dim, dtype, "log_softmax")

@@ -19,7 +19,7 @@ from vkjit.errors import ArgumentError, DTypeError
 from vkjit.stdlib.elementwise import functions
 
 from ..dispatch import operation
-from ..op_cache import whole
+from ..op_cache import cached
 from ..promotion import category, result_type
 from ..tensor import Tensor
 from . import creation
@@ -322,7 +322,7 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     return run_map(functions.select, (condition, x, y), dtype, _choice_type(dtype), first=dtypes.boolean)
 
 
-@whole("masked_fill")
+@cached("masked_fill()")
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """Return x with elements where the mask is true replaced by `value`, a scalar or a 0-d tensor.
 
@@ -336,7 +336,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     return where(mask, value, x)
 
 
-@whole("clamp")
+@cached("clamp()")
 def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
     """Return x limited to the range [min, max]; None means no bound. NaN stays NaN."""
     bounds = [operand(b, "clamp") for b in (min, max) if b is not None]

@@ -18,7 +18,7 @@ from vkjit.stdlib.index import compaction as kernels
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole, written
+from ..op_cache import cached, replay_write
 from ..tensor import Tensor
 from . import creation
 from .broadcast import broadcast_shapes
@@ -38,7 +38,7 @@ def compact(x: Tensor, *, flags: Tensor) -> Tensor:
     starts, count = _segment_starts(dense)
     out = Tensor(allocate((count,), x.dtype, x.device))
     if count:
-        written(_write_values, out, (dense, contiguous(x), starts), {})
+        replay_write(_write_values, out, (dense, contiguous(x), starts), {})
     return out
 
 
@@ -50,7 +50,7 @@ def _write_indices(out: Tensor, flags: Tensor, starts: Tensor) -> None:
     kernels.write_indices(flags._array, starts._array, out._array)
 
 
-@whole("segment_offsets")
+@cached("segment_offsets()")
 def _segments(flags: Tensor) -> Tensor:
     """Return a vector with the number of nonzero elements before each segment of `flags`, followed by the total."""
     return Tensor(kernels.segment_offsets(flags._array))
@@ -79,7 +79,7 @@ def nonzero_indices(flags: Tensor) -> Tensor:
     starts, count = _segment_starts(dense)
     out = Tensor(allocate((count,), dtypes.i64, flags.device))
     if count:
-        written(_write_indices, out, (dense, starts), {})
+        replay_write(_write_indices, out, (dense, starts), {})
     return out
 
 

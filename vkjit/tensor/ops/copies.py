@@ -19,7 +19,7 @@ from vkjit.stdlib.rows.copy_vec4 import copy_reversed
 
 from ..dispatch import operation, run_in_place
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..promotion import promote_types, result_type
 from ..tensor import Tensor
 from . import broadcast, creation, elementwise_launch
@@ -111,6 +111,7 @@ def clone(x: Tensor) -> Tensor:
     return Tensor(out)
 
 
+@cached("contiguous()")
 def contiguous(x: Tensor) -> Tensor:
     """Return x itself if it is contiguous, else a contiguous copy."""
     return x if x.is_contiguous() else clone(x)
@@ -129,6 +130,7 @@ def _move(x: Tensor, *, device: Device) -> Tensor:
     return creation.upload(x._fetch(), x.dtype, device)
 
 
+@cached("to()")
 def to(
     x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
 ) -> Tensor:
@@ -247,7 +249,7 @@ def _try_cat_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) ->
     return True
 
 
-@whole("cat")
+@cached("cat()")
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Concatenate tensors along an existing axis; their sizes along the other axes must agree.
 
@@ -279,7 +281,7 @@ def _parts(tensors: Any, name: str) -> list[Tensor]:
 concat = concatenate = cat
 
 
-@whole("stack")
+@cached("stack()")
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of the same shape along a new axis."""
     parts = _parts(tensors, "stack")
@@ -301,7 +303,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in _parts(tensors, "vstack")], 0)
 
 
-@whole("roll")
+@cached("roll()")
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
     """Shift elements cyclically along axes, axis dims[i] by shifts[i]; with dims=None, in the flattened tensor.
 

@@ -22,7 +22,7 @@ from vkjit.stdlib.scan_sort import scan as kernels, scan_tiles as tiles
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation, elementwise_launch, reduction_launch, views
@@ -267,19 +267,19 @@ def _run_along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
     return run(x, dim=axis_of(dim, x.ndim, name), dtype=result)  # type: ignore[no-any-return]
 
 
-@whole("cumsum")
+@cached("cumsum()")
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Return the cumulative sum along an axis; integers and bool are summed in i64 unless dtype is given."""
     return _run_along(_cumsum, "cumsum", x, dim, dtype)
 
 
-@whole("cumprod")
+@cached("cumprod()")
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Return the cumulative product along an axis; integers and bool are multiplied in i64 unless dtype is given."""
     return _run_along(_cumprod, "cumprod", x, dim, dtype)
 
 
-@whole("logcumsumexp")
+@cached("logcumsumexp()")
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """Return the logarithm of the cumulative sum of exp(x) along an axis, without overflow."""
     if not x.dtype.is_float:
@@ -377,7 +377,7 @@ def _cumulative_min_max(x: Tensor, dim: int, name: str, replaces: Any) -> MinMax
     return MinMax(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
 
 
-@whole("cummax")
+@cached("cummax()")
 def cummax(x: Tensor, dim: int) -> MinMax:
     """Return (values, indices) of the cumulative maximum along an axis.
 
@@ -386,7 +386,7 @@ def cummax(x: Tensor, dim: int) -> MinMax:
     return _cumulative_min_max(x, dim, "cummax", kernels.replaces_maximum)
 
 
-@whole("cummin")
+@cached("cummin()")
 def cummin(x: Tensor, dim: int) -> MinMax:
     """Return (values, indices) of the cumulative minimum along an axis.
 
@@ -398,7 +398,7 @@ def cummin(x: Tensor, dim: int) -> MinMax:
 # -- differences and integrals
 
 
-@whole("diff")
+@cached("diff()")
 @computed_in_f32
 def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """Return the differences of adjacent elements along an axis, taken n times; for bool, True where they differ.

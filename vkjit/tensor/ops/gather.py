@@ -12,7 +12,7 @@ from vkjit.stdlib.index import gather_scatter as kernels, gather_vec4 as vec4_ke
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation
 from .axis import three_axes
@@ -46,7 +46,7 @@ def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
     return Tensor(out)
 
 
-@whole("index_select")
+@cached("index_select()")
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the slices of x along an axis that a vector of indices selects."""
     if index.ndim > 1:
@@ -56,7 +56,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=at_least_1d(index))
 
 
-@whole("gather")
+@cached("gather()")
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Gather elements along an axis: y[.., n, ..] = x[.., index[.., n, ..], ..]. The result has index's shape."""
     del sparse_grad  # gradients are dense
@@ -97,7 +97,7 @@ def _rows(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[:2], array.strides[:2])
 
 
-@whole("take_along_dim")
+@cached("take_along_dim()")
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Gather elements along an axis, like `gather`, but with x and `indices` broadcast along the other axes.
 

@@ -24,7 +24,7 @@ from vkjit.stdlib.elementwise import functions
 from ..autograd.mode import state
 from ..dispatch import is_recording, operation, run_in_place
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation, elementwise_launch
 from .arithmetic import where
@@ -149,14 +149,18 @@ def _basic(x: Tensor, plan: Plan) -> Tensor:
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`."""
-    if index.__class__ is Tensor:
-        return _get_elements(x, index)
     # fast path for an int, if neither autocast nor an interceptor nor autograd must see the operation
     if index.__class__ is int and not state.intercepts and not is_recording((x,)):
         array = x._array
         if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
             start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
             return x.view_of(DeviceArray(array.buffer, start, array.dtype, array.shape[1:], array.strides[1:]))
+    return _get_item(x, index)
+
+
+@cached("get_item()")
+def _get_item(x: Tensor, index: Any) -> Tensor:
+    """Return `x[index]`, for any index."""
     return get_planned(x, parse(x, index))
 
 
@@ -167,12 +171,6 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
         return part
     part, axis, positions = _merged_axis(part, plan.advanced)
     return take(part, dim=axis, index=positions)
-
-
-@whole("get_item")
-def _get_elements(x: Tensor, index: Tensor) -> Tensor:
-    """Return `x[index]` for a single index tensor or mask."""
-    return get_planned(x, parse(x, index))
 
 
 def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:

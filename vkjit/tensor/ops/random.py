@@ -18,6 +18,7 @@ from vkjit.runtime.device import DeviceArray
 from vkjit.runtime.handles import new_lock
 from vkjit.stdlib.random import random as kernels
 
+from ..autograd.mode import state
 from ..tensor import Tensor, as_shape
 from . import creation
 from .creation import DeviceLike, as_dtype
@@ -67,6 +68,8 @@ class Generator:
 
     def take(self, count: int) -> tuple[int, int]:
         """Reserve the next `count` counter values. Returns (seed, first counter value)."""
+        if state.recorder is not None:
+            state.recorder.note_not_replayable()
         with self._lock:
             first = self._counter
             self._counter = (first + count) % 2**64

@@ -22,7 +22,7 @@ from vkjit.stdlib.rows.softmax import register_plan
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation, reduction_launch
@@ -92,7 +92,7 @@ def _sum(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> Te
     return _reduce(x, axes, keepdim, reduction_launch.SUM, dtype, arithmetic_type(dtype), 0)
 
 
-@whole("sum")
+@cached("sum()")
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the sum over axes; integers and bool are summed in i64 unless dtype is given."""
     return _sum(checked(x, "sum"), axes=axes_of(x, dim, "sum"), keepdim=keepdim, dtype=_sum_type(x, dtype))
@@ -103,7 +103,7 @@ def _mean(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> T
     return _reduce(x, axes, keepdim, reduction_launch.MEAN, dtype, arithmetic_type(dtype), math.nan)
 
 
-@whole("mean")
+@cached("mean()")
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the mean of floats over axes; NaN if there are no elements."""
     result = creation.as_dtype(dtype) if dtype is not None else checked(x, "mean").dtype
@@ -117,7 +117,7 @@ def _prod(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> T
     return _reduce(x, axes, keepdim, reduction_launch.PRODUCT, dtype, arithmetic_type(dtype), 1)
 
 
-@whole("prod")
+@cached("prod()")
 def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the product over axes; integers and bool are multiplied in i64 unless dtype is given."""
     return _prod(checked(x, "prod"), axes=axes_of(x, dim, "prod"), keepdim=keepdim, dtype=_sum_type(x, dtype))
@@ -139,7 +139,7 @@ def _amax(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reduction_launch.MAXIMUM, x.dtype, arithmetic_type(x.dtype), 0)
 
 
-@whole("amax")
+@cached("amax()")
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return the maximum over axes; NaN propagates."""
     axes = axes_of(checked(x, "amax"), dim, "amax")
@@ -152,7 +152,7 @@ def _amin(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reduction_launch.MINIMUM, x.dtype, arithmetic_type(x.dtype), 0)
 
 
-@whole("amin")
+@cached("amin()")
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return the minimum over axes; NaN propagates."""
     axes = axes_of(checked(x, "amin"), dim, "amin")
@@ -176,7 +176,7 @@ def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
     return unsqueeze(index, axis) if keepdim else index
 
 
-@whole("argmax")
+@cached("argmax()")
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index (i64) of the maximum, along an axis or in the flattened tensor.
 
@@ -185,7 +185,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _search(checked(x, "argmax"), dim, keepdim, "argmax")
 
 
-@whole("argmin")
+@cached("argmin()")
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index (i64) of the minimum, along an axis or in the flattened tensor.
 
@@ -204,7 +204,7 @@ def _min_max(x: Tensor, dim: int, keepdim: bool, name: str) -> MinMax:
     return MinMax(reshape(values, shape), reshape(indices, shape))
 
 
-@whole("max")
+@cached("max()")
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the maximum of all elements; with an axis, (values, indices) along it.
 
@@ -215,7 +215,7 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return amax(x) if dim is None else _min_max(x, dim, keepdim, "argmax")
 
 
-@whole("min")
+@cached("min()")
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Return the minimum of all elements; with an axis, (values, indices) along it.
 
@@ -226,7 +226,7 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return amin(x) if dim is None else _min_max(x, dim, keepdim, "argmin")
 
 
-@whole("any")
+@cached("any()")
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return a bool tensor that is True where any element along the axes is nonzero."""
     return _reduce(
@@ -234,7 +234,7 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     )
 
 
-@whole("all")
+@cached("all()")
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return a bool tensor that is True where all elements along the axes are nonzero."""
     return _reduce(
@@ -242,7 +242,7 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     )
 
 
-@whole("count_nonzero")
+@cached("count_nonzero()")
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
     """Return the number of nonzero elements over axes (i64)."""
     return sum(x != 0, dim)
@@ -308,7 +308,7 @@ def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tu
     return dim, 1 if correction is None else correction
 
 
-@whole("var")
+@cached("var()")
 def var(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
@@ -341,7 +341,7 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
 
-@whole("std")
+@cached("std()")
 def std(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
@@ -352,7 +352,7 @@ def std(
     return _std(x, axes=axes_of(x, dim, "std"), keepdim=keepdim, correction=resolved)
 
 
-@whole("var_mean")
+@cached("var_mean()")
 def var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -366,7 +366,7 @@ def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return _reduce(x, axes, keepdim, reduction_launch.ROOT_OF_SQUARES, x.dtype, arithmetic_type(x.dtype), 0)
 
 
-@whole("norm")
+@cached("norm()")
 @computed_in_f32
 def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return the vector p-norm over axes; p may be inf, -inf, 0 (the number of nonzero elements), or "fro" (2)."""
@@ -410,7 +410,7 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return reshape(total, _reduced_shape(x, axes, keepdim)).to(x.dtype)
 
 
-@whole("logsumexp")
+@cached("logsumexp()")
 def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return log(sum(exp(x))) over axes, without overflow."""
     x = x if checked(x, "logsumexp").dtype.is_float else x.to(dtypes.f32)

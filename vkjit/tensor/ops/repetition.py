@@ -9,7 +9,7 @@ from typing import Any
 
 from vkjit.errors import ShapeError
 
-from ..op_cache import whole
+from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation
 from .cumulative import cumsum
@@ -20,7 +20,7 @@ from .views import axis_of, reshape, unsqueeze
 __all__ = ["repeat", "repeat_interleave", "tile"]
 
 
-@whole("repeat")
+@cached("repeat()")
 def repeat(x: Tensor, *sizes: Any) -> Tensor:
     """Return a copy of x repeated along each axis: x.repeat(2, 3) or x.repeat((2, 3)).
 

@@ -19,7 +19,7 @@ from vkjit.stdlib.index import gather_scatter as kernels
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation
 from .arithmetic import where
@@ -113,7 +113,7 @@ def _scatter(x: Tensor, source: Tensor, *, dim: int, index: Tensor) -> Tensor:
     return apply_scatter(x, dim, index, source, scatter_assign_along, x.dtype)
 
 
-@whole("scatter_add", also=are_deterministic_algorithms_enabled)
+@cached("scatter_add()", setting=are_deterministic_algorithms_enabled)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return a copy of x with src[.., n, ..] added at [.., index[.., n, ..], ..].
 
@@ -123,7 +123,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return run_scatter("scatter_add", _scatter_add, x, dim, index, src)
 
 
-@whole("scatter")
+@cached("scatter()")
 def scatter(
     x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
@@ -200,7 +200,7 @@ def _wide(x: Tensor) -> Tensor:
 # -- functions that write whole slices: slice n of source goes to slice index[n], for a vector `index`
 
 
-@whole("index_add", also=are_deterministic_algorithms_enabled)
+@cached("index_add()", setting=are_deterministic_algorithms_enabled)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Return a copy of x with alpha * slice n of source added to slice index[n]; `index` is a vector."""
     scaled: Any = source if alpha == 1 else source * alpha

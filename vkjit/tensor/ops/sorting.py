@@ -21,7 +21,7 @@ from vkjit.stdlib.scan_sort import merge_sort as kernels, radix_sort, radix_sort
 from ..autograd.mode import state
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..precision import is_half
 from ..promotion import result_type
 from ..tensor import Tensor
@@ -159,7 +159,7 @@ def _axis(x: Tensor, dim: int, name: str) -> int:
     return axis_of(dim, x.ndim, name)
 
 
-@whole("sort")
+@cached("sort()")
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Order:
     """Sort along an axis and return (values, indices); equal elements keep their order."""
     del stable  # sorting is always stable
@@ -177,7 +177,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
     return Order(_from_rows(row_values, x, axis, x.shape[axis], x.dtype), indices)
 
 
-@whole("argsort")
+@cached("argsort()")
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Return the indices that sort x along an axis."""
     return sort(x.detach(), dim, descending, stable).indices
@@ -255,7 +255,7 @@ def _top(rows: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceA
             return values, indices
 
 
-@whole("topk")
+@cached("topk()")
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Order:
     """Return sorted (values, indices) of the k largest (or smallest) elements along an axis.
 
@@ -280,7 +280,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return Order(gather(x, axis, indices) if x.requires_grad else _from_rows(top_values, x, axis, k, x.dtype), indices)
 
 
-@whole("kthvalue")
+@cached("kthvalue()")
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> MinMax:
     """Return the k-th smallest value (counting from 1) along an axis, and its index."""
     flat = reshape(x, 1) if x.ndim == 0 else x
@@ -339,7 +339,7 @@ def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x receives t
     return value.clone()
 
 
-@whole("median")
+@cached("median()")
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the median of all elements, or (values, indices) along an axis; NaN if an element is NaN.
 
@@ -404,7 +404,7 @@ def _quantile(
     return _as_non_view(select(result, 0, 0) if levels.ndim == 0 else result)
 
 
-@whole("quantile")
+@cached("quantile()")
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -416,7 +416,7 @@ def quantile(
     return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")  # don't ignore NaN
 
 
-@whole("nanquantile")
+@cached("nanquantile()")
 def nanquantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -450,7 +450,7 @@ def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Ten
     return Tensor(out)
 
 
-@whole("searchsorted")
+@cached("searchsorted()")
 def searchsorted(
     sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,

@@ -14,7 +14,7 @@ from vkjit.stdlib.elementwise import functions, special_functions
 
 from ..autograd.mode import state
 from ..dispatch import is_recording, operation
-from ..op_cache import whole
+from ..op_cache import cached
 from ..precision import computed_in_f32
 from ..promotion import result_type
 from ..tensor import Tensor
@@ -92,7 +92,7 @@ def rsub(x: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
     return sub(other, x, alpha=alpha)
 
 
-@whole("addcmul")
+@cached("addcmul()")
 def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """Return x + value * tensor1 * tensor2."""
     operands = (x, tensor1, tensor2)
@@ -110,7 +110,7 @@ def _addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float) -> Tensor:
     return add(x, mul(tensor1, tensor2), alpha=value)
 
 
-@whole("addcdiv")
+@cached("addcdiv()")
 @computed_in_f32
 def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """Return x + value * tensor1 / tensor2. Raises DTypeError for integers."""

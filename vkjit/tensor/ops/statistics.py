@@ -14,7 +14,7 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.index import bincount as counting
 
-from ..op_cache import whole
+from ..op_cache import cached
 from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation
@@ -33,13 +33,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-@whole("aminmax")
+@cached("aminmax()")
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Return the minimum and the maximum, of all elements or along an axis."""
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
-@whole("std_mean")
+@cached("std_mean()")
 def std_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ def std_mean(
     return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
 
 
-@whole("nansum")
+@cached("nansum()")
 def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the sum over axes, ignoring NaN."""
     return sum(where(x != x, 0, x) if x.dtype.is_float else x, dim, keepdim, dtype=dtype)
@@ -85,13 +85,13 @@ def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Te
 # -- counts
 
 
-@whole("ends")
+@cached("ends()")
 def _min_max(x: Tensor) -> Tensor:
     """Return the minimum and the maximum of a vector of integers as a vector of two."""
     return Tensor(counting.min_max(contiguous(x)._array))
 
 
-@whole("bincount")
+@cached("bincount()")
 def _bincount(x: Tensor, size: int) -> Tensor:
     """Return how often each integer from 0 to size - 1 occurs in a vector, as i64.
 

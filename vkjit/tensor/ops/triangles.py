@@ -16,7 +16,7 @@ from vkjit.stdlib.scan_sort import scan as kernels
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation, views
 from .copies import copy_values
@@ -53,7 +53,7 @@ def _matrix(x: Tensor, name: str) -> Tensor:
     return x
 
 
-@whole("tril")
+@cached("tril()")
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """Return the lower triangle of matrices: the elements above a diagonal are set to 0.
 
@@ -62,7 +62,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return triangle(_matrix(x, "tril"), diagonal=diagonal, upper=False)
 
 
-@whole("triu")
+@cached("triu()")
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """Return the upper triangle of matrices: the elements below a diagonal are set to 0.
 
@@ -115,7 +115,7 @@ def _sources(extent: int, low: int, high: int, mode: str) -> Any:
     return np.where(folded >= extent, period - folded, folded)
 
 
-@whole("pad")
+@cached("pad()")
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """Pad the last axes of x; negative widths crop.
 

@@ -16,7 +16,7 @@ from vkjit.runtime.device import DeviceArray, contiguous_strides
 
 from ..dispatch import operation
 from ..memory import allocate
-from ..op_cache import whole
+from ..op_cache import cached
 from ..tensor import Tensor, as_shape
 from . import broadcast, elementwise_launch
 
@@ -121,6 +121,7 @@ def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
     return Tensor(DeviceArray(copied.buffer, copied.offset, copied.dtype, shape, contiguous_strides(shape)))
 
 
+@cached("reshape()")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """Return x in another shape: a view if the strides allow it, else a copy.
 
@@ -130,6 +131,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x if target == x.shape else _reshape(x, shape=target)
 
 
+@cached("view()")
 def view(x: Tensor, *shape: Any) -> Tensor:
     """Return a view in another shape. Raises ShapeError if the strides don't allow it (see `reshape`)."""
     target = _filled_shape(x, shape)
@@ -151,6 +153,7 @@ def ravel(x: Tensor) -> Tensor:
     return reshape(x, -1) if x.numel() else reshape(x, 0)
 
 
+@cached("flatten()")
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the axes from start_dim to end_dim (inclusive) into one."""
     if x.ndim == 0:
@@ -162,6 +165,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
 
+@cached("unflatten()")
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split an axis into several; one size may be -1."""
     axis = axis_of(dim, x.ndim, "unflatten")
@@ -172,12 +176,14 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return reshape(x, (*x.shape[:axis], *filled, *x.shape[axis + 1 :]))
 
 
+@cached("unsqueeze()")
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Insert an axis of size 1, which becomes axis `dim` of the result."""
     axis = axis_of(dim, x.ndim + 1, "unsqueeze")
     return _reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
+@cached("squeeze()")
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove all axes of size 1, or only those in `dim`; axes in `dim` of another size are kept."""
     if dim is None:
@@ -204,6 +210,7 @@ def _listed(axes: tuple[Any, ...], dims: Any) -> tuple[Any, ...]:
     return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
 
 
+@cached("permute()")
 def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Reorder the axes: `permute(x, 2, 0, 1)`."""
     flat = _listed(axes, dims)
@@ -213,6 +220,7 @@ def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     return _permute(x, order=order)
 
 
+@cached("transpose()")
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two axes."""
     order = list(range(x.ndim))
@@ -226,6 +234,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 swapaxes = swapdims = transpose
 
 
+@cached("t()")
 def t(x: Tensor) -> Tensor:
     """Transpose a matrix; vectors and 0-d tensors are returned as they are."""
     if x.ndim > 2:
@@ -233,6 +242,7 @@ def t(x: Tensor) -> Tensor:
     return x if x.ndim < 2 else transpose(x, 0, 1)
 
 
+@cached("mT()")
 def mT(x: Tensor) -> Tensor:
     """Swap the last two axes."""
     if x.ndim < 2:
@@ -240,6 +250,7 @@ def mT(x: Tensor) -> Tensor:
     return transpose(x, -2, -1)
 
 
+@cached("movedim()")
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Move axis source[i] to position destination[i] for all i; the other axes keep their order."""
     sources = [axis_of(d, x.ndim, "movedim") for d in ((source,) if isinstance(source, int) else source)]
@@ -262,6 +273,7 @@ def _expand(x: Tensor, *, shape: Shape) -> Tensor:
     return x.view_of(broadcast.expand(x._array, shape))
 
 
+@cached("expand()")
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """Expand axes of size 1 and add leading axes, without copying; -1 keeps a size."""
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -308,6 +320,7 @@ def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
     return slice_view(x, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
 
 
+@cached("narrow()")
 def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """Return `length` elements from `start` along an axis."""
     axis = axis_of(dim, x.ndim, "narrow")
@@ -319,6 +332,7 @@ def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return _part(x, axis, first, length)
 
 
+@cached("select()")
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """Return the slice at one index of an axis, without that axis."""
     axis = axis_of(dim, x.ndim, "select")
@@ -328,7 +342,7 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
     return _reshape(part, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
-@whole("flip")
+@cached("flip()")
 def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Reverse the elements along axes; a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
     return flip_view(x, *axes, dims=dims).clone()

@@ -1,0 +1,270 @@
+"""Replays a recorded call for other tensors of the same layouts.
+
+Tensors are numbered: the operands, then those that the replay makes (`TensorPlan`), in order. Buffers are numbered the same way:
+those of the operands, then those that the replay allocates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from vkjit.dtypes import DType
+from vkjit.runtime.array import DeviceArray
+from vkjit.runtime.capture import shadowing
+from vkjit.runtime.device import Device
+from vkjit.runtime.launch_recorder import Step
+
+from ..autograd import tape
+from ..autograd.tape import UNTRACKED, GradMeta, Node, RuleRow
+from ..tensor import Tensor, Version
+
+__all__ = [
+    "FRESH",
+    "NO_MEMORY",
+    "NO_ROOT",
+    "ROOT_UNTRACKED",
+    "ArrayPlan",
+    "Items",
+    "NodePlan",
+    "PlannedStep",
+    "Replay",
+    "TensorNumber",
+    "TensorPlan",
+]
+
+FRESH = -1
+"""`TensorPlan.shares` of a tensor with a version counter of its own."""
+NO_MEMORY = -1
+"""`TensorPlan.source` of a tensor to whose metadata alone nodes refer."""
+NO_ROOT, ROOT_UNTRACKED = -1, -2
+"""`TensorPlan.root` of a tensor without a root, and of one whose root isn't tracked."""
+
+_new = object.__new__
+_Launch = Callable[[Sequence[Any], tuple[int, ...]], bool]
+
+
+class PlannedStep(NamedTuple):
+    """A step of a replay.
+
+    `fresh` and `gone` are the numbers of the buffers to allocate before the step and to release after it. `launch` is the
+    device's fast path for the step, or None.
+    """
+
+    fresh: tuple[int, ...]
+    launch: _Launch | None
+    step: Step
+    gone: tuple[int, ...]
+
+
+class TensorPlan(NamedTuple):
+    """A tensor that a replay makes.
+
+    It is at `offset` bytes in buffer `source`, or, as a view of an operand, `offset` bytes after that operand. `shares` is the
+    number of the tensor whose version counter it shares, or FRESH. `root` is the number of the tensor that it is a view of
+    for autograd (an operand stands for its own root, if it has one), NO_ROOT or ROOT_UNTRACKED. `version` counts the
+    writes before it was returned.
+    """
+
+    source: int
+    shares: int
+    offset: int
+    dtype: DType
+    layout: Any
+    is_view: bool
+    root: int
+    version: int
+
+
+class TensorNumber(NamedTuple):
+    """Stands for a numbered tensor in a template."""
+
+    number: int
+
+
+class ArrayPlan(NamedTuple):
+    """Stands for an array in a template; the fields are those of `TensorPlan`."""
+
+    source: int
+    offset: int
+    dtype: DType
+    layout: Any
+
+
+class Items(NamedTuple):
+    """Stands for a tuple in a template: its class, and templates of its items."""
+
+    kind: Callable[[Any], Any]
+    items: tuple[Any, ...]
+
+
+class NodePlan(NamedTuple):
+    """A node that a replay puts on the tape: the operation's name, gradient rule and parameters, and its operands.
+
+    `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` are pairs of
+    a tensor's number and None, or None and a constant; `needs` says which require a gradient. `outputs` are the numbers of
+    its results, with True for those of float types, which require a gradient.
+    """
+
+    name: str
+    row: RuleRow
+    params: dict[str, Any]
+    filled_params: tuple[tuple[str, Any], ...]
+    inputs: tuple[tuple[int | None, Any], ...]
+    needs: tuple[bool, ...]
+    outputs: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The work of a call on `count` tensors.
+
+    `maker` is the device's fast path for a call of one launch (see `Device.maker`), or None. `sizes` are the bytes of the
+    allocated buffers. `writes` are the operands whose memory is written, each with the number of
+    writes to count. `results` are numbers of tensors; `kind` makes the return value of several results, and is None
+    for a single one.
+    """
+
+    device: Device
+    count: int
+    sizes: tuple[int, ...]
+    steps: tuple[PlannedStep, ...]
+    plans: tuple[TensorPlan, ...]
+    nodes: tuple[NodePlan, ...]
+    writes: tuple[tuple[int, int], ...]
+    results: tuple[int | None, ...]
+    kind: Callable[[Any], Any] | None
+    maker: Callable[..., Any] | None
+
+    def run(self, operands: list[Tensor]) -> Any:
+        """Run the call and return its result; None if it must take the slow path this time, and nothing has happened."""
+        if shadowing.captured or tape.NodeClass is not Node:  # a graph capture needs arrays, steps hold addresses
+            return None
+        if self.maker is not None:
+            made = self.maker(*[tensor._array for tensor in operands])
+            if made:
+                return self._finish(operands, [*operands, _of(made)] if self.plans else operands, [])
+        buffers: list[Any] = []
+        for tensor in operands:
+            buffer = tensor._array.buffer
+            if buffer.device is not self.device:
+                return None
+            buffers.append(buffer)
+        if self.steps:
+            self._run_steps(operands, buffers)
+        else:
+            buffers += [self.device.allocate(size) for size in self.sizes]
+        tensors = operands
+        if self.plans:
+            tensors = [*operands]
+            for plan in self.plans:
+                tensors.append(_tensor(plan, tensors, buffers, self.count))
+        return self._finish(operands, tensors, buffers)
+
+    def _finish(self, operands: list[Tensor], tensors: list[Tensor], buffers: list[Any]) -> Any:
+        """Put the nodes on the tape, count the writes and return the result."""
+        for node in self.nodes:
+            _put_node(node, tensors, buffers, self.count)
+        for number, count in self.writes:
+            operands[number]._version.value += count
+        if self.kind is None:
+            return tensors[self.results[0]]  # type: ignore[index]  # a single result is a tensor
+        return self.kind([None if number is None else tensors[number] for number in self.results])
+
+    def _run_steps(self, operands: list[Tensor], buffers: list[Any]) -> None:
+        device, sizes, count = self.device, self.sizes, self.count
+        places = [tensor._array.descriptor[0] for tensor in operands]
+        if sizes:
+            buffers += sizes  # placeholders until they are allocated
+            places += sizes
+        for fresh, launch, step, gone in self.steps:
+            for number in fresh:
+                buffer = buffers[number] = device.allocate(sizes[number - count])
+                places[number] = buffer.address
+            addresses = tuple(places)
+            if launch is None or not launch(buffers, addresses):
+                step.run(device, buffers, addresses)
+            for number in gone:
+                buffers[number] = None
+
+
+def _of(array: DeviceArray) -> Tensor:
+    """As `Tensor.of`."""
+    tensor: Any = _new(Tensor)
+    version = _new(Version)
+    version.value = version.recorded = 0
+    tensor._array, tensor._version, tensor._is_view = array, version, False
+    tensor._history, tensor._root = 0, None
+    tensor.meta = GradMeta(array.shape, array.dtype, array.buffer.device)
+    return tensor  # type: ignore[no-any-return]
+
+
+def _tensor(plan: TensorPlan, tensors: list[Tensor], buffers: list[Any], count: int) -> Tensor:
+    """Make a tensor, as `Tensor.of` and `Tensor.view_of` do."""
+    source, shares, offset, dtype, layout, is_view, root, written = plan
+    tensor: Any = _new(Tensor)
+    if source == NO_MEMORY:
+        device = tensors[0]._array.buffer.device
+        version = _new(Version) if shares == FRESH else tensors[shares]._version
+        if shares == FRESH:
+            version.value, version.recorded = written, 0
+        tensor._history = version.recorded
+    elif source < count:
+        base: Any = tensors[source]
+        array = base._array
+        tensor._array = DeviceArray.placed(array.buffer, array.offset + offset, dtype, layout)
+        version = base._version
+        tensor._history = version.recorded
+        device = array.buffer.device
+    else:
+        buffer = buffers[source]
+        tensor._array = DeviceArray.placed(buffer, offset, dtype, layout)
+        device = buffer.device
+        if shares == FRESH:
+            version = _new(Version)
+            version.value, version.recorded = written, 0
+        else:
+            version = tensors[shares]._version
+        tensor._history = 0
+    tensor._version, tensor._is_view = version, is_view
+    if root == NO_ROOT:
+        tensor._root = None
+    elif root == ROOT_UNTRACKED:
+        tensor._root = UNTRACKED
+    else:
+        owner = tensors[root]
+        tensor._root = owner if owner._root is None else owner._root
+    tensor.meta = GradMeta(layout[3], dtype, device)
+    return tensor  # type: ignore[no-any-return]
+
+
+def _filled(template: Any, tensors: list[Tensor], buffers: list[Any], count: int) -> Any:
+    """Return the value that a template stands for: a numbered tensor, an array, a dictionary of templates, or itself."""
+    kind = template.__class__
+    if kind is TensorNumber:
+        return tensors[template.number]
+    if kind is ArrayPlan:
+        source, offset, dtype, layout = template
+        if source < count:
+            base = tensors[source]._array
+            return DeviceArray.placed(base.buffer, base.offset + offset, dtype, layout)
+        return DeviceArray.placed(buffers[source], offset, dtype, layout)
+    if kind is Items:
+        return template.kind([_filled(item, tensors, buffers, count) for item in template.items])
+    if kind is dict:
+        return {word: _filled(item, tensors, buffers, count) for word, item in template.items()}
+    return template
+
+
+def _put_node(plan: NodePlan, tensors: list[Tensor], buffers: list[Any], count: int) -> None:
+    """Put a node on the tape."""
+    params = plan.params
+    if plan.filled_params:
+        params = params | {word: _filled(template, tensors, buffers, count) for word, template in plan.filled_params}
+    inputs = [constant if n is None else tensors[n] for n, constant in plan.inputs]
+    node = tape.prepared_node(plan.name, plan.row, inputs, plan.needs, params, [tensors[n] for n, _ in plan.outputs])
+    for number, is_float in plan.outputs:
+        if is_float:
+            meta = tensors[number].meta
+            meta.requires_grad, meta.node = True, node
