@@ -39,11 +39,11 @@ def load_patch_vec4(
     PATCH_VECTORS: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """Load four adjacent elements of the patch from x, or zeros outside the image.
+    """Load four contiguous elements of the patch from x, or zeros outside the image.
 
     `index` is the flat index of the vec4 in the patch, over (channel, PATCH_ROWS rows, PATCH_VECTORS vec4s of a row).
     `base` is the offset in x of the patch's first channel, `channels` the number of channels left from there, `top` and
-    `left` the row and the column of the image at which the patch begins.
+    `left` the row and the column of the image at which the patch begins. I is the integer type of offsets in x.
     """
     c, row, column = (
         index // (PATCH_ROWS * PATCH_VECTORS),
@@ -119,14 +119,17 @@ def convolve_tile(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """Compute y = x * w + bias with stride 1, summed over the `channels` for each of the `filters` of a group.
+    """Compute y = x * w + bias with stride 1.
 
-    `tiles` is the number of workgroups along the pixels and the batch, `blocks` that along the filters, over all
-    groups. `height`, `width` are the extents of x, `out_h`, `out_w` those of y, and `pad_h`, `pad_w` the zeros before
-    the first row and column of x. KERNEL is the extent (height, width) of a filter. TRANSPOSED: compute the input
-    gradient, where w are the weights of the forward convolution. STORE_VEC4: each row of y consists of `line` whole
-    vec4s, and results are stored as vec4s. BIAS: add `bias`. I is the integer type of offsets. The tiling parameters
-    WIDE to DEPTH are described in the module docstring.
+    The convolution has `groups` groups (not workgroups), each with `channels` channels and `filters` filters. `tiles`
+    is the number of workgroups along the pixels and the batch, `blocks` that along the filters of all groups of the
+    convolution. `height`, `width` are the extents of x, `out_h`, `out_w` those of y, and `pad_h`, `pad_w` the zeros
+    before the first row and column of x. `line` is the number of whole vec4s in a row of y.
+
+    KERNEL is the extent (height, width) of a filter. TRANSPOSED: compute the input gradient, where w are the weights of
+    the forward convolution. STORE_VEC4: `out_w` is a multiple of 4, so each row of a strip can be stored as one vec4.
+    BIAS: add `bias`. I is the integer type of offsets. The tiling parameters WIDE to DEPTH are described in the module
+    docstring.
     """
     # A workgroup has STRIPS strips and SIZE invocations, and computes GROUP_FILTERS filters. Its patch has PATCH_ROWS
     # rows of PATCH_VECTORS vec4s per channel. A strip reads REACH vec4s of a row: its 4 pixels need 4 + KERNEL[1] - 1
@@ -135,8 +138,10 @@ def convolve_tile(
     TAPS, STRIPS = KERNEL[0] * KERNEL[1], WIDE * HIGH
     SIZE, REACH = STRIPS * FILTER_GROUPS, 1 + (KERNEL[1] + 2) // 4
     PATCH_ROWS, PATCH_VECTORS, GROUP_FILTERS = HIGH * ROWS + KERNEL[0] - 1, WIDE + REACH - 1, FILTERS * FILTER_GROUPS
-    # Bank conflicts: a quarter warp reads 8 vectors at a time. PITCH, the distance of patch rows in vec4s, is chosen so
-    # that adjacent rows of strips read from different banks: it is 2 modulo 4 for rows of 4 strips, else odd.
+    # PITCH, the distance of patch rows in vec4s, avoids bank conflicts. The 32 banks of shared memory hold 8 vec4s, and
+    # the 8 invocations of a quarter warp read one vec4 each at the same time. If WIDE is less than 8, they belong to
+    # several rows of strips, whose vec4s are ROWS * PITCH apart. With ROWS = 2 there are no conflicts if this distance
+    # is 4 modulo 8 (WIDE = 4) or 2 modulo 4 (WIDE = 2). So PITCH is 2 modulo 4 for WIDE = 4, else odd.
     PITCH = PATCH_VECTORS + (2 - PATCH_VECTORS % 4) % 4 if WIDE == 4 else PATCH_VECTORS | 1
     patch = vk.shared(V, (DEPTH * PATCH_ROWS, PITCH))
     # rows of weights have an odd number of vec4s, also to avoid bank conflicts
@@ -230,6 +235,8 @@ def convolve_tile(
                 row = I(n * groups + group) * I(filters * out_h) + I(m * out_h + p)
                 if STORE_VEC4:
                     if q < out_w:
+                        # row * out_w + q, written as a multiple of 4 so that the pass `widen_access` recognizes the
+                        # alignment and merges the four stores into one vec4 store
                         offset = (row * I(line) + I(q // 4)) * 4
                         for l in vk.unroll(4):  # noqa: E741
                             y[offset + l] = R(acc[i, j][l] + bias_value)

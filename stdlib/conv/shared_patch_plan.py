@@ -1,7 +1,8 @@
 """Direct 2D convolution with stride 1 on GPUs: choose the tiling, and launch the kernel of `shared_patch`.
 
-`gpu_plan` calls these functions first, and falls back to `implicit_gemm` where they return False. A strip is a block of
-pixels, 4 wide and one or two rows high, of which one invocation computes several filters.
+`gpu_plan` first calls `convolve_strips` or `input_gradient_strips`, and falls back to `implicit_gemm` if they return
+False. A strip is a block of pixels of the result, 4 wide and one or two rows high. Each invocation computes several
+filters for one strip.
 """
 
 from __future__ import annotations

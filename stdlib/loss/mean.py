@@ -6,10 +6,10 @@ y = sum(loss) / sum(scale), and inverse = 1 / sum(scale), which the gradient nee
 `cross_entropy_mean` does so too, but takes the scores x (N, C) and the class indices `target` (N,) and computes their
 cross entropy itself. The order of summation depends only on the number of rows.
 
-Const ACC is the type in which the kernels accumulate. As in `loss`, Const WEIGHT is false if classes aren't weighted;
-`weight` isn't read then, and has any length D. Rows whose target is `ignored` don't count. T is the type of losses and
-scores, K that of targets, W that of class weights, A that of `scale`, `inverse` and statistics, G that of the incoming
-gradient, and R that of the resulting one. `thread` is an invocation's index in the workgroup.
+Const ACC is the accumulator type. As in `loss`, Const WEIGHT is False if classes aren't weighted; then `weight` isn't
+read, and its length D is arbitrary. Rows whose target is `ignored` don't count. T is the type of losses and scores, K
+that of targets, W that of class weights, A that of `scale`, `inverse` and statistics, G that of the incoming gradient,
+and R that of the resulting one. `thread` is an invocation's index in the workgroup.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def mean_gradient(
     probability = vk.exp(A(x[i, c]) - m[i]) / s[i]
     if c == t:
         probability -= 1
-    # a row without a loss has the gradient 0, even if its probabilities are NaN
+    # rows that don't count have the factor 0; their gradient is 0 even if `probability` is NaN
     y[i, c] = R(vk.where(factor == 0, 0, factor * probability))
 
 

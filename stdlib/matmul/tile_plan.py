@@ -128,7 +128,11 @@ def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[Ti
 
 @variant("gemm", "cpu")
 def _on_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
-    """Choose tiles that a subgroup keeps in registers; split-K limits loops to the iterations that drivers allow."""
+    """Choose tiles small enough for a subgroup's registers.
+
+    Split-K parts extend over at most `MAX_CPU_ITERATIONS` elements of K, since drivers limit the iterations of a loop;
+    in the interpreter, K isn't split.
+    """
     if c.device.caps.kind == "interpreter":
         return TilePlan(64, 64, 64, 64)
     return TilePlan(16, 32, 32, 64, split_k_parts(_count(c, 16, 32), a.shape[2], TARGET_GROUPS_CPU, MAX_CPU_ITERATIONS))

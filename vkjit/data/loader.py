@@ -159,7 +159,10 @@ class DataLoader:
     # -- iteration
 
     def _seed_epoch(self, epoch: int) -> int:
-        """Return the number that seeds the order of an epoch, besides the loader's seed: 0 for shuffle="once"."""
+        """Return the epoch number that seeds the order of an epoch, together with the loader's seed.
+
+        It is 0 for shuffle="once", so that all epochs have the same order.
+        """
         return 0 if self.shuffle == "once" else epoch
 
     def order(self, epoch: int) -> Indices:

@@ -42,17 +42,17 @@ def max(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: st
 
 @kernel_only
 def and_(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Atomically replace an element by its bitwise and with `value`; return its old value."""
+    """Atomically replace an element by its bitwise AND with `value`; return its old value."""
 
 
 @kernel_only
 def or_(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Atomically replace an element by its bitwise or with `value`; return its old value."""
+    """Atomically replace an element by its bitwise OR with `value`; return its old value."""
 
 
 @kernel_only
 def xor(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Atomically replace an element by its bitwise exclusive or with `value`; return its old value."""
+    """Atomically replace an element by its bitwise XOR with `value`; return its old value."""
 
 
 @kernel_only

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ._stub import kernel_only
 
-__all__ = ["Tune", "assume_uniform", "grid_stride", "tune", "unroll"]
+__all__ = ["Tune", "assume", "assume_uniform", "grid_stride", "tune", "unroll"]
 
 
 @kernel_only

@@ -239,3 +239,21 @@ def test_second_derivatives_of_activations(device: Any, name: str) -> None:
         pytest.skip("the rules are the same on every device: checked on the device cpu")
     function = getattr(elementwise, name)
     vk.testing.check_grads(lambda x: function(x) ** 2, [well_separated(6) / 2], device=device, directions=1, order=2)
+
+
+def test_derivatives_of_sinc_near_zero(device: Any) -> None:
+    """Both derivatives are accurate at 0 and near it, also where x * x underflows (PyTorch's second ones are NaN there)."""
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("the rules are the same on every device: checked on the device cpu")
+    values = np.array([0, 1e-30, -1e-30, 1e-6, -1e-4, 1e-3, 0.05, -0.0999, 0.1, 0.11, -0.5, 0.5, -1], np.float32)
+    z = np.pi * values.astype(np.float64)
+    n = np.arange(1, 12)[:, None]  # sinc(x) is the sum of (-1)**n z**(2 n) / (2 n + 1)!
+    terms = (-1.0) ** n / np.cumprod(2.0 * n * (2 * n + 1), axis=0)
+    first = np.pi * (terms * 2 * n * z ** (2 * n - 1)).sum(0)
+    second = np.pi**2 * (terms * 2 * n * (2 * n - 1) * z ** (2 * n - 2)).sum(0)
+
+    x = vk.tensor(values, device=device, requires_grad=True)
+    (gradient,) = vk.autograd.grad(vk.sinc(x).sum(), x, create_graph=True)
+    (curvature,) = vk.autograd.grad(gradient.sum(), x)
+    np.testing.assert_allclose(gradient.detach().numpy(), first, rtol=2e-5)
+    np.testing.assert_allclose(curvature.numpy(), second, rtol=2e-4)

@@ -50,6 +50,8 @@ class DynamicExit(Exception):  # noqa: N818  (control flow, not an error)
 class LoopFrame:
     """An open loop during one attempt to lower it: its loop-carried variables and the exits lowered so far.
 
+    Fields that are set when the attempt begins:
+
     - `facts`: the type facts found by all attempts.
     - `runs_at_least_once`: the body runs at least once, so names it binds are bound where the range ends.
     - `has_break_flag`: the loop carries an additional last value, a bool that is True if a `break` was taken. Code that
@@ -59,9 +61,12 @@ class LoopFrame:
     - `single_iteration`: this is an iteration of an unrolled loop with a dynamic exit, emitted as a loop operation that
       runs once. Its `break` and `continue` both leave this operation.
 
+    Fields that are filled in while the body is lowered:
+
     - `exits_by_kind`: the exits by kind (BROKEN, ENDED).
-    - `evaluated`: the array slices taken before the loop that the body evaluates, each with the location of the
-      evaluation (see `values.lazy`).
+    - `evaluated`: the evaluations in the body of lazy array slices that were taken before the loop, as pairs (location
+      of the evaluation, slice). The next iteration evaluates them again, so stores in the body must not change them
+      (see `values.lazy`).
     - `after_break`: the names after an exit by `break`, if `has_break_flag` is set.
     - `exit_statement`: "break" or "continue" if the iteration (of a loop with `unrolled`) ends in such a statement,
       else "".

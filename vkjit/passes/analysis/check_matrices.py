@@ -54,9 +54,10 @@ class CheckMatrices:
         return module
 
     def _aligned(self, module: Module, ops: list[Op]) -> None:
-        """Check that matrices in global arrays are aligned.
+        """Check the alignment of global arrays from or to which matrices are loaded or stored.
 
-        Devices need rows that begin at multiples of 16 bytes, which the kernel's attribute `aligned` guarantees.
+        Unless `any_address` is True, the device requires every row of such an array to start at a multiple of 16 bytes.
+        The kernel's attribute `aligned` guarantees that.
         """
         if self.any_address or module.kernel.attrs.get("aligned"):
             return
@@ -75,6 +76,7 @@ class CheckMatrices:
         assert isinstance(b, Matrix)
         assert isinstance(acc, Matrix)
         required = (a.rows, b.columns, a.columns, a.dtype.name, b.dtype.name, acc.dtype.name)
+        # the result of a `mat_mma` has the type of its accumulators
         if any((s.m, s.n, s.k, s.a, s.b, s.c) == required and s.result == s.c for s in supported):
             return
         raise self._error(module, op, _text(*required), supported)

@@ -76,8 +76,8 @@ def _long_division(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> 
     """Return the remainder of non-negative values by integer division of the significands.
 
     Each step computes `64 - digits` bits of the quotient: the remainder so far is shifted left, as far as a u64 allows,
-    and reduced modulo the divisor's significand. Where `only_y_scaled` is true (see `_Pair`), the scaling of x is made
-    up for by a larger exponent.
+    and reduced modulo the divisor's significand. Where `only_y_scaled` is true (see `_Pair`), y is scaled but x isn't;
+    x is then scaled here, by adding the scale's exponent to that of x, which can't overflow.
     """
     fmt = format_of(x)
     step = 64 - fmt.digits

@@ -77,7 +77,7 @@ class _Ending:
 
     @property
     def inner(self) -> _Ending:
-        """The ending of the regions of an `if` whose results are the operands of this region's terminator."""
+        """The ending of the regions of an `if` whose results are passed on by the terminator that follows it."""
         return _RETURNS if self.form == "function" else self
 
 
@@ -128,27 +128,30 @@ class _Lowering:
                 self.structured(op, ops[position + 1 :], ending, builder)
                 return
             if op.name in ("return", "yield", "unreachable"):
-                self.finish(op, ending, builder)
+                self.lower_terminator(op, ending, builder)
                 return
             into.ops.append(op)
 
-    def finish(self, op: Op, ending: _Ending, builder: Builder) -> None:
+    def lower_terminator(self, op: Op, ending: _Ending, builder: Builder) -> None:
         """Emit the terminator that `ending` describes, in place of the original terminator `op`.
 
         No operation before `op` in its region returns.
         """
         if op.name == "return":
-            self.returned(op.operands, ending, builder)
+            self.emit_return(op.operands, ending, builder)
         elif op.name == "yield":
+            # The region doesn't return, so the form is "state", and the flag is false.
             flag = builder.const(False, BOOL)
             builder.op("yield", *op.operands, flag, *self.poison(self.types, builder))
         elif ending.form == "function":
+            # `op` is `unreachable`. In the normal form, a function's body ends in `return`.
             builder.op("return", *self.poison(self.types, builder))
         else:
+            # `unreachable` may end any other region.
             builder.region.ops.append(op)
 
-    def returned(self, values: Sequence[Value], ending: _Ending, builder: Builder) -> None:
-        """Emit the terminator of a region that returns `values`."""
+    def emit_return(self, values: Sequence[Value], ending: _Ending, builder: Builder) -> None:
+        """Emit the terminator that `ending` describes, for a region in which the function returns `values`."""
         if ending.form == "function":
             builder.op("return", *values)
         elif ending.form == "returns":
@@ -157,8 +160,8 @@ class _Lowering:
             normals = self.poison(ending.normals, builder)
             builder.op("yield", *normals, builder.const(True, BOOL), *values)
 
-    def terminate(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
-        """Emit the terminator of a region whose last operation is an `if` with the results `results`."""
+    def pass_on(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
+        """Emit the terminator that follows a lowered `if` and passes on its results, `results`."""
         builder.op("return" if ending.form == "function" else "yield", *results)
 
     def poison(self, types: Sequence[Type], builder: Builder) -> list[Value]:
@@ -170,11 +173,11 @@ class _Lowering:
         if op.name in LOOPS:
             flag, values = self.loop(op, builder)
             if not continues:
-                self.returned(values, ending, builder)
+                self.emit_return(values, ending, builder)
             else:
                 self.guarded(flag, values, following, ending, builder)
             return
-        # the regions after which the operations that follow are executed
+        # the regions from which control reaches the operations that follow
         yielding = [region for region in op.regions if region.terminator.name == "yield"]
         if len(yielding) == 2:
             flag, values = self.both_yield(op, builder)
@@ -185,23 +188,25 @@ class _Lowering:
     def absorb(
         self, op: Op, yielding: list[Region], following: Sequence[Op], ending: _Ending, builder: Builder
     ) -> None:
-        """Lower an `if` that at most one region completes. The code after the `if` moves into this region.
+        """Lower an `if` with at most one region that ends in `yield`; move the code after the `if` into this region.
 
-        `yielding` has the region, if there is one, and `following` is the code after the `if`.
+        `yielding` contains the region, if there is one, and `following` is the code after the `if`.
         """
         for region in op.regions:
             source, region.ops = region.ops, []
             if region in yielding:
+                # `following` takes the place of the `yield`, and uses its operands instead of the results of the `if`.
                 self.replaced.update(zip(op.results, source[-1].operands, strict=True))
                 source = [*source[:-1], *following]
             self.sequence(source, ending.inner, region)
+        # The regions now end as `ending.inner` describes; the `if` gets the results that they yield.
         types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else self.types
         op.results = [Value(type, op, number) for number, type in enumerate(types)]
         builder.region.ops.append(op)
-        self.terminate(op.results, ending, builder)
+        self.pass_on(op.results, ending, builder)
 
     def both_yield(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
-        """Lower an `if` that returns from a deeper level, and that both regions may also complete.
+        """Lower an `if` in which both regions end in `yield`, and a `return` is nested deeper in at least one of them.
 
         The `if` gets the flag and the returned values as additional results. Return these results: (flag, values).
         """
@@ -219,21 +224,22 @@ class _Lowering:
 
         `values` are the returned values if the flag is true.
         """
-        # if the terminator is the next operation, no `if` is needed
+        # If only a terminator follows, no `if` is needed in two cases: a `yield` passes on the flag and the values as
+        # they are, and a `return` without values is the same for either value of the flag.
         next_op = following[0]
         if ending.form == "state" and next_op.name == "yield":
             builder.op("yield", *next_op.operands, flag, *values)
             return
         if ending.form != "state" and next_op.name == "return" and not self.types:
-            self.returned((), ending, builder)
+            self.emit_return((), ending, builder)
             return
         leave, stay = Region(), Region()
         inner = ending.inner
-        self.returned(values, inner, Builder(leave, builder.loc))
+        self.emit_return(values, inner, Builder(leave, builder.loc))
         self.sequence(following, inner, stay)
         types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else list(self.types)
         branch = builder.op("if", flag, types=types, regions=[leave, stay])
-        self.terminate(branch.results, ending, builder)
+        self.pass_on(branch.results, ending, builder)
 
     def extend_results(self, op: Op) -> tuple[Value, list[Value]]:
         """Add the flag and the returned values to the results of an operation. Return (flag, returned values)."""
@@ -283,10 +289,11 @@ class _Lowering:
                     self.in_loop(inner, results)
 
     def break_on(self, flag: Value, values: list[Value], results: list[Type], builder: Builder, always: bool) -> bool:
-        """Emit a `break` from a loop if a loop nested in it has returned.
+        """Emit a `break` from the outer loop that is taken if the inner loop, lowered just before, has returned.
 
-        `flag` and `values` are the results of the inner loop, `results` the types of the outer loop's original results.
-        `always` is True if the inner loop always returns. Returns `always`.
+        `flag` and `values` are the results that `loop` returned for the inner loop; the `break` passes them on.
+        `results` are the types of the outer loop's original results. `always` is True if the inner loop never ends
+        without returning; then the `break` is unconditional and terminates the region. Returns `always`.
         """
         if always:
             builder.op("break", *self.poison(results, builder), flag, *values)

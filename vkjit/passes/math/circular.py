@@ -32,7 +32,10 @@ _WORD = 0xFFFFFFFF
 
 
 def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> list[Term]:
-    """Return `count` 32-bit words (as u64) from bit `position` (u32) of `words`, which are ordered from the highest."""
+    """Return `count` 32-bit words (as u64): the bits of `words` from bit `position` (u32) on.
+
+    `words` has the highest word first. Bit positions count down from the top bit of words[0], which is bit 0.
+    """
     index, shift = position >> 5, (position & 31).cast(dtypes.u64)
     # Registers can't be indexed, so words from `index` on are selected bit by bit of the index, as in a barrel shifter.
     levels = (len(words) - count - 1).bit_length()  # the number of bits of the largest index

@@ -230,7 +230,10 @@ class ShadowMemory:
         return f.term(cache["shared cells"].value)
 
     def _first_shared_cell(self, root: Value) -> int:
-        """Return the first cell of a shared array, relative to those of its workgroup; allocate it on first use."""
+        """Return the number of a shared array's first cell among the shared cells of one workgroup.
+
+        The first call for an array allocates its cells.
+        """
         if root not in self._shared:
             self._shared[root] = self.state.plan.shared_cells
             self.state.plan.shared_cells += math.prod(array_of(root).shape or ())

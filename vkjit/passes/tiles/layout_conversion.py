@@ -351,9 +351,9 @@ def _reduce_through_memory(
     partials: list[Partial],
     combine: Callable[[Partial, Partial], Partial],
 ) -> list[Partial]:
-    """Combine partial results through shared memory over the axis' bits from `first_bit` up, up to four bits at a time.
+    """Combine partial results through shared memory over the axis' bits from `first_bit` to the highest.
 
-    Over the bits below `first_bit` they are combined already.
+    Each step combines at most four bits. The partial results are already combined over the bits below `first_bit`.
     """
     max_bits = 4
     done = first_bit

@@ -97,10 +97,11 @@ def load(context: LoweringContext, op: Op, operands: Sequence[Value], layout: La
     test = is_inside(context, lengths, layout.shape)
     if layout.exact and test is None:
         return Held(layout, tuple(plain()))
-    # If no element of the slice lies inside the array, there is no index to clamp to.
+    # If no index along some axis is inside the array, there is none to clamp to; the whole tile is padding then.
     nonempty = context.all_of(b.emit("gt", n, b.index(0)) for n in lengths if not (constant_of(n) or 0) > 0)
     guarded = _guarded(context, nonempty, types, clipped, lambda: [pad] * len(slots))
-    # If some slots have no element, the path without bounds tests can't be used, even if the slice lies in the array.
+    # In a layout that isn't exact, slots past the end of an axis have no element, and their indices may be outside the
+    # array even if the slice is inside. So the path without bounds tests can't be used.
     values = guarded() if not layout.exact or test is None else _branch(context, test, types, plain, guarded)
     return Held(layout, tuple(values))
 

@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Accumulators in matrices: `values` are those of the subgroup's block, in row-major order."""
+    """Accumulators in cooperative matrices: `values` are the matrices of the subgroup's block, in row-major order."""
 
     plan: Plan
     values: tuple[Value, ...]
@@ -87,13 +87,15 @@ def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Val
             plan = _plan(op, caps, invocations // caps.subgroup_size)
             if plan is not None:
                 plans[op.result] = plan
-    scaled = [op for op in function.body.walk() if _row_factor(op) is not None]
+    # From products, plans spread to loop-carried values, and from these to multiplications of rows.
+    row_scalings = [op for op in function.body.walk() if _row_factor(op) is not None]
     for op in reversed(loops):  # innermost first
         _plan_carried(op, plans)
-    for op in scaled:
+    for op in row_scalings:
         plan = plans.get(op.operands[0])
         if plan is not None:
             plans[op.result] = plan
+    # The removal of one plan may make others impossible.
     while _remove_ungrounded(function, loops, plans):
         pass
     return plans
@@ -109,8 +111,11 @@ def _plan_carried(loop: Op, plans: dict[Value, Plan]) -> None:
 
 
 def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Value, Plan]) -> bool:
-    """Remove the plans of values that can't be held in matrices, since the accumulators that they are computed from are
-    neither held in matrices of the same plan nor splats. Return True if any were removed.
+    """Remove the plans of values that can't be held in matrices. Return True if any were removed.
+
+    A product keeps its plan if its accumulators have the same plan or are a splat; a multiplication of rows, if its
+    operand has the same plan; a loop-carried value, if its initial value has the same plan or is a splat, and every
+    iteration passes on a value with the same plan.
     """
     size_before = len(plans)
 

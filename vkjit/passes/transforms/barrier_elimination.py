@@ -80,7 +80,11 @@ class _Removal:
         return visible_inside
 
     def visible(self, op: Op) -> bool:
-        """True if an operation is visible, as the module defines it."""
+        """True if barriers may have to order the operation with operations of other invocations.
+
+        That is the case for accesses to shared arrays and to global arrays that the kernel writes, atomics, fences and
+        calls.
+        """
         effect = OPS[op.name].effect
         if op.name in ("fence", "call") or effect == Effect.READ_WRITE:
             return True

@@ -120,8 +120,9 @@ def as_tolerance(given: Any) -> Tolerance | None:
 def rounded_operations(module: Module) -> set[str]:
     """Return the names of the module's operations that may round.
 
-    These are all elementwise floating point operations, even exact ones such as `select`, and all others that have a
-    rounding error.
+    These are all elementwise operations with floating point results, and all others that have a rounding error. Exact
+    elementwise operations such as `select` aren't filtered out: the caller compares the names with its own list of
+    exact operations.
     """
     ops = (op for function in module.all_functions() for op in function.body.walk())
     return {op.name for op in ops if _is_elementwise_float(op) or _rounding_error(op) > 0}

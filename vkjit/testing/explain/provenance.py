@@ -41,10 +41,10 @@ def writer(shadow: Shadow, finding: Finding) -> Write | None:
 
 
 def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Return the locations of comparisons and min/max operations that had a NaN operand.
+    """Return the locations of operations that lose a NaN: comparisons and min/max operations that had a NaN operand.
 
-    Returns [] unless an input contains NaN and, for a wrong element, exactly one of the found and the expected value is
-    NaN.
+    Returns [] unless an input contains NaN and some wrong element is NaN either in the found or in the expected output,
+    but not in both.
     """
     difference = finding.difference
     if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
@@ -78,7 +78,10 @@ def nonfinite_origins(shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def stores_to(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Return the locations of all stores to the array with the wrong element; [] if the finding names no array."""
+    """Return the locations of all stores to the array of a finding; [] if it names no array.
+
+    The stores are those of the module to which the kernel is lowered for the finding's case (see `stores_of`).
+    """
     if not finding.array:
         return []
     case = finding.case
@@ -91,7 +94,7 @@ def stores_to(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def stores_of(module: Module, array: str) -> list[Loc]:
-    """Return the locations of stores and atomics on the kernel parameter `array`, in source order.
+    """Return the locations of stores and atomics to the kernel parameter `array` in a lowered module, in source order.
 
     Follows the parameter into device functions to which it is passed.
     """

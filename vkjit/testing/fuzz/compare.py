@@ -1,9 +1,11 @@
 """Comparison of two outcomes of a generated program.
 
 Arrays are compared bitwise, except that all NaNs are equal. Arrays that `Program.tolerances` lists hold results of
-inexact operations, which are compared within error bounds. The bound of a column is a number of ULP of a scale. The
-scale of a single operation is the magnitude of its result. The scale of a formula of sums and products is the same
-formula on the magnitudes of its operands; if the scale overflows or nearly does, every result is accepted.
+inexact operations, which are compared within error bounds. Such an array has a row for each invocation and a column for
+each inexact computation of the program: a single operation, or a formula of sums and products. The error bound of a
+column is a number of ULP, relative to a scale for each result. The scale of a single operation is the magnitude of its
+result. The scale of a formula is the same formula on the magnitudes of its operands, which the program stores in a
+second array of the same shape; if the scale overflows or nearly does, every result is accepted.
 """
 
 from __future__ import annotations

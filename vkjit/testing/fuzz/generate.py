@@ -199,9 +199,10 @@ class _Kernel:
             self.param("y", type, replace(layout, like=number), "own", str(axis))
 
     def inexact(self) -> list[tuple[Scalar, int, int]]:
-        """Add two arrays for each float type: results of inexact operations, and their scales (see `Inexact`).
+        """Add two arrays for each float type except bf16: for results of inexact operations, and for their scales.
 
-        Returns a tuple for each type: the type, the parameter index of the results, and that of the scales.
+        A scale is the magnitude to which the error bound of a result is relative (see `fuzz.compare`). Returns a tuple
+        for each type: the type, the parameter index of the results, and that of the scales.
         """
         arrays = []
         for type in self.traits.palette:

@@ -263,9 +263,10 @@ class _Builder:
         return max(bounds.low, min(wanted, high))
 
     def sizes(self, wanted: int) -> dict[str, Any]:
-        """Return sizes for all names, close to `wanted`. A variadic name gets one axis of size 2, or the first choice.
+        """Return a size for each dimension name, as close to `wanted` as is allowed (see `size`).
 
-        Returns {} if the user gave a strategy for a name, since directed cases can't draw.
+        A variadic name gets the first of the user's choices, or one axis of size 2 without choices. Returns {} if the
+        user gave a strategy for a name, since directed cases can't draw from strategies.
         """
         if self.dimensions.strategies:
             return {}

@@ -1,8 +1,9 @@
 """Statements that invocations of a workgroup or subgroup execute together, generated only in uniform control flow.
 
 They exchange values by subgroup operations or through shared memory. In shared memory, each invocation writes at its
-`slot`, its linear index in the workgroup; a barrier separates these writes from reads by other invocations. Lane
-indices are below `LANES`, so that the lanes exist on every device with subgroups of at least 8 lanes.
+`slot`, its linear index in the workgroup; a barrier separates these writes from reads by other invocations. The lane
+indices and XOR masks of broadcasts and shuffles are less than `LANES`, so that they are valid on every device with
+subgroups of at least 8 lanes.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ def _exchange(m: Maker) -> None:
     place = m.pick(_shared(m))
     b, count = m.builder, m.invocations
     inner_indices = [b.index(m.draw(0, extent - 1)) for extent in (place.type.shape or ())[1:]]
-    assert m.row is not None
+    assert m.row is not None  # the statement is in the kernel's body, not in a device function
     b.op("store", place.array, _slot(m), *inner_indices, m.value(place.element))
     b.op("barrier")
     for _ in range(m.draw(1, 2)):
+        # read at any slot, or at this invocation's slot with one bit flipped
         other = m.below(count) if m.chance(0.5) else b.emit("xor", _slot(m), b.index(m.pick([1, 8, count // 2])))
-        if (count & (count - 1)) != 0:  # not a power of two: the result of `xor` may be out of range
+        if (count & (count - 1)) != 0:  # not a power of two: the result of `xor` may be `count` or more
             other = m.below(count)
         m.emit("load", place.array, other, *inner_indices)
     b.op("barrier")
@@ -130,6 +132,7 @@ def _vote(m: Maker) -> None:
 
 @statement(1, _subgroups_allowed)
 def _lane_ids(m: Maker) -> None:
+    """The lane's or subgroup's index, the subgroup size, or the number of subgroups."""
     m.emit(m.pick(["lane_id", "subgroup_id", "subgroup_size", "num_subgroups"]))
 
 
@@ -143,7 +146,8 @@ def _workgroup_total(m: Maker) -> None:
     """A workgroup reduction: each subgroup stores its partial result in shared memory, and every invocation combines
     all partial results.
 
-    The operation is exact on integers, so the result doesn't depend on the subgroup size.
+    The elements are integers, on which the operation is exact and associative, so the result doesn't depend on the
+    subgroup size.
     """
     place = m.pick(_totals(m))
     b, element = m.builder, place.element

@@ -1,10 +1,12 @@
 """The declarations and functions that `instrument` adds to a SPIR-V module.
 
 The added functions check an address and write errors into a report buffer. The buffer starts with `SCRATCH_BYTES` bytes
-of scratch memory, to which invalid accesses are redirected. Then follows a 64-bit record for each site (a check in the
-code). The bit `SEEN` of a record is set if an error occurred at the site, the bit `MISALIGNED` if it was an alignment
-error. The other bits (`DISTANCE`) are the distance of the address from the start of the accessible range, modulo 2**62.
-Stores of records aren't synchronized: if several invocations fail at one site, the record of any of them remains.
+of scratch memory, to which invalid accesses are redirected. Then follows a 64-bit record for each site, that is for
+each check that `instrument` inserts. A record is 0 until a check fails at its site. Then bit 63 (`SEEN`) is set, and
+bit 62 (`MISALIGNED`) if an address is misaligned. The lower 62 bits (mask `DISTANCE`) hold the distance in bytes of the
+invalid address from the start of the accessible range, modulo 2**62, or the value that is passed to the function
+`note`, such as an invalid index. Stores of records aren't synchronized: if several invocations fail at one site, the
+record of any of them remains.
 """
 
 from __future__ import annotations
@@ -156,33 +158,35 @@ class Helpers:
         """Define the function check(address, low, room, mask, flag, site) and return its id.
 
         An address is invalid in three cases: it is less than `low`, or more than `room` bytes above `low` (both are
-        `address - low > room` as unsigned integers); it is misaligned, since it has a bit of `mask`; or `flag` is true.
-        For an invalid address, the function stores a record and returns the address of the scratch memory. For a valid
-        one, it returns `address`.
+        `address - low > room` as unsigned integers); it is misaligned, since it has a bit of `mask`; or `flag` is true,
+        by which the caller reports an error that it has found itself, such as a negative index. For an invalid address,
+        the function stores a record and returns the address of the scratch memory. For a valid one, it returns
+        `address`.
         """
-        long, word, out = self.ulong, self.uint, self.functions
-        function, parameters = self._begin(long, long, long, long, word, self.bool_type, word)
+        ulong, uint, out = self.ulong, self.uint, self.functions
+        function, parameters = self._begin(ulong, ulong, ulong, ulong, uint, self.bool_type, uint)
         address, low, room, mask, flag, site = parameters
-        distance = self.put(out, "OpISub", long, address, low)
+        distance = self.put(out, "OpISub", ulong, address, low)
         outside = self.put(out, "OpUGreaterThan", self.bool_type, distance, room)
-        lower = self.put(out, "OpUConvert", word, address)
-        remainder = self.put(out, "OpBitwiseAnd", word, lower, mask)
+        lower = self.put(out, "OpUConvert", uint, address)
+        remainder = self.put(out, "OpBitwiseAnd", uint, lower, mask)
         misaligned = self.put(out, "OpINotEqual", self.bool_type, remainder, self.word(0))
         range_or_alignment = self.put(out, "OpLogicalOr", self.bool_type, outside, misaligned)
         wrong = self.put(out, "OpLogicalOr", self.bool_type, range_or_alignment, flag)
         after = self._when(wrong)
-        flags = self.put(out, "OpSelect", long, misaligned, self.long(SEEN | MISALIGNED), self.long(SEEN))
+        flags = self.put(out, "OpSelect", ulong, misaligned, self.long(SEEN | MISALIGNED), self.long(SEEN))
         self._store(distance, flags, site)
         self.put(out, "OpBranch", 0, after)
         out.append(Instruction("OpLabel", 0, after, ()))
-        self.put(out, "OpReturnValue", 0, self.put(out, "OpSelect", long, wrong, self.long(self.report), address))
+        self.put(out, "OpReturnValue", 0, self.put(out, "OpSelect", ulong, wrong, self.long(self.report), address))
         self.put(out, "OpFunctionEnd", 0)
         return function
 
     def _note(self) -> int:
         """Define the function note(wrong, value, site) and return its id.
 
-        If `wrong` is true, the function stores a record of the site with `value` as the distance.
+        It serves checks of values that aren't addresses, such as array indices. The calling code tests the value; if it
+        is invalid (`wrong` is true), the function stores the site's record, with `value` in the bits of `DISTANCE`.
         """
         out = self.functions
         function, (wrong, value, site) = self._begin(self.void, self.bool_type, self.ulong, self.uint)
