@@ -81,7 +81,7 @@ def outcome(function: Callable[..., Any], seed: int, shapes: Shapes, order: int 
         total.backward()
     else:
         slopes = vk.autograd.grad(total, operands, create_graph=True, allow_unused=True)
-        sum((slope * slope).sum() for slope in slopes if slope is not None and slope.requires_grad).backward()  # type: ignore[union-attr]
+        sum((slope * slope).sum() for slope in slopes if slope is not None and slope.requires_grad).backward()
     return [value.detach().numpy(), *(None if x.grad is None else x.grad.numpy() for x in operands)]
 
 
@@ -157,7 +157,7 @@ def test_views_are_tracked_through_writes() -> None:
         with vk.no_grad():
             untracked = x[1:3]
         with pytest.raises(vk.ArgumentError, match="made while nothing was recorded"):
-            untracked.mul_(2.0)
+            untracked.mul_(vk.ones(2, 6, requires_grad=True))
         with pytest.raises(vk.ArgumentError, match="leaf"):
             leaf[0].mul_(2.0)
 
@@ -184,7 +184,7 @@ def test_running_statistics_are_written_by_replays() -> None:
 
 def _batch_norms(training: bool) -> list[Any]:
     """Normalize several batches; return the outputs, the gradients, the running statistics and their write counts."""
-    layer = vk.nn.BatchNorm1d(6)
+    layer: Any = vk.nn.BatchNorm1d(6)
     layer.train(training)
     outputs: list[Any] = []
     for seed in range(CALLS):
@@ -241,8 +241,40 @@ def test_hooks_and_retained_gradients_of_replayed_results() -> None:
         y = x.softmax(-1)
         y.retain_grad()
         seen: list[Any] = []
-        y.register_hook(lambda slope, seen=seen: seen.append(slope.numpy()))
+        y.register_hook(seen.append)
         (y * 2.0).sum().backward()
         assert y.grad is not None
         np.testing.assert_array_equal(y.grad.numpy(), np.full((4, 6), 2, np.float32))
         assert len(seen) == 1
+
+
+def test_tensors_over_the_same_memory_get_their_own_gradients() -> None:
+    """`a + a` and `a + b` have operands of the same layouts at the same place."""
+    for _ in range(CALLS):
+        a = vk.tensor(floats(1, (4, 6)), requires_grad=True)
+        (a + a).sum().backward()
+        assert a.grad is not None and (a.grad.numpy() == 2).all()
+    for _ in range(CALLS):
+        a = vk.tensor(floats(1, (4, 6)), requires_grad=True)
+        b = a.detach().requires_grad_()
+        (a + b).sum().backward()
+        assert a.grad is not None and b.grad is not None
+        assert (a.grad.numpy() == 1).all() and (b.grad.numpy() == 1).all()
+
+
+def test_views_of_untracked_views_and_of_other_tensors() -> None:
+    """A view that was recorded for an untracked operand is tracked for other operands, and the other way round."""
+    x = vk.tensor(np.ones((4, 6), np.float32), requires_grad=True)
+    with vk.no_grad():
+        untracked = x.reshape(6, 4)
+    for _ in range(CALLS):
+        untracked.reshape(8, 3)
+    for _ in range(CALLS):
+        y = vk.tensor(np.ones((6, 4), np.float32))
+        part = y.reshape(8, 3)
+        factor = vk.ones(8, 3, requires_grad=True)
+        part.mul_(factor)
+        y.sum().backward()
+        assert factor.grad is not None and factor.grad.numpy().sum() == 24
+        with pytest.raises(vk.ArgumentError, match="made while nothing was recorded"):
+            untracked.reshape(8, 3).mul_(factor)

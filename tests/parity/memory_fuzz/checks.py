@@ -4,7 +4,7 @@ Each check takes an operation of PyTorch's database and a `Setting`. It raises `
 differ from PyTorch's, if operands or adjacent memory change, or if an error is unclear or missing.
 
 PyTorch computes on copies, so that its results are well-defined even if operands share memory. Floats are compared as
-in `opinfo_compare`. Calls are repeated often enough to use cached dispatches (`vkjit/tensor/op_cache.py`).
+in `opinfo_compare`. Calls are repeated often enough to use cached dispatches (`vkjit/tensor/op_cache/`).
 """
 
 from __future__ import annotations

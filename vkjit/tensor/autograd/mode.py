@@ -33,6 +33,8 @@ class _State(threading.local):
 
     observed = False
     """True if an `interceptor` or a `recorder` is set, so that no call is replayed."""
+    special = False
+    """True if autocast is on, or an `interceptor` or a `recorder` is set."""
 
     autocast_dtype: DType | None = None
     """The 16-bit type of autocast, or None if it is off; set it through `autocast`."""
@@ -47,7 +49,7 @@ class _State(threading.local):
     @autocast.setter
     def autocast(self, dtype: DType | None) -> None:
         self.autocast_dtype = dtype
-        self.intercepts = dtype is not None or self._interceptor is not None
+        self._update_flags()
 
     @property
     def interceptor(self) -> Callable[..., Any] | None:
@@ -61,8 +63,7 @@ class _State(threading.local):
     @interceptor.setter
     def interceptor(self, function: Callable[..., Any] | None) -> None:
         self._interceptor = function
-        self.intercepts = function is not None or self.autocast_dtype is not None
-        self.observed = function is not None or self._recorder is not None
+        self._update_flags()
 
     @property
     def recorder(self) -> Any:
@@ -72,7 +73,13 @@ class _State(threading.local):
     @recorder.setter
     def recorder(self, recorder: Any) -> None:
         self._recorder = recorder
-        self.observed = recorder is not None or self._interceptor is not None
+        self._update_flags()
+
+    def _update_flags(self) -> None:
+        intercepted, recorded = self._interceptor is not None, self._recorder is not None
+        self.intercepts = intercepted or self.autocast_dtype is not None
+        self.observed = intercepted or recorded
+        self.special = self.intercepts or recorded
 
 
 state = _State()

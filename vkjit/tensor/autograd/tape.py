@@ -30,22 +30,9 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "RULES",
-    "UNTRACKED",
-    "VIEWS",
-    "GradMeta",
-    "Node",
-    "RemovableHandle",
-    "RuleRow",
-    "accumulates_grad",
-    "backward",
-    "backward_since",
-    "current_sequence_number",
-    "grad",
-    "record",
-    "record_unchecked",
-    "rule",
-]
+    "RULES", "UNTRACKED", "VIEWS", "GradMeta", "Node", "RemovableHandle", "RuleRow", "accumulates_grad", "backward",
+    "backward_since", "current_sequence_number", "grad", "record", "record_unchecked", "rule",
+]  # fmt: skip
 
 Gradient = Any
 """A tensor, or None for a gradient that is zero or not needed."""
@@ -223,27 +210,6 @@ class Node:
                 f"the gradient rule of {self.name} gave {len(results)} gradients for {len(self.edges)} inputs"
             )
         return results
-
-
-def prepared_node(
-    name: str, row: RuleRow, inputs: list[Any], needs: tuple[bool, ...], params: dict[str, Any], outputs: list[Tensor]
-) -> Node:
-    """Return a node whose operands are known to require gradients as `needs` says; faster than the constructor."""
-    node = object.__new__(Node)
-    node.name, node.row, node.params, node.needs = name, row, params, needs
-    node._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)] if params else ()
-    node.edges = tuple([getattr(value, "meta", None) for value in inputs])
-    node.number = next(_sequence)
-    node._results = tuple([weakref.ref(t.meta) for t in outputs])
-    keeps = row.keeps_inputs
-    node._inputs = None
-    if keeps is True:
-        node._inputs = [_kept(value) for value in inputs]
-    elif keeps:
-        node._inputs = {position: _kept(inputs[position]) for position in keeps}
-    node._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
-    node._released = False
-    return node
 
 
 NodeClass: type[Node] = Node

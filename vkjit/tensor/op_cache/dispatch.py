@@ -9,18 +9,20 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from math import copysign
 from typing import Any, TypeVar
 
 from vkjit.runtime import host_spans, sanitizer_reports
+from vkjit.runtime.capture import shadowing
 from vkjit.runtime.dispatch_cache import Table, repeating, table_of
 from vkjit.runtime.handles import on_fork
 from vkjit.stdlib.registry import forced_class
 
 from ..autograd.mode import state
 from ..tensor import Tensor
-from .key import call_key
+from .key import call_key, simple_key
 from .recorder import OpRecorder
-from .replay import Replay
+from .replay import Replay, tensor_of
 
 __all__ = ["cached", "replay_write", "with_replay"]
 
@@ -45,7 +47,18 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
-            if state.observed or _blocks or _listeners or (params and "out" in params):
+            if not (params or state.special or _blocks or _listeners or setting is not None) and operands:
+                simple = simple_key(label, operands)
+                if simple is not None:
+                    entry = table_of(simple[1][0].buffer.device).get(simple[0])
+                    if entry.__class__ is Replay and not shadowing.captured and forced_class() is None:
+                        made = None if entry.make_result is None else entry.make_result(*simple[1])
+                        if made:
+                            return tensor_of(made)
+                        made = entry.run([operand for operand in operands if operand.__class__ is Tensor])
+                        if made is not None:
+                            return made
+            if state.observed or _blocks or _listeners or "out" in params:
                 return function(*operands, **params)
             found = call_key(label, operands, params)
             if found is None:
@@ -78,7 +91,12 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
 
     The caller has switched recording off, and counts the write.
     """
-    found = None if state.observed or _blocks or _listeners else call_key(write, (target, *operands), params)
+    if state.observed or _blocks or _listeners:
+        write(target, *operands, **params)
+        return
+    if _write_simple(write, (target, *operands), params):
+        return
+    found = call_key(write, (target, *operands), params)
     if found is None or forced_class() is not None:
         write(target, *operands, **params)
         return
@@ -92,6 +110,25 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
         _run_and_note(write, (target, *operands), params, key, tensors, table, entry or 0, in_place=True)
         return
     write(target, *operands, **params)
+
+
+def _write_simple(write: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> bool:
+    """Replay a write of one launch on tensors and numbers; return False, and nothing has happened, if that isn't possible."""
+    simple = simple_key(write, operands)
+    if simple is None or state.autocast_dtype is not None:
+        return False
+    key, arrays = simple
+    for word, value in params.items():
+        if value.__class__ is float:
+            key += (word, float, value, copysign(1.0, value))
+        elif value.__class__ is int:
+            key += (word, int, value)
+        else:
+            return False
+    entry = table_of(arrays[0].buffer.device).get(key)
+    if entry.__class__ is not Replay or entry.maker is None or shadowing.captured or forced_class() is not None:
+        return False
+    return bool(entry.maker(*arrays))
 
 
 def _run_and_note(
@@ -111,7 +148,9 @@ def _run_and_note(
         _count(table, key, min(calls + 1, _CALLS_BEFORE_RECORDING))
         return function(*operands, **params)
     device = tensors[0]._array.buffer.device
-    if device.caps.kind == "interpreter" or any(tensor._array.buffer.device is not device for tensor in tensors):
+    if any(tensor._array.buffer.device is not device for tensor in tensors):
+        return function(*operands, **params)
+    if device.caps.kind == "interpreter":
         with _changing:
             table[key] = False
         return function(*operands, **params)

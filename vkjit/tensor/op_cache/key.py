@@ -18,7 +18,7 @@ from vkjit.dtypes import DType
 from ..autograd.mode import state
 from ..tensor import Tensor
 
-__all__ = ["cacheable", "call_key"]
+__all__ = ["cacheable", "call_key", "simple_key"]
 
 K = TypeVar("K", bound=type)
 
@@ -50,7 +50,8 @@ def call_key(
     key: list[Any] = [label]
     tensors: list[Tensor] = []
     for operand in operands:
-        if operand.__class__ is Tensor:  # as `_add`, for the most frequent case
+        kind: Any = operand.__class__
+        if kind is Tensor:  # as `_add`, for the most frequent cases
             layout = operand._array.layout
             if layout is None or operand._history != operand._version.recorded:
                 return None
@@ -58,26 +59,68 @@ def call_key(
             if operand.meta.requires_grad:
                 key.append(REQUIRES_GRAD)
             tensors.append(operand)
+        elif kind in _PLAIN:
+            key += (kind, operand)
         elif not _add(operand, key, tensors):
             return None
     if params:
         for word, value in params.items():
             key.append(word)
-            if not _add(value, key, tensors):
+            if value.__class__ in _PLAIN:
+                key += (value.__class__, value)
+            elif not _add(value, key, tensors):
                 return None
-    count = len(tensors)
-    if count == 2:
-        if tensors[0]._array.buffer is tensors[1]._array.buffer:
-            _add_sharing(tensors, key)
-    elif count > 2:
-        _add_sharing(tensors, key)
-    elif not count:
+    if not tensors:
         return None
+    if len(tensors) > 2 or tensors[0]._array.buffer is tensors[-1]._array.buffer:
+        _add_sharing(tensors, key)  # adds nothing for a single tensor
     if state.enabled and REQUIRES_GRAD in key:
         key.append(RECORDING)
     if state.autocast_dtype is not None:
         key.append(state.autocast_dtype)
     return tuple(key), tensors
+
+
+def simple_key(label: Any, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """Return the key of a call and the arrays of its tensors, faster than `call_key`, whose keys it gives.
+
+    For calls on tensors in different buffers, of which none requires a gradient, and numbers; None for other calls.
+    """
+    x = operands[0]
+    if x.__class__ is not Tensor or x.meta.requires_grad or x._history != x._version.recorded:
+        return None
+    a: Any = x._array
+    count = len(operands)
+    if count == 1:
+        return (label, a.layout), (a,)
+    if count == 2:
+        y: Any = operands[1]
+        if y.__class__ is Tensor:
+            b = y._array
+            if b.buffer is a.buffer or y.meta.requires_grad or y._history != y._version.recorded:
+                return None
+            return (label, a.layout, b.layout), (a, b)
+        if y.__class__ is int:
+            return (label, a.layout, int, y), (a,)
+    key: tuple[Any, ...] = (label, a.layout)
+    arrays: tuple[Any, ...] = (a,)
+    for y in operands[1:]:
+        if y.__class__ is Tensor:
+            array = y._array
+            if y.meta.requires_grad or y._history != y._version.recorded:
+                return None
+            for other in arrays:
+                if other.buffer is array.buffer:
+                    return None
+            arrays += (array,)
+            key += (array.layout,)
+        elif y.__class__ is float:
+            key += (float, y, copysign(1.0, y))
+        elif y.__class__ is int:
+            key += (int, y)
+        else:
+            return None
+    return key, arrays
 
 
 def _add(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
@@ -114,9 +157,12 @@ def _add(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
 
 
 def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
-    """Add which tensors share a buffer, and the distances of their addresses."""
+    """Add which tensors share a buffer: how far apart they are, and the first with the same autograd data and version."""
     for i, tensor in enumerate(tensors):
         for j in range(i):
             if tensors[j]._array.buffer is tensor._array.buffer:
-                key += ("shared", i, j, tensor._array.descriptor[0] - tensors[j]._array.descriptor[0])
+                same_meta = next(k for k in range(j, i + 1) if tensors[k].meta is tensor.meta)
+                same_version = next(k for k in range(j, i + 1) if tensors[k]._version is tensor._version)
+                distance = tensor._array.descriptor[0] - tensors[j]._array.descriptor[0]
+                key += ("shared", i, j, distance, same_meta, same_version)
                 break

@@ -108,7 +108,19 @@ class OpRecorder:
         kept = {plan.source for plan in self._plans} | self._kept_sources
         planned, plans = _with_lifetimes(self._device, steps, count, kept), tuple(self._plans)
         maker = self._maker(steps, sizes, writes)
-        return Replay(self._device, count, sizes, planned, plans, tuple(nodes), writes, results, kind, maker)
+        return Replay(
+            self._device,
+            count,
+            sizes,
+            planned,
+            plans,
+            tuple(nodes),
+            writes,
+            results,
+            kind,
+            maker,
+            maker if plans and not nodes and kind is None else None,
+        )
 
     def _alive(self, results: tuple[int | None, ...]) -> set[int | None]:
         """Return the numbers of the tensors whose values are needed after the call: results, and what nodes keep."""
@@ -148,15 +160,10 @@ class OpRecorder:
                 raise _NotReplayableError  # autograd recorded a write in place
             if version.value != value:
                 writes.setdefault(id(version), (number, version.value - value))
-        if writes and self._nodes:
-            kept = {i for _, row, inputs, _, _ in self._nodes for i in map(self._operand_of, _kept(row, inputs))}
-            if any(id(self._tensors[i]._version) in writes for i in kept if i is not None):
+        for _, row, inputs, _, _ in self._nodes if writes else ():
+            if any(isinstance(value, Tensor) and id(value._version) in writes for value in _kept(row, inputs)):
                 raise _NotReplayableError  # whether the node saw the value before or after the write isn't known
         return tuple(writes.values())
-
-    def _operand_of(self, value: Any) -> int | None:
-        number = self._numbers.get(id(value))
-        return None if number is None or number >= len(self._tensors) else number
 
     def _node_plan(
         self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: tuple[Tensor, ...]
@@ -167,13 +174,12 @@ class OpRecorder:
                 for value in inputs
             ]
         )
-        needs = tuple([isinstance(value, Tensor) and value.meta.requires_grad for value in inputs])
         templates = {word: self._template(value) for word, value in params.items()}
         filled = tuple(
             [(word, t) for word, t in templates.items() if isinstance(t, (TensorNumber, ArrayPlan, Items, dict))]
         )
         made = tuple([(self._number_of(tensor, is_output=True), tensor._array.dtype.is_float) for tensor in outputs])
-        return NodePlan(name, row, templates, filled, numbers, needs, made)
+        return NodePlan(name, templates, filled, numbers, made)
 
     def _template(self, value: Any) -> Any:
         """Return a value with the tensors and arrays in it replaced by what stands for them."""
@@ -235,7 +241,12 @@ class OpRecorder:
         expected = base if base._root is None else base._root
         if tensor._root is not None and tensor._root is not UNTRACKED and tensor._root is not expected:
             raise _NotReplayableError
-        root = NO_ROOT if tensor._root is None else ROOT_UNTRACKED if tensor._root is UNTRACKED else owner
+        # an untracked operand's views are untracked, too; a replay copies that from its own operand
+        inherits = base._root is UNTRACKED and (tensor.meta.node is not None or not base.meta.requires_grad)
+        if tensor._root is UNTRACKED and not inherits:
+            root = ROOT_UNTRACKED
+        else:
+            root = NO_ROOT if tensor._root is None else owner
         distance = array.offset - base._array.offset
         return TensorPlan(owner, owner, distance, array.dtype, layout, tensor._is_view, root, 0)
 

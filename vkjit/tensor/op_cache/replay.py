@@ -17,7 +17,7 @@ from vkjit.runtime.device import Device
 from vkjit.runtime.launch_recorder import Step
 
 from ..autograd import tape
-from ..autograd.tape import UNTRACKED, GradMeta, Node, RuleRow
+from ..autograd.tape import UNTRACKED, GradMeta, Node
 from ..tensor import Tensor, Version
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Replay",
     "TensorNumber",
     "TensorPlan",
+    "tensor_of",
 ]
 
 FRESH = -1
@@ -100,19 +101,17 @@ class Items(NamedTuple):
 
 
 class NodePlan(NamedTuple):
-    """A node that a replay puts on the tape: the operation's name, gradient rule and parameters, and its operands.
+    """A node that a replay puts on the tape: the operation's name, parameters and operands.
 
     `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` are pairs of
-    a tensor's number and None, or None and a constant; `needs` says which require a gradient. `outputs` are the numbers of
+    a tensor's number and None, or None and a constant. `outputs` are the numbers of
     its results, with True for those of float types, which require a gradient.
     """
 
     name: str
-    row: RuleRow
     params: dict[str, Any]
     filled_params: tuple[tuple[str, Any], ...]
     inputs: tuple[tuple[int | None, Any], ...]
-    needs: tuple[bool, ...]
     outputs: tuple[tuple[int, bool], ...]
 
 
@@ -136,6 +135,8 @@ class Replay:
     results: tuple[int | None, ...]
     kind: Callable[[Any], Any] | None
     maker: Callable[..., Any] | None
+    make_result: Callable[..., Any] | None
+    """`maker`, if its array is all that the call makes and no node is put on the tape; else None."""
 
     def run(self, operands: list[Tensor]) -> Any:
         """Run the call and return its result; None if it must take the slow path this time, and nothing has happened."""
@@ -144,7 +145,7 @@ class Replay:
         if self.maker is not None:
             made = self.maker(*[tensor._array for tensor in operands])
             if made:
-                return self._finish(operands, [*operands, _of(made)] if self.plans else operands, [])
+                return self._finish(operands, [*operands, tensor_of(made)] if self.plans else operands, [])
         buffers: list[Any] = []
         for tensor in operands:
             buffer = tensor._array.buffer
@@ -189,7 +190,7 @@ class Replay:
                 buffers[number] = None
 
 
-def _of(array: DeviceArray) -> Tensor:
+def tensor_of(array: DeviceArray) -> Tensor:
     """As `Tensor.of`."""
     tensor: Any = _new(Tensor)
     version = _new(Version)
@@ -262,8 +263,8 @@ def _put_node(plan: NodePlan, tensors: list[Tensor], buffers: list[Any], count: 
     params = plan.params
     if plan.filled_params:
         params = params | {word: _filled(template, tensors, buffers, count) for word, template in plan.filled_params}
-    inputs = [constant if n is None else tensors[n] for n, constant in plan.inputs]
-    node = tape.prepared_node(plan.name, plan.row, inputs, plan.needs, params, [tensors[n] for n, _ in plan.outputs])
+    inputs = tuple([constant if n is None else tensors[n] for n, constant in plan.inputs])
+    node = Node(plan.name, tape.RULES[plan.name], inputs, params, [tensors[n] for n, _ in plan.outputs])
     for number, is_float in plan.outputs:
         if is_float:
             meta = tensors[number].meta

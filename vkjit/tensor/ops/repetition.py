@@ -1,6 +1,6 @@
 """Repetition of tensors, slices and elements: repeat, tile, repeat_interleave. Results are copies.
 
-The decorator `op_cache.whole` caches calls of `repeat`: later calls with the same layouts replay the recorded launches.
+The decorator `op_cache.cached` caches calls of `repeat`: later calls with the same layouts replay the recorded launches.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def _value_at(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool
 def _as_non_view(x: Tensor) -> Tensor:
     """Return a view as a tensor that isn't marked as a view, unless autograd tracks it.
 
-    No other tensor may share its memory. The op cache (`op_cache.whole`) accepts only results that aren't views.
+    No other tensor may share its memory. The op cache (`op_cache.cached`) accepts only results that aren't views.
     """
     return x if state.intercepts or x.requires_grad else Tensor(x._array)
 

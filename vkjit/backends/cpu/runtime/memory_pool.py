@@ -6,6 +6,7 @@ more, neither a buffer nor a NumPy array that views it; what is kept is bounded,
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from typing import Any
@@ -31,7 +32,6 @@ class MemoryPool:
         self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
         self._small: dict[int, deque[tuple[npt.NDArray[np.uint8], int]]] = {}
-        self._bounded = deque
         self._new = deque[
             npt.NDArray[np.uint8]
         ]  # at the process's end modules lose their names before blocks come back
@@ -40,10 +40,13 @@ class MemoryPool:
     def take(self, nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
         """An array of `nbytes` bytes that hold anything, and its address. Raises MemoryError."""
         if nbytes < _SMALLEST:
-            try:
-                return self._small[nbytes].pop()
-            except (KeyError, IndexError):
-                return _with_address(_aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes))
+            free = self._small.get(nbytes)
+            if free is None:
+                self._keep_size(nbytes)
+            else:
+                with contextlib.suppress(IndexError):
+                    return free.pop()
+            return _with_address(_aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes))
         size = _rounded(nbytes)
         memory = self._kept(size)
         if memory is None:
@@ -54,17 +57,20 @@ class MemoryPool:
                 memory = _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
         return _with_address(np.asarray(_Block(self, memory))[:nbytes])
 
+    def _keep_size(self, nbytes: int) -> None:
+        """Has memory of this small size kept from now on."""
+        if len(self._small) >= _SMALL_SIZES:
+            self._small.clear()
+        self._small[nbytes] = deque(maxlen=max(1, min(64, _SMALL_BYTES // max(nbytes, 1))))
+
     def give_small(self, data: npt.NDArray[np.uint8], address: int) -> None:
-        """Takes an array from `take` back to which nobody refers any more, neither by a view of it; keeps it if it is small."""
-        nbytes = len(data)
-        if nbytes >= _SMALLEST or not self._limit:
-            return
-        free = self._small.get(nbytes)
-        if free is None:
-            if len(self._small) >= _SMALL_SIZES:
-                self._small.clear()
-            free = self._small.setdefault(nbytes, self._bounded(maxlen=max(1, min(64, _SMALL_BYTES // max(nbytes, 1)))))
-        free.append((data, address))  # drops the oldest where there are enough
+        """Takes an array from `take` back to which nobody refers any more, neither by a view of it; keeps it if it is small.
+
+        May be called at the process's end, when this module has lost its names.
+        """
+        free = self._small.get(len(data))
+        if free is not None:
+            free.append((data, address))  # drops the oldest where there are enough
 
     def _kept(self, size: int) -> npt.NDArray[np.uint8] | None:
         with self._lock:
