@@ -44,7 +44,7 @@ class LoopLimit:
                 self.run(inner)
 
     def _count(self, op: Op, builder: Builder) -> None:
-        """Emit a counter and its reset in front of the loop, and insert its increment and the exit into the body."""
+        """Emit an iteration counter, reset in the preheader, and insert its increment and the exit into the body."""
         prologue = self.state.prologue
         counter_type = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
         counter = prologue.emit("local", type=counter_type)
