@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,9 @@ import numpy as np
 import vkjit as vk
 
 WARM_CALLS = 2000
-"""Calls before a warm trip is counted; machine code, if it is built at all, is built by then."""
+"""Calls before a warm trip is counted."""
+PAUSE = 0.5
+"""Seconds between two such rows of calls: machine code is built in the background meanwhile, if it is built at all."""
 
 
 @dataclass(slots=True)
@@ -91,10 +94,12 @@ def _vector() -> Any:
 
 def warm(call: Callable[[], Any], calls: int = WARM_CALLS) -> Callable[[], Any]:
     """Call `call` that many times and return it. After many calls the device's queue is left open, as in a loop."""
-    for number in range(calls):
-        call()
-        if number % 64 == 0:
-            vk.synchronize()
+    for rest in (calls, calls if calls == WARM_CALLS else 0):
+        for number in range(rest):
+            call()
+            if number % 64 == 0:
+                vk.synchronize()
+        time.sleep(PAUSE if calls == WARM_CALLS else 0)
     return call
 
 

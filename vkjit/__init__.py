@@ -135,6 +135,7 @@ def _provide_services() -> None:
     """
     from .backends.vulkan.runtime.pipeline.disk_cache import Keeper, keep_with
     from .launch.extensions import provide
+    from .runtime import host_compiler
 
     def service(module: str, name: str) -> Callable[[], Callable[..., Any]]:
         """Return a function that imports a module of this package and returns the function `name` in it."""
@@ -146,6 +147,7 @@ def _provide_services() -> None:
     provide("sanitized launch", service("sanitizer.launch", "launch"))
     # This service is a function, too: it returns the module.
     provide("array namespace", lambda: lambda: importlib.import_module(".array_api", __name__))
+    host_compiler.provide(service("backends.cpu.runtime.llvm", "compile_functions"))
     # Drivers' pipeline caches are loaded from and stored to the compiler's disk cache.
     load_pipelines = service("compiler.cache", "load_pipelines")
     store_pipelines = service("compiler.cache", "store_pipelines")

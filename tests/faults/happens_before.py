@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkjit.backends.vulkan.runtime import graph, loader, trampoline
+from vkjit.backends.vulkan.runtime import graph, loader, record
 from vkjit.backends.vulkan.runtime.memory.buffer import Storage, VulkanBuffer
 from vkjit.backends.vulkan.runtime.pipeline.pipeline import VulkanKernel
 from vkjit.backends.vulkan.runtime.queue.queue import Queue
@@ -198,7 +198,7 @@ class _Recorder:
         found: dict[int, VulkanBuffer] = {}
         for item in kernel.artifact.fields:
             if item.role == "address":
-                (address,) = struct.unpack_from("<Q", memory, trampoline.BLOCK + item.offset)
+                (address,) = struct.unpack_from("<Q", memory, record.BLOCK + item.offset)
                 found[item.arg] = self.buffer_at(address)
         self.note(*([found[arg] for arg in args] for args in (kernel.artifact.reads, kernel.artifact.writes)))
 

@@ -152,10 +152,10 @@ class _SignatureFound(Exception):  # noqa: N818  control flow, not an error
 class _SignatureProbe(Kernel):
     """A kernel that performs a launch up to the point of compilation, then raises `_SignatureFound`."""
 
-    def _launch(self, groups: plan.Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+    def _launch_cached(self, form: Any, groups: plan.Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if groups is None and self.spec.over is None and self._groups is None:
             groups = (1, 1, 1)  # a launch needs kernel[groups], but the code doesn't depend on the number of workgroups
-        return self._launch_fully(groups, None, args, kwargs)  # None: without the cache of earlier launches
+        return self._launch_fully(groups, args, kwargs)
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> Any:
         raise _SignatureFound(device, signature)

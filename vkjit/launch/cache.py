@@ -1,17 +1,20 @@
-"""Repeated launches of device arrays: what shapes, strides and types decide is worked out once.
+"""The launch cache: repeated calls of a kernel skip binding, matching and compiling.
 
-Enters: the arguments of a call. Leaves: a key that is equal for calls that launch alike, and `CachedLaunch`s that repeat such a
-launch without binding, matching or compiling again. Calls with NumPy arrays take the long way.
+A `CallForm` stands for the calls of a kernel with the same number of arguments, keywords and grid. Its call key consists of
+the device, the arrays' layouts, the types of scalars, the values of constants, and whether arrays overlap: all that decides what
+runs. It maps to a `CachedLaunch`, which fills the addresses and scalars into a prepared launch. For arrays of new shapes but
+known specialization classes, a cached launch is made without binding and compiling (`Resolve`). Launches that are frequent and
+simple enough are handed to machine code, if the device has some (`CallForm.call`).
+
+A cached launch does what the slow path would do; where it can't, it answers `MISS`, and nothing has happened.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,38 +22,36 @@ from .. import dtypes
 from ..compiler.fingerprint import Captures
 from ..dtypes import DType
 from ..frontend import KernelSpec, constant_key
+from ..frontend.signature.free_names import MISSING
+from ..frontend.signature.signature import is_own_key
 from ..runtime import sanitizer_reports
-from ..runtime.array import ROW_ALIGNMENT
+from ..runtime.capture import note_extents, shadowing
 from ..runtime.device import Device, DeviceArray
-from . import bind, extensions, host_arrays
-from .plan import Grid, LaunchPlan
+from ..runtime.prepared_launch import CallPattern, PreparedLaunch, picker
+from . import bind, host_arrays
+from .plan import array_extents
 
-__all__ = ["CachedLaunch", "Call", "CallKeys", "ScalarCoercion", "sanitized"]
+__all__ = ["MISS", "CachedLaunch", "CallForm", "ScalarCoercion", "constant_captures", "is_cacheable", "values_in_key"]
 
-Launcher = Callable[[LaunchPlan, Grid, Sequence[Any]], None]
+MISS = object()
+"""The answer of a form to calls that must take the slow path."""
 
-MAX_CACHED_LAUNCHES = 4096
-MAX_PREPARED_LAUNCHES = 64
-_F32_LARGEST = 3.4028234663852886e38
+_MAX_LAUNCHES = 4096
+_MAX_PLANS = 8
+"""Plans that machine code tries for a call."""
+_FIRST_HITS, _HITS = 3, 64
+"""Hits of a cached launch before it is handed to machine code, and until that is repeated if other plans have displaced it."""
+_F32_MAX = 3.4028234663852886e38
 
 
-class Call(NamedTuple):
-    """One call as `CallKeys` sees it: its key, and the values by parameter number (device arrays, scalars, constants)."""
-
-    key: tuple[Any, ...]
-    values: list[tuple[int, Any]]
-    changed: list[Any]
-    """Tensors that the kernel may write: they are told so afterwards."""
-
-    @property
-    def cache_key(self) -> tuple[Any, ...]:
-        """The key, and what a `sanitized` block around the call asks for."""
-        checks = sanitizer_reports.THREAD_CHECKS.checks
-        return self.key if checks is None else (checks, *self.key)
+Resolve = Callable[[dict[int, Any], bool], "CachedLaunch | tuple[Any] | None"]
+"""Makes the launch of a call, given the arguments by parameter. If the call is new (or its grid must be split), it launches
+at once, which is faster, and returns the result in a tuple. None if the kernel must be compiled for the grid. Raises ShapeError
+if dimensions disagree."""
 
 
 class ScalarCoercion:
-    """How a scalar becomes the type of its parameter: numbers of the type `python` from low to high are taken as they are."""
+    """The conversion of a scalar to the type of its parameter. Numbers of type `python` from `low` to `high` stay as they are."""
 
     __slots__ = ("dtype", "high", "low", "name", "python")
 
@@ -64,189 +65,289 @@ class ScalarCoercion:
         elif dtype.kind == "bool":
             self.python, self.low, self.high = bool, 0, 1
         elif dtype.is_float and dtype.bits >= 32:
-            self.high = _F32_LARGEST if dtype.bits == 32 else math.inf
+            self.high = _F32_MAX if dtype.bits == 32 else math.inf
             self.python, self.low = float, -self.high
 
-    @property
-    def types(self) -> tuple[type | None, ...]:
-        """The types of numbers that go into the argument block as they are: Python's, and for f32 NumPy's."""
-        return self.python, np.float32 if self.dtype is dtypes.f32 else None
-
     def coerce(self, value: Any) -> Any:
-        """Any other value, checked; one that has the type already stays."""
-        if type(value) is np.ndarray and self.dtype.is_float and value.dtype is self.dtype.numpy:
+        """Return a value converted and checked, as the slow path does."""
+        kind: Any = type(value)
+        if (kind is self.python and self.low <= value <= self.high) or (
+            kind is np.float32 and self.dtype is dtypes.f32
+        ):
             return value
         return bind.coerce_scalar(value, self.dtype, self.name)
 
 
-@dataclass(frozen=True, slots=True)
 class CachedLaunch:
-    """A launch to repeat.
+    """What a call with a certain key runs.
 
-    `template` has the values of parameters that the call doesn't give, `coercions` how its scalars become the types
-    of their parameters, `outs` the arrays to allocate: parameter, bytes, type, shape, strides. `counted` are the
-    integer scalars that loops may depend on, `prepared` the prepared launches by their values. `poisoned`: what is
-    allocated is filled first. `launcher`: launches under the sanitizer, where the environment asked for `checks`;
-    None for what a block or the kernel asked for.
+    `params` are the numbers of the parameters of all arrays, those of `outs` last. `outs` are the arrays that it allocates: bytes,
+    type, shape, strides. `scalars` picks the scalars from the arguments that aren't arrays. `wrap` makes the results of
+    allocated arrays. `captures` are those of constants.
     """
 
-    plan: LaunchPlan
-    guard: Callable[[], LaunchPlan]
-    grid: Grid
-    template: list[Any]
-    coercions: tuple[tuple[int, ScalarCoercion], ...]
-    outs: tuple[tuple[int, int, DType, tuple[int, ...], tuple[int, ...]], ...]
-    wrap: Callable[[DeviceArray], Any]
-    device: Device
-    captures: tuple[Captures, ...]
-    counted: tuple[int, ...]
-    poisoned: bool
-    launcher: Launcher | None = None
-    checks: tuple[str, ...] | None = None
-    prepared: dict[tuple[Any, ...], Callable[[list[Any]], None]] = field(default_factory=dict)
+    __slots__ = (
+        "_coercions", "_device", "_launch", "_launcher", "_outs", "_params", "_poisoned", "_scalars", "_wrap", "captures",
+        "hits", "plan",
+    )  # fmt: skip
 
-    def current(self) -> bool:
-        """Whether captured values of constant functions, and what the environment asks for, are still the same."""
-        if self.checks is not None and self.checks != sanitizer_reports.current_checks():
+    def __init__(
+        self,
+        device: Device,
+        launch: PreparedLaunch,
+        params: Sequence[int],
+        outs: Sequence[DeviceArray],
+        coercions: Sequence[ScalarCoercion],
+        scalars: Callable[[Any], tuple[Any, ...]],
+        wrap: Callable[[DeviceArray], Any],
+        captures: tuple[Captures, ...],
+        poisoned: bool,
+    ) -> None:
+        self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
+        self._params = params
+        self._outs = [(a.buffer.nbytes, a.dtype, a.shape, a.strides) for a in outs]
+        self._coercions, self._scalars, self._wrap = tuple(coercions), scalars, wrap
+        self._poisoned = poisoned
+        self.captures = captures
+        self.plan: Any = False if outs or captures else None
+        """The launch as a plan for machine code; None if there is none yet, False if there never is."""
+        self.hits = 0
+
+    def run(self, arrays: list[DeviceArray], others: tuple[Any, ...]) -> Any:
+        """Launch, and return the arrays that were allocated: one, a tuple, or None."""
+        __tracebackhide__ = True
+        values = [array.descriptor[0] for array in arrays]
+        made = None
+        if self._outs:
+            made = [self._allocate(*out) for out in self._outs]
+            arrays = arrays + made
+            values += [array.descriptor[0] for array in made]
+        if self._coercions:
+            values += [c.coerce(value) for c, value in zip(self._coercions, self._scalars(others), strict=True)]
+        buffers, launcher = [array.buffer for array in arrays], self._launcher
+        if launcher is None or not launcher(buffers, tuple(values)):
+            if shadowing.captured:
+                note_extents(self._device, lambda: array_extents(zip(self._params, arrays, strict=True)))
+            self._launch.run(self._device, buffers, tuple(values))
+        if made is None:
+            return None
+        return self._wrap(made[0]) if len(made) == 1 else tuple([self._wrap(array) for array in made])
+
+    def _allocate(self, nbytes: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
+        array = DeviceArray(self._device.allocate(nbytes), 0, dtype, shape, strides)
+        if self._poisoned:
+            bind.poison(array)
+        return array
+
+    def takes_as_is(self, others: tuple[Any, ...]) -> bool:
+        """Return True if the scalars need no conversion."""
+        return all(type(v) is c.python for c, v in zip(self._coercions, self._scalars(others), strict=True))
+
+    def make_plan(self, pattern: CallPattern) -> Any:
+        """Make the plan for machine code, if possible, and return it."""
+        self.plan = self._device.plan(self._launch, pattern)
+        return self.plan
+
+
+class CallForm:
+    """The calls of a kernel with the same number of positional arguments, keywords and grid.
+
+    `call` is the machine code of recent launches, a function of all arguments that returns False if Python must decide.
+    """
+
+    def __init__(self, spec: KernelSpec, captures: Captures, params: Sequence[int], in_key: Sequence[bool]) -> None:
+        """`params` are the numbers of the arguments' parameters; `in_key` tells whose values are part of the key."""
+        is_array = [spec.params[number].kind == "array" for number in params]
+        self.params = tuple(params)
+        self._arrays = tuple(place for place, array in enumerate(is_array) if array)
+        self._written = tuple(spec.params[params[place]].mode != "in" for place in self._arrays)
+        self._told = tuple(place for place, written in zip(self._arrays, self._written, strict=True) if written)
+        self._others = tuple(place for place, array in enumerate(is_array) if not array)
+        self._scalars = tuple(place for place in self._others if spec.params[params[place]].kind == "scalar")
+        self._allocates = len(params) < sum(p.kind == "array" for p in spec.params) + len(self._others)
+        self._pick_others = picker(self._others)
+        self._in_key: set[int] = {place for place in self._others if in_key[place]}
+        self._names, self._cells, self._checks = captures.inline_checks()
+        self._launches: dict[Any, CachedLaunch | None] = {}
+        """By key; None for calls that have been launched once."""
+        self._resolvers: dict[Any, Resolve] = {}
+        self._plans: list[Any] = []
+        self._device: Device | None = None
+        self.call: Callable[..., bool] | None = None
+
+    def launch(self, args: tuple[Any, ...]) -> Any:
+        """Launch if the call is known; return what it allocated, or `MISS`."""
+        __tracebackhide__ = True
+        try:
+            key, arrays, others = self._look(args)
+            found: Any = self._launches.get(key)
+        except (AttributeError, TypeError, ValueError):  # no device array, an unhashable constant, an empty cell
+            return MISS
+        if found is None:
+            resolve = None if key is None else self._resolvers.get(_without_shapes(key, arrays))
+            if resolve is None:
+                return MISS
+            found = resolve(dict(zip(self.params, args, strict=True)), key not in self._launches)
+            if found is None:
+                return MISS
+            self._keep(key, found if found.__class__ is CachedLaunch else None)
+        elif found.captures and any(c.changed() for c in found.captures):
+            return MISS
+        result = found[0] if found.__class__ is tuple else found.run(arrays, others)
+        for place in self._told:
+            if args[place].__class__ is not DeviceArray and hasattr(args[place], "__vkjit_written__"):
+                args[place].__vkjit_written__()
+        if found.__class__ is CachedLaunch and found.plan is not False:
+            found.hits += 1
+            if found.hits % _HITS == _FIRST_HITS:
+                self._accelerate(found, args)
+        return result
+
+    def _look(self, args: tuple[Any, ...]) -> tuple[Any, list[DeviceArray], tuple[Any, ...]]:
+        """Return the key of a call, its arrays and its other arguments; None for a call that must take the slow path."""
+        none: tuple[Any, list[DeviceArray], tuple[Any, ...]] = None, [], ()
+        if sanitizer_reports.OPEN_BLOCKS:
+            return none
+        for namespace, name, value in self._names:
+            if namespace.get(name, MISSING) is not value:
+                return none
+        for cell, value in self._cells:
+            if cell.cell_contents is not value:
+                return none
+        if self._checks and not all(holds() for holds in self._checks):
+            return none
+        arrays = [args[place].__vkjit_array__ for place in self._arrays]
+        buffers = [array.buffer for array in arrays]
+        device = buffers[0].device
+        key: list[Any] = [device]
+        for array, buffer in zip(arrays, buffers, strict=True):
+            if buffer.device is not device:
+                return none
+            key.append(array.layout or (array.spec_class, array.shape, array.strides))
+        if len(set(buffers)) < len(buffers):
+            key.append(host_arrays.overlaps(arrays, list(self._written)))
+        if self._allocates:  # results are of the class of the arguments
+            key += [type(args[place]) for place in self._arrays]
+        others = self._pick_others(args) if self._others else ()
+        for place, value in zip(self._others, others, strict=True):
+            kind: Any = type(value)
+            key.append(value.dtype if kind is np.ndarray else kind)  # an array of no dimensions is a typed number
+            if place in self._in_key:
+                key.append(value if is_own_key(kind) else constant_key(value))
+        return tuple(key), arrays, others
+
+    def add(self, args: tuple[Any, ...], found: CachedLaunch, resolve: Resolve | None) -> None:
+        """Remember the launch of a call, and how to make launches for arrays of other shapes."""
+        try:
+            key, arrays, _ = self._look(args)
+            hash(key)
+        except (AttributeError, TypeError, ValueError):
+            return
+        if key is None:
+            return
+        if key in self._launches:  # it was compiled anew
+            self._drop_plans()
+        self._keep(key, found)
+        if resolve is not None:
+            self._resolvers[_without_shapes(key, arrays)] = resolve
+
+    def _keep(self, key: Any, found: CachedLaunch | None) -> None:
+        if len(self._launches) >= _MAX_LAUNCHES:
+            self._launches.clear()
+            self._resolvers.clear()
+            self._drop_plans()
+        self._launches[key] = found
+
+    def add_to_key(self, params: Sequence[int]) -> None:
+        """Make the values of these parameters part of the key."""
+        places = {self.params.index(number) for number in params}
+        if not places <= self._in_key:
+            self._launches.clear()
+            self._resolvers.clear()
+            self._in_key |= places
+            self._drop_plans()
+
+    def cached_launch(
+        self, device: Device, launch: PreparedLaunch, outs: dict[int, DeviceArray], coercions: dict[int, ScalarCoercion],
+        wrap: Callable[[DeviceArray], Any], captures: tuple[Captures, ...], poisoned: bool,
+    ) -> CachedLaunch:  # fmt: skip
+        """Return what calls of this form run; `outs` and `coercions` are by parameter."""
+        arrays, scalars = self.arrays_and_scalars
+        pick = picker([self._others.index(place) for place in self._scalars])
+        made = [coercions[number] for number in scalars]
+        return CachedLaunch(device, launch, [*arrays, *outs], [*outs.values()], made, pick, wrap, captures, poisoned)
+
+    @property
+    def arrays_and_scalars(self) -> tuple[list[int], list[int]]:
+        """The numbers of the parameters of arrays, and of scalars, in the order of the arguments."""
+        return [self.params[place] for place in self._arrays], [self.params[place] for place in self._scalars]
+
+    def retry(self, args: tuple[Any, ...]) -> bool:
+        """Ask machine code again, in case another thread was launching."""
+        call, device = self.call, self._device
+        if call is None or device is None:
             return False
-        return not any(c.changed() for c in self.captures)
+        with device.launch_lock:
+            return call(*args)
 
-    def run(self, call: Call) -> Any:
-        """Launches, and returns the arrays that it allocated (one, a tuple, or None)."""
-        values = self.template.copy()
-        for position, value in call.values:
-            values[position] = value
-        for position, fit in self.coercions:
-            number = values[position]
-            kind = type(number)
-            if kind is not fit.python or not fit.low <= number <= fit.high:
-                values[position] = fit.coerce(number)
-        made = []
-        for position, nbytes, dtype, shape, strides in self.outs:
-            array = DeviceArray(self.device.allocate(nbytes), 0, dtype, shape, strides)
-            if self.poisoned:
-                bind.poison(array)
-            values[position] = array
-            made.append(array)
-        numbers = tuple([values[i] for i in self.counted])
-        launch = self.prepared.get(numbers)
-        if launch is None:
-            launch = self._prepare(numbers, values)
-        launch(values)
-        if not made:
-            return None
-        return self.wrap(made[0]) if len(made) == 1 else tuple(self.wrap(a) for a in made)
+    def _accelerate(self, found: CachedLaunch, args: tuple[Any, ...]) -> None:
+        """Hand a launch to machine code, to be tried before earlier ones."""
+        if found.plan in self._plans:
+            return
+        arrays = [args[place].__vkjit_array__ for place in self._arrays]
+        if (
+            self._checks
+            or not found.takes_as_is(self._pick_others(args))
+            or host_arrays.overlaps(arrays, list(self._written))  # it runs other code, and machine code refuses it
+        ):
+            found.plan = False
+            return
+        pattern = CallPattern(
+            args, self._arrays, self._scalars, tuple(sorted(self._in_key)), self._told, True, self._names, self._cells,
+            sanitizer_reports.OPEN_BLOCKS, MISSING,
+        )  # fmt: skip
+        if not found.make_plan(pattern):
+            return
+        device = arrays[0].buffer.device
+        if device is not self._device:
+            self._drop_plans()
+        self._device, self._plans = device, [found.plan, *self._plans[: _MAX_PLANS - 1]]
+        self.call = device.accelerated(self._plans)
 
-    def _prepare(self, numbers: tuple[Any, ...], values: list[Any]) -> Callable[[list[Any]], None]:
-        """The launch for these values of the integer scalars, guarded where loops may pass the driver's cap; remembered."""
-        counts = values.copy()
-        for position, fit in self.coercions:
-            if position in self.counted:
-                counts[position] = fit.dtype.numpy.type(values[position])
-        plan = self.plan.variant(self.grid, counts, self.guard)
-        way: Callable[[list[Any]], None]
-        if self.launcher is not None:
-            way = functools.partial(self.launcher, plan, self.grid)
-        else:
-            prepared = plan.prepare(self.grid, values)
-            way = functools.partial(plan.launch, self.grid) if prepared is None else prepared.launch
-        if len(self.prepared) < MAX_PREPARED_LAUNCHES:
-            self.prepared[numbers] = way
-        return way
+    def _drop_plans(self) -> None:
+        self.call, self._plans, self._device = None, [], None
 
 
-def sanitized(
-    checks: tuple[str, ...], own: tuple[str, ...] | None, found: list[sanitizer_reports.SanitizerReport] | None
-) -> tuple[Launcher | None, tuple[str, ...] | None]:
-    """`launcher` and `checks` of a recipe: for a launch with `checks`, of a kernel that asks for `own` by itself."""
-    if not checks:
-        return None, None
-
-    def launcher(plan: LaunchPlan, groups: Grid, values: Sequence[Any]) -> None:
-        extensions.get("sanitized launch")(plan, groups, values, found)
-
-    return launcher, checks if own is None and sanitizer_reports.THREAD_CHECKS.checks is None else None
+def _without_shapes(key: Any, arrays: Sequence[DeviceArray]) -> Any:
+    """Return a call's key with the arrays' layouts replaced by their specialization classes."""
+    return (key[0], *[array.spec_class for array in arrays], *key[1 + len(arrays) :])
 
 
-class CallKeys:
-    """Makes the keys of a kernel's calls."""
-
-    def __init__(self, spec: KernelSpec, *launch_functions: Any) -> None:
-        self._spec = spec
-        self._slots: dict[Any, list[tuple[int, bool, bool]]] = {}
-        self._written = [p.mode != "in" for p in spec.params]
-        asked = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
-        self._by_value = [p.kind == "const" or (p.kind != "array" and p.name in asked) for p in spec.params]
-        self._usable = all(p.kind != "any" and p.element is None for p in spec.params)
-
-    def slots_of(self, count: int, names: tuple[str, ...]) -> list[tuple[int, bool, bool]]:
-        """For each argument of a call of this form: its parameter, whether that is an array, whether its value counts.
-
-        Empty where the call has to go the long way.
-        """
-        positions = bind.parameter_indices(self._spec, count, names) if self._usable else None
-        params = self._spec.params
-        return [(p, params[p].kind == "array", self._by_value[p]) for p in positions or ()]
-
-    def of(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """The call, or None where it has to go the long way (NumPy arrays, arguments that don't fit)."""
-        form: Any = (len(args), *kwargs) if kwargs else len(args)
-        slots = self._slots.get(form)
-        if slots is None:
-            slots = self._slots[form] = self.slots_of(len(args), tuple(kwargs))
-        key: list[Any] = [groups, form]
-        values: list[tuple[int, Any]] = []
-        arrays: list[DeviceArray] = []
-        device: Device | None = None
-        buffers = set()
-        places = 0
-        changed: list[Any] = []
-        for (position, is_array, by_value), value in zip(slots, (*args, *kwargs.values()) if kwargs else args):  # noqa: B905
-            kind = type(value)
-            if is_array:
-                array = value if kind is DeviceArray else getattr(value, "__vkjit_array__", None)
-                if array is None:
-                    return None
-                if array is not value and self._written[position] and hasattr(value, "__vkjit_written__"):
-                    changed.append(value)
-                key += (kind, array.dtype, array.shape, array.strides)
-                buffer = array.buffer
-                if buffer.device is not device:
-                    if device is not None:
-                        return None
-                    device = buffer.device
-                places |= buffer.address | array.offset
-                buffers.add(id(buffer))
-                arrays.append(array)
-                values.append((position, array))
-                continue
-            if kind is np.ndarray:
-                kind = value.dtype  # a typed number
-            key += (kind, constant_key(value)) if by_value else (kind,)
-            values.append((position, value))
-        if not arrays:
-            return None
-        shared = len(buffers) < len(arrays) and self._overlap(arrays, slots)
-        key += (device, shared, places % ROW_ALIGNMENT == 0)
-        return Call(tuple(key), values, changed)
-
-    def _overlap(self, arrays: list[DeviceArray], slots: list[tuple[int, bool, bool]]) -> bool:
-        """Whether arrays in one buffer overlap and one of them is written."""
-        return host_arrays.overlaps(arrays, [self._written[position] for position, is_array, _ in slots if is_array])
+def values_in_key(spec: KernelSpec, *launch_functions: Any) -> list[bool]:
+    """Return for each parameter whether its value decides what runs: constants, and scalars that a launch function reads."""
+    read = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
+    return [p.kind == "const" or (p.kind != "array" and p.name in read) for p in spec.params]
 
 
-def is_cacheable(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tuple[int, Any]]) -> bool:
-    """Whether the scalars' types follow from the arrays, or from their own types, which are part of the key."""
-    typed = {i for i, v in values if isinstance(v, (np.ndarray, np.generic)) and not isinstance(v, np.float64)}
+def is_cacheable(spec: KernelSpec, args: Sequence[Any], params: Sequence[int]) -> bool:
+    """Return True if the types of a call's scalars follow from its key: from the arrays, or from their own types."""
+    if any(p.kind == "any" or p.element is not None for p in spec.params):
+        return False
+    by_arrays = {p.dtype for p in spec.params if p.kind == "array" and isinstance(p.dtype, TypeVar)}
+    typed = {
+        number
+        for number, value in zip(params, args, strict=True)
+        if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, np.float64)
+    }
     return all(
-        p.dtype.__name__ in bound_by_arrays or i in typed if isinstance(p.dtype, TypeVar) else p.dtype is not None
-        for i, p in enumerate(spec.params)
+        p.dtype in by_arrays or number in typed if isinstance(p.dtype, TypeVar) else p.dtype is not None
+        for number, p in enumerate(spec.params)
         if p.kind == "scalar"
     )
 
 
-def constant_captures(values: list[Any]) -> tuple[Captures, ...]:
-    """What constants capture: device functions, structs with methods, tuples and dataclasses that hold such."""
+def constant_captures(values: Sequence[Any]) -> tuple[Captures, ...]:
+    """Return what constants capture: device functions, structs with methods, tuples and dataclasses that hold such."""
     plain = (bool, int, float, str, type(None), np.generic, np.ndarray, DeviceArray)
     found = (Captures(v).read_now() for v in values if not isinstance(v, plain))
     return tuple(captures for captures in found if captures.any())

@@ -30,18 +30,8 @@ from ..runtime.handles import new_lock
 from ..settings import boolean_setting
 from . import bind, extensions, host_arrays, plan, struct_arguments
 from .bind import MISSING
-from .cache import (
-    MAX_CACHED_LAUNCHES,
-    CachedLaunch,
-    Call,
-    CallKeys,
-    ScalarCoercion,
-    constant_captures,
-    is_cacheable,
-    sanitized,
-)
+from .cache import MISS, CachedLaunch, CallForm, ScalarCoercion, constant_captures, is_cacheable, values_in_key
 from .cost_model import describe_argument
-from .fast_path import FastPaths, Launched
 from .plan import Grid, LaunchPlan
 from .tunable import Tunable, is_tunable
 
@@ -128,14 +118,12 @@ class Kernel(Tunable):
         self._found = found
         self._plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]] = {}
         self._captures = Captures(fn)
-        self._fast_paths = FastPaths(self.spec, self._captures)
-        self._fast_paths_by_call = self._fast_paths.by_call
+        self._forms: dict[Any, CallForm] = {}
         self._expanded = frontend.expand_composites(self.spec)
         self._elements = [c.parameter.element for c in self._expanded.composites]
-        self._cached_launches: dict[Any, CachedLaunch] = {}
         self._parameters = tuple(p.name for p in self._expanded.params)
         self._cost: Callable[[dict[str, Any]], Any] | None = None
-        self._call_keys = CallKeys(self.spec, groups, local)
+        self._in_key = values_in_key(self.spec, groups, local)
         self._lock = new_lock()
         self._tunable, self.tuned = is_tunable(self.spec, local), {}
         functools.update_wrapper(self, fn)
@@ -170,24 +158,22 @@ class Kernel(Tunable):
         return None if chosen is None or callable(chosen) else plan.checked_grid(chosen, "local=", self.name)
 
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
-        """The kernel with that number of workgroups."""
+        """Return the kernel with that number of workgroups."""
         if self.spec.over is not None:
             raise ArgumentError(
                 f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
             )
-        launch = self._launch_stating_cost if self._cost is not None and host_spans.listeners else self._launch
-        return functools.partial(launch, plan.checked_grid(groups, "the number of workgroups", self.name))
+        return functools.partial(self._launch, plan.checked_grid(groups, "the number of workgroups", self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
+        """Launch. Return the Outs that were left out (one, or a tuple in order), or None."""
         __tracebackhide__ = True
-        if not kwargs:
-            way = self._fast_paths_by_call.get(len(args))
-            if way is not None and (((ask := way.call) and ask(way.current.queue, args)) or way.python_launch(args)):
-                return None  # as `Way.launch`, which would be another call
-        if self._cost is not None and host_spans.listeners:
-            return self._launch_stating_cost(None, *args, **kwargs)
-        return self._launch(None, *args, **kwargs)
+        form = self._forms.get((len(args), *kwargs) if kwargs else len(args))
+        if form is not None:
+            call = form.call
+            if call is not None and (call(*args, *kwargs.values()) if kwargs else call(*args)):
+                return None
+        return self._launch_cached(form, None, args, kwargs)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """What a launch with these arguments would run: see `vk.inspect`."""
@@ -198,39 +184,37 @@ class Kernel(Tunable):
 
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if groups is not None and not kwargs:
-            way = self._fast_paths_by_call.get((groups, len(args)))
-            if way is not None and way.launch(args):
+        form = self._forms.get(_form_key(groups, args, kwargs))
+        if form is not None and form.call is not None and form.call(*args, *kwargs.values()):
+            return None
+        return self._launch_cached(form, groups, args, kwargs)
+
+    def _launch_cached(
+        self, form: CallForm | None, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        __tracebackhide__ = True
+        if self._cost is not None and host_spans.listeners:
+            return self._launch_stating_cost(groups, args, kwargs)
+        if form is not None:
+            given = (*args, *kwargs.values()) if kwargs else args
+            if form.call is not None and form.retry(given):
                 return None
+            result = form.launch(given)
+            if result is not MISS:
+                return result
         if self._captures.changed():
             self._forget()
-        call = self._call_keys.of(groups, args, kwargs)
-        if call is None:
-            return self._launch_fully(groups, None, args, kwargs)
-        try:
-            recipe = self._cached_launches.get(call.cache_key)
-        except TypeError:  # a constant that isn't hashable; the long way says which
-            recipe = None
-        if recipe is None or not recipe.current():
-            return self._launch_fully(groups, call, args, kwargs)
-        result = recipe.run(call)
-        for tensor in call.changed:
-            tensor.__vkjit_written__()
-        return result
+        return self._launch_fully(groups, args, kwargs)
 
     def _forget(self, device: Device | None = None) -> None:
         """A captured value was rebound, or the device has other caps: what was compiled with the old ones is of no use."""
         with self._lock:
             for key in [k for k in self._plans if device is None or k[0] is device]:
                 del self._plans[key]
-            self._cached_launches.clear()
+            self._forms.clear()
             self._captures = Captures(self.spec.fn).read_now()
-            self._fast_paths = FastPaths(self.spec, self._captures)
-            self._fast_paths_by_call = self._fast_paths.by_call
 
-    def _launch_fully(
-        self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _launch_fully(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if "torch" in sys.modules:
             from ..interop import torch  # only beside PyTorch
@@ -280,8 +264,8 @@ class Kernel(Tunable):
             ready.launch(grid, values)
         if staged:
             host_arrays.copy_back(device, staged, written)
-        elif call is not None and not signature.overlaps:  # of which keys know nothing but that there are some
-            self._remember(call, args, chosen, signature, grid, values, made, bound, wrap)
+        elif not hosts and not signature.sanitize:
+            self._remember(groups, args, kwargs, chosen, ready, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
         results = struct_arguments.view_packed_floats(spec, structs | {i: wrap(values[i]) for i in made})
@@ -305,40 +289,63 @@ class Kernel(Tunable):
         return host_arrays.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
 
     def _remember(
-        self, call: Call, args: tuple[Any, ...], chosen: LaunchPlan, signature: Signature, grid: Grid, values: list[Any],
-        made: list[int], bound: dict[str, DType], wrap: Callable[[DeviceArray], Any],
+        self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: LaunchPlan, ready: LaunchPlan,
+        signature: Signature, grid: Grid, values: list[Any], made: list[int], bound: dict[str, DType],
+        wrap: Callable[[DeviceArray], Any],
     ) -> None:  # fmt: skip
-        """Keeps a launch for calls that are alike."""
-        params = self.spec.params
-        given = frozenset(p.dtype.__name__ for p in params if p.kind == "array" and isinstance(p.dtype, TypeVar))
-        if not is_cacheable(self.spec, given, call.values):
+        """Keep a launch for calls with the same key."""
+        params, given = bind.parameter_indices(self.spec, len(args), tuple(kwargs)), (*args, *kwargs.values())
+        if params is None or not is_cacheable(self.spec, given, params):
             return
-        if len(self._cached_launches) >= MAX_CACHED_LAUNCHES:
-            self._cached_launches.clear()
-        positions = {position for position, _ in call.values}
-        template = [None if i in positions or i in made else v for i, v in enumerate(values)]
-        fits = tuple(
-            (i, ScalarCoercion(_scalar_dtype(p.dtype, None, bound), p.name))
-            for i, p in enumerate(params)
-            if p.kind == "scalar" and i in positions
-        )
-        outs = tuple((i, a.buffer.nbytes, a.dtype, a.shape, a.strides) for i, a in ((i, values[i]) for i in made))
-        counted = tuple(i for i, fit in fits if fit.dtype.is_integer) if chosen.trip_bound is not None else ()
-        device = chosen.device
-        captures = constant_captures([*values, *self._elements])
-        launcher, checks = sanitized(signature.sanitize, self._sanitize, self._found)
-        self._cached_launches[call.cache_key] = CachedLaunch(
-            chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
-            captures, counted, signature.debug, launcher, checks,
-        )  # fmt: skip
-        groups, form = call.key[:2]
-        if launcher is None and not made and not self._tunable and isinstance(form, int):
-            simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
-            types = {i: fit.types for i, fit in fits}
-            launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
-            self._fast_paths.remember(
-                groups, args, [v for _, v in call.values], self._call_keys.slots_of(form, ()), launched
-            )
+        form_key = _form_key(groups, args, kwargs)
+        form = self._forms.get(form_key)
+        if form is None:
+            form = CallForm(self.spec, self._captures, params, [self._in_key[number] for number in params])
+        arrays, scalars = form.arrays_and_scalars
+        coercions = {
+            i: ScalarCoercion(_scalar_dtype(self.spec.params[i].dtype, None, bound), self.spec.params[i].name)
+            for i in scalars
+        }
+        if chosen.trip_bound is not None:  # integers decide whether loops may pass the driver's cap
+            form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
+        captures, device = constant_captures([*values, *self._elements]), chosen.device
+
+        def cached(ready: LaunchPlan, grid: Grid, values: list[Any]) -> CachedLaunch | None:
+            launch = ready.prepare(grid, values, [*arrays, *made], scalars)
+            outs = {i: values[i] for i in made}
+            debug = signature.debug
+            if launch is None:
+                return None
+            return form.cached_launch(device, launch, outs, coercions, wrap, captures, debug)
+
+        template: list[Any] = [MISSING if i in made else None if i in params else v for i, v in enumerate(values)]
+
+        def resolve(given: dict[int, Any], is_new: bool) -> CachedLaunch | tuple[Any] | None:
+            """Make the launch for arrays of other shapes, or run it; see `cache.Resolve`."""
+            values = template.copy()
+            for i, value in given.items():
+                values[i] = value.__vkjit_array__ if i in arrays else value
+            for i, coercion in coercions.items():
+                values[i] = bind.coerce_scalar(values[i], coercion.dtype, coercion.name)
+            known = bind.bind_dims(self.spec, {i: values[i].shape for i in arrays})
+            bind.allocate_outs(self.spec, values, known, bound, device)
+            shape = None if self.spec.over is None else self._over_shape(values)
+            grid = self._grid_size(groups, device, values, signature.local_size, shape)
+            if self._is_split(grid, device) is not signature.cut:
+                return None
+            ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
+            found = None if is_new else cached(ready, grid, values)
+            if found is not None:
+                return found
+            for i in made if signature.debug else ():
+                bind.poison(values[i])
+            ready.launch(grid, values)
+            return (struct_arguments.results_of_launch({i: wrap(values[i]) for i in made}),)
+
+        found = cached(ready, grid, values)
+        if found is not None and arrays:
+            form.add(given, found, None if callable(tune_choice(self._local)) else resolve)
+            self._forms[form_key] = form
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
         """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
@@ -483,6 +490,11 @@ class Kernel(Tunable):
             chosen = self._named(chosen, device, values)
         return plan.checked_grid(chosen, "groups=", self.name)
 
+    @staticmethod
+    def _is_split(grid: Grid, device: Device) -> bool:
+        """Return True if a grid takes several dispatches."""
+        return any(size > limit for size, limit in zip(grid, device.caps.max_groups, strict=True))
+
     def _signature(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
     ) -> Signature:
@@ -501,7 +513,6 @@ class Kernel(Tunable):
         debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
         checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
         sanitize = sanitizer_reports.current_checks() if self._sanitize is None else self._sanitize
-        limits = device.caps.max_groups
         return Signature(
             args=tuple(args),
             local_size=local,
@@ -509,7 +520,7 @@ class Kernel(Tunable):
             aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
             and all(a.spec_class.aligned for a in arrays),
             backward=any(a.spec_class.backward for a in arrays),
-            cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
+            cut=self._is_split(grid, device),
             strict=self._strict,
             fast_math=self._fast_math,
             debug=debug,
@@ -563,10 +574,10 @@ class Kernel(Tunable):
         self._cost = lambda values: function(*[values[name] for name in wanted])
         return function
 
-    def _launch_stating_cost(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch of which a profile wants to know what it costs."""
+    def _launch_stating_cost(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch, and tell profiles what the launch costs."""
         __tracebackhide__ = True
-        result = self._launch(groups, *args, **kwargs)
+        result = self._launch_fully(groups, args, kwargs)
         given = bind.bind(self.spec, args, kwargs)
         missing = [i for i, value in enumerate(given) if value is MISSING]
         values = dict(enumerate(given)) | dict(zip(missing, result if len(missing) > 1 else (result,), strict=False))
@@ -575,6 +586,13 @@ class Kernel(Tunable):
             for listener in list(host_spans.listeners):
                 listener.stated(self.name, stated)
         return result
+
+
+def _form_key(groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the key of a call's form in `Kernel._forms`."""
+    if groups is not None:
+        return (groups, len(args), *kwargs)
+    return (len(args), *kwargs) if kwargs else len(args)
 
 
 def _to_host(array: DeviceArray) -> Any:

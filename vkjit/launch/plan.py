@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.vulkan.runtime import trampoline
-from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, FastLaunch
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..frontend import ArrayArg, Signature
 from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.capture import note_extents, shadowing
-from ..runtime.device import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
+from ..runtime.device import Buffer, Device, DeviceArray, DeviceCaps
+from ..runtime.prepared_launch import REPORT, Hole, PreparedLaunch, prepare
 from . import host_arrays
 
 if TYPE_CHECKING:
     from ..passes.analysis.trip_bound import TripBound
 
 __all__ = [
-    "LaunchPlan", "PreparedLaunch", "alignments", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+    "LaunchPlan", "alignments", "array_extents", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
     "of_library",
 ]  # fmt: skip
 
@@ -40,26 +38,11 @@ _STRUCT_CODES = {
 
 Grid = tuple[int, int, int]
 
-_linked: list[Any] = []
-"""Code that stays for good."""
-
 MAX_INVOCATIONS = 2**63 - 1
 """Of a launch: ids are signed and have 64 bits."""
 
 CAP_MARGIN = 64
 """Iterations that are kept free below a driver's cap."""
-
-
-def _compile_recorder(text: str, entry: str) -> int:
-    """See `native.made_by`: through LLVM, where the extra `cpu` is installed."""
-    from ..backends.cpu.runtime import llvm  # it loads LLVM
-
-    linked = llvm.link(llvm.compile_text(text), entry)
-    _linked.append(linked)
-    return linked.addresses[entry]
-
-
-trampoline.made_by(_compile_recorder)
 
 
 def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
@@ -186,80 +169,43 @@ class LaunchPlan:
                 f"{self.artifact.name}: {groups} workgroups are past the device's limit of {limits}: launch it several times"
             )
 
-    def prepare(self, groups: Grid, values: Sequence[Any]) -> PreparedLaunch | None:
-        """A launch with this grid, and with the extents and strides of these arrays; None where the grid is empty or cut."""
+    def prepare(
+        self, groups: Grid, values: Sequence[Any], arrays: Sequence[int], scalars: Sequence[int]
+    ) -> PreparedLaunch | None:
+        """Return the launch with this grid and these values, except for the addresses of `arrays`, and `scalars`.
+
+        Both are numbers of parameters; their order is that of the values of the prepared launch. None if the grid is empty or
+        must be split.
+        """
         limits = self.device.caps.max_groups
         if 0 in groups or any(size > limit for size, limit in zip(groups, limits, strict=True)):
             return None
-        block = [_field_value(f, values, (0, 0, 0), groups) for f in self._fields]
-        places = list(enumerate(self._fields))
-        return PreparedLaunch(
-            self.device, self.kernel, groups, self._packer, block,
-            [(i, f.arg) for i, f in places if f.role == "address"],
-            [(i, f.arg) for i, f in places if f.role == "scalar"],
-            self._read_args, self._write_args,
-        )  # fmt: skip
-
-    def direct(self, launch: FastLaunch) -> DirectEntry | None:
-        """The device's short way for this launch, where there is one and each launch is one dispatch of this very code."""
-        return self.device.direct(self.kernel, launch) if self.is_single else None
-
-    @property
-    def is_single(self) -> bool:
-        """Whether each launch is one dispatch of this very code."""
-        return not self._cut and self.trip_bound is None
-
-    @property
-    def block_format(self) -> str:
-        """The struct format of the argument block, without byte order."""
-        return _format(self._fields, self.artifact.block_size)[1:]
+        numbers = {param: number for number, param in enumerate((*arrays, *scalars))}
+        holes = [Hole(f.offset, REPORT) for f in self._fields if f.role == "report"]
+        holes += [
+            Hole(f.offset, numbers[f.arg], code=field_code(f.role, f.dtype))
+            for f in self._fields
+            if f.role in ("address", "scalar") and f.arg in numbers
+        ]
+        block = self._packer.pack(*[_field_value(f, values, (0, 0, 0), groups) for f in self._fields])
+        writes = tuple([numbers[arg] for arg in self._write_args])
+        reads = tuple([number for number in range(len(arrays)) if number not in writes])
+        return prepare(self.kernel, groups, block, holes, len(numbers), reads, writes)
 
     def _queue(
         self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid
     ) -> None:
         block = self._packer.pack(*[_field_value(f, values, base, groups) for f in self._fields])
         if shadowing.captured:
-            note_extents(self.device, lambda: _extents(values))
+            note_extents(self.device, lambda: array_extents(enumerate(values)))
         self.device.launch(self.kernel, size, block, reads, writes)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedLaunch:
-    """A launch whose argument block is filled but for addresses and scalars: what calls that are alike share.
-
-    `addresses` and `scalars`: place in the block, number of the parameter.
-    """
-
-    device: Device
-    kernel: LoadedKernel
-    groups: Grid
-    packer: struct.Struct
-    block: list[Any]
-    addresses: list[tuple[int, int]]
-    scalars: list[tuple[int, int]]
-    read_args: list[int]
-    write_args: list[int]
-
-    def launch(self, values: Sequence[Any]) -> None:
-        """Queues the kernel with these arrays and scalars, by parameter number."""
-        block = self.block.copy()
-        for place, arg in self.addresses:
-            array = values[arg]
-            block[place] = array.buffer.address + array.offset
-        for place, arg in self.scalars:
-            block[place] = values[arg]
-        reads = [values[i].buffer for i in self.read_args]
-        writes = [values[i].buffer for i in self.write_args]
-        if shadowing.captured:
-            note_extents(self.device, lambda: _extents(values))
-        self.device.launch(self.kernel, self.groups, self.packer.pack(*block), reads, writes)
-
-
-def _extents(values: Sequence[Any]) -> dict[int, tuple[int, int]]:
-    """By number of parameter, the addresses [low, high) of the arrays; of one without elements where it would begin."""
+def array_extents(arrays: Iterable[tuple[int, Any]]) -> dict[int, tuple[int, int]]:
+    """Return the address range [low, high) of each array; empty at its address for one without elements."""
     return {
         i: (v.address, v.address) if 0 in v.shape else host_arrays.byte_range(v)
-        for i, v in enumerate(values)
+        for i, v in arrays
         if isinstance(v, DeviceArray)
     }
 

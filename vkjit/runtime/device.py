@@ -5,28 +5,26 @@ Implemented by the Vulkan device here, by the interpreter's device in `interp`, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType
 from ..errors import ArgumentError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
 from .capture import DeviceGraph, Entry
 from .dispatch_cache import Table, new_table
 from .host_copy import host_bytes
-from .launch_recorder import RecordedLaunch
+from .prepared_launch import CallPattern, Launcher, PreparedLaunch
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
-
-if TYPE_CHECKING:
-    from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, FastLaunch, Maker, Repeater
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
 
@@ -159,21 +157,27 @@ class Device(ABC):
     ) -> None:
         """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
 
-    def direct(self, kernel: LoadedKernel, launch: FastLaunch) -> DirectEntry | None:
-        """A short way to launch the kernel; None where there is none. It may refuse single launches; `launch` takes them."""
-        del kernel, launch
-        return None
+    @property
+    def launch_lock(self) -> AbstractContextManager[Any]:
+        """A lock that keeps other threads from launching; reentrant."""
+        return contextlib.nullcontext()
 
-    def repeater(self, launch: RecordedLaunch) -> Repeater | None:
-        """As `direct`, for a launch of which everything is known but where its buffers are."""
+    def launcher(self, launch: PreparedLaunch) -> Launcher | None:
+        """Return the launch as a function of buffers and values; None if the device has no fast path for it."""
         del launch
         return None
 
-    def maker(self, launch: RecordedLaunch, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
-        """As `repeater`, for an operation that is one launch on so many arrays, which allocates and returns one more, or, without
-        `made`, writes into the first. `made`: the bytes of its buffer, its type, and what `layout_of` says of it.
+    def plan(self, launch: PreparedLaunch, pattern: CallPattern) -> Any:
+        """Return the launch as a plan for `accelerated`; None if that isn't possible yet, False if it never is."""
+        del launch, pattern
+        return False
+
+    def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:
+        """Return a function of a call's arguments that launches by the first plan that matches them.
+
+        It returns False, and nothing has happened, if none does or if Python must decide. None if there is no such function.
         """
-        del launch, given, made
+        del plans
         return None
 
     def watch(self, watcher: object, watching: bool) -> None:

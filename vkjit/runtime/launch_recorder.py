@@ -10,7 +10,6 @@ The numbers: first the buffers that the operation was given, then those that it 
 
 from __future__ import annotations
 
-import operator
 import struct
 import threading
 import weakref
@@ -19,55 +18,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .capture import shadowing, uncover
+from .prepared_launch import REPORT, Hole, PreparedLaunch, prepare
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, DeviceArray, LoadedKernel
 
-__all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
-
-REPORT = -1
-"""The number of the address of a report: it is the last word."""
+__all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "Step"]
 
 _IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
 """What no operation that is repeated may ask: its results hang on more than buffers, or it waits."""
 
-Picker = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 _Asked = Callable[[int], "Step"]
 """Makes a step, told how many buffers there were in all."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedLaunch:
-    """A launch. `packer` packs what `pick` takes from all addresses, then `shifted` (each a number and what is added to that
-    address), then `pieces` of the argument block that stay, then the address of a report. `reads` and `writes` are numbers of
-    buffers.
-    """
-
-    kernel: LoadedKernel
-    groups: tuple[int, int, int]
-    packer: struct.Struct
-    pick: Picker
-    shifted: tuple[tuple[int, int], ...]
-    pieces: tuple[bytes, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-    @property
-    def used(self) -> tuple[int, ...]:
-        """The numbers of the buffers that it takes."""
-        return self.reads + self.writes
-
-    def packed_values(self, addresses: tuple[Any, ...], report: int = 0) -> tuple[Any, ...]:
-        """What the packer packs."""
-        if self.shifted:
-            addresses += tuple([addresses[number] + shift for number, shift in self.shifted])
-        return self.pick((*addresses, *self.pieces, report))
-
-    def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
-        """Launches with these buffers."""
-        block = self.packer.pack(*self.packed_values(addresses))
-        reads, writes = [buffers[i] for i in self.reads], [buffers[i] for i in self.writes]
-        device.launch(self.kernel, self.groups, block, reads, writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +43,7 @@ class RecordedFill:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """As `RecordedLaunch.used`."""
+        """The numbers of the buffers that it uses."""
         return (self.number,)
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
@@ -102,7 +64,7 @@ class RecordedCopy:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """As `RecordedLaunch.used`."""
+        """The numbers of the buffers that it uses."""
         return self.source, self.target
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
@@ -112,7 +74,7 @@ class RecordedCopy:
         device.copy(source, begin, target, addresses[self.target] + self.target_shift - target.address, self.nbytes)
 
 
-Step = RecordedLaunch | RecordedFill | RecordedCopy
+Step = PreparedLaunch | RecordedFill | RecordedCopy
 
 
 class LaunchRecorder:
@@ -224,46 +186,18 @@ class LaunchRecorder:
         if len(places) < len(used) or any(f.role == "print" for f in fields):
             return None
         ranges = [(b.address, b.address + b.nbytes, *place) for b, place in zip((*reads, *writes), places, strict=True)]
-        holes: list[tuple[int, int, int]] = []
+        holes: list[Hole] = []
         for item in fields:
             if item.role == "report":
-                holes.append((item.offset, REPORT, 0))
+                holes.append(Hole(item.offset, REPORT))
             elif item.role == "address":
                 (address,) = struct.unpack_from("<Q", block, item.offset)
                 found = {(number, base) for low, high, number, base in ranges if low <= address < high}
                 if len(found) != 1:  # of nobody, or of buffers over the same memory
                     return None
                 ((number, base),) = found
-                holes.append((item.offset, number, address - base))
+                holes.append(Hole(item.offset, number, address - base))
         numbers = [number for number, _ in places]
         ends = tuple(numbers[: len(reads)]), tuple(numbers[len(reads) :])
-        fixed, cut = bytes(block), sorted(holes)
-        return lambda count: RecordedLaunch(kernel, groups, *_cut(fixed, cut, count), *ends)
-
-
-def _cut(
-    block: bytes, holes: Sequence[tuple[int, int, int]], count: int
-) -> tuple[struct.Struct, Picker, tuple[tuple[int, int], ...], tuple[bytes, ...]]:
-    """How a block is put together again. `holes` are places of addresses: offset, a number below `count` or REPORT, and what is
-    added to that address.
-    """
-    shifted = sorted({(number, shift) for _, number, shift in holes if shift})
-    pieces: list[bytes] = []
-    picked: list[int] = []
-    text, position = "<", 0
-    for offset, number, shift in (*holes, (len(block), REPORT, 0)):
-        if offset > position:
-            picked.append(count + len(shifted) + len(pieces))
-            pieces.append(block[position:offset])
-            text += f"{offset - position}s"
-        if offset < len(block):
-            picked.append(count + shifted.index((number, shift)) if shift else number)
-            text += "Q"
-        position = offset + 8
-    return struct.Struct(text), _picker(picked), tuple(shifted), tuple(pieces)
-
-
-def _picker(places: Sequence[int]) -> Picker:
-    if len(places) > 1:
-        return operator.itemgetter(*places)
-    return lambda words: tuple([words[place] for place in places])
+        fixed = bytes(block)
+        return lambda count: prepare(kernel, groups, fixed, holes, count, *ends)

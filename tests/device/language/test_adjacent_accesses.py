@@ -48,7 +48,7 @@ def driver(request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.M
         monkeypatch.setattr(device, "caps", dataclasses.replace(device.caps, quirks=quirks))
         for kernel in (products, swapped):
             monkeypatch.setattr(kernel, "_plans", {})
-            monkeypatch.setattr(kernel, "_cached_launches", {})
+            monkeypatch.setattr(kernel, "_forms", {})
     return device
 
 

@@ -99,7 +99,7 @@ class Driver:
             self._function("dispatch", pointer, number, number, number),
             self._function("barrier", pointer, number, number, number, number, long, number, long, number, long),
         )
-        recorder, self._queue = device._direct, device._queue
+        recorder, self._queue = device._fast_path, device._queue
         self._ffi, self._table = recorder._ffi, recorder._table
         self._usual = bytes(self._ffi.buffer(self._table))
         functions = [ctypes.cast(f, pointer).value or 0 for f in self._kept]

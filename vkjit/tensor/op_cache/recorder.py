@@ -15,7 +15,8 @@ from typing import Any
 from vkjit.dtypes import DType
 from vkjit.runtime.array import DeviceArray, layout_of
 from vkjit.runtime.device import Device
-from vkjit.runtime.launch_recorder import LaunchRecorder, RecordedLaunch, Step
+from vkjit.runtime.launch_recorder import LaunchRecorder, Step
+from vkjit.runtime.prepared_launch import PreparedLaunch
 
 from ..autograd.mode import state
 from ..autograd.tape import UNTRACKED, RuleRow
@@ -26,10 +27,12 @@ from .replay import (
     NO_ROOT,
     ROOT_UNTRACKED,
     ArrayPlan,
+    FastLaunch,
     Items,
     NodePlan,
     PlannedStep,
     Replay,
+    SingleLaunch,
     TensorNumber,
     TensorPlan,
 )
@@ -138,18 +141,17 @@ class OpRecorder:
                 self._plans[place] = plan._replace(source=NO_MEMORY)
 
     def _maker(self, steps: list[Step], sizes: tuple[int, ...], writes: tuple[tuple[int, int], ...]) -> Any:
-        """Return the device's fast path for one launch that makes one new tensor, or writes the first operand."""
-        if len(steps) != 1 or not isinstance(steps[0], RecordedLaunch):
+        """Return the fast path for one launch that makes one new tensor, or writes the first operand."""
+        if len(steps) != 1 or not isinstance(steps[0], PreparedLaunch):
             return None
-        count = len(self._tensors)
         if not self._plans and not sizes:
-            return self._device.maker(steps[0], count, None)
+            return SingleLaunch(self._device, steps[0], None)
         if len(self._plans) != 1 or len(sizes) != 1 or writes:
             return None
         source, shares, offset, dtype, layout, is_view, root, version = self._plans[0]
-        if (source, shares, offset, is_view, root, version) != (count, FRESH, 0, False, NO_ROOT, 0):
+        if (source, shares, offset, is_view, root, version) != (len(self._tensors), FRESH, 0, False, NO_ROOT, 0):
             return None
-        return self._device.maker(steps[0], count, (sizes[0], dtype, layout))
+        return SingleLaunch(self._device, steps[0], (sizes[0], dtype, layout))
 
     def _writes(self) -> tuple[tuple[int, int], ...]:
         """Return the operands whose memory was written, each with the number of counted writes."""
@@ -295,8 +297,7 @@ def _with_lifetimes(device: Device, steps: list[Step], count: int, kept: set[int
         [
             PlannedStep(
                 tuple(sorted(n for n, at in first.items() if at == place)),
-                device.repeater(step) if isinstance(step, RecordedLaunch) else None,
-                step,
+                FastLaunch(device, step) if isinstance(step, PreparedLaunch) else step,
                 tuple(sorted(n for n, at in last.items() if at == place)),
             )
             for place, step in enumerate(steps)

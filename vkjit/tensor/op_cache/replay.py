@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from vkjit.dtypes import DType
 from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.capture import shadowing
 from vkjit.runtime.device import Device
 from vkjit.runtime.launch_recorder import Step
+from vkjit.runtime.prepared_launch import CallPattern, PreparedLaunch
 
 from ..autograd import tape
 from ..autograd.tape import UNTRACKED, GradMeta, Node
@@ -26,10 +27,12 @@ __all__ = [
     "NO_ROOT",
     "ROOT_UNTRACKED",
     "ArrayPlan",
+    "FastLaunch",
     "Items",
     "NodePlan",
     "PlannedStep",
     "Replay",
+    "SingleLaunch",
     "TensorNumber",
     "TensorPlan",
     "tensor_of",
@@ -43,19 +46,71 @@ NO_ROOT, ROOT_UNTRACKED = -1, -2
 """`TensorPlan.root` of a tensor without a root, and of one whose root isn't tracked."""
 
 _new = object.__new__
-_Launch = Callable[[Sequence[Any], tuple[int, ...]], bool]
+
+
+class FastLaunch:
+    """A launch through the fastest path of the device: machine code as soon as there is some, else its `Launcher`."""
+
+    __slots__ = ("_device", "_launch", "_launcher", "call")
+
+    def __init__(self, device: Device, launch: PreparedLaunch) -> None:
+        self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
+        self.call: Callable[..., bool] | Literal[False] | None = None
+        """The launch as machine code, a function of the objects by number; False if there never is any."""
+
+    def run(self, device: Device, objects: Sequence[Any]) -> None:
+        """Launch with these arrays and buffers, by number; other objects aren't used."""
+        call = self.call
+        if call:
+            if call(*objects):
+                return
+            with device.launch_lock:  # another thread may have held it
+                if call(*objects):
+                    return
+        buffers = [o.buffer if o.__class__ is DeviceArray else o for o in objects]
+        values = tuple([o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects])
+        launcher = self._launcher
+        if launcher is None or not launcher(buffers, values):
+            self._launch.run(device, buffers, values)
+        elif call is None:
+            plan = device.plan(self._launch, CallPattern(tuple(objects), tuple(range(len(objects))), checked=False))
+            if plan is not None:
+                self.call = plan and device.accelerated([plan])
+
+
+class SingleLaunch:
+    """A call of one launch on arrays, which makes one new array or writes the first of them."""
+
+    __slots__ = ("_device", "_launch", "_made")
+
+    def __init__(self, device: Device, launch: PreparedLaunch, made: tuple[int, DType, Any] | None) -> None:
+        """`made` is what the call makes: the bytes of its buffer, the type, and its `layout_of`."""
+        self._device, self._launch, self._made = device, FastLaunch(device, launch), made
+
+    def __call__(self, *arrays: DeviceArray) -> Any:
+        """Launch and return the new array, or True if there is none; None if an array is on another device."""
+        device, launch = self._device, self._launch
+        for array in arrays:
+            if array.buffer.device is not device:
+                return None
+        made: Any = True
+        objects: tuple[Any, ...] = arrays
+        if self._made is not None:
+            nbytes, dtype, layout = self._made
+            buffer = device.allocate(nbytes)
+            made = DeviceArray.at(buffer, dtype, layout)
+            objects = (*arrays, buffer)
+        call = launch.call
+        if not call or not call(*objects):
+            launch.run(device, objects)
+        return made
 
 
 class PlannedStep(NamedTuple):
-    """A step of a replay.
-
-    `fresh` and `gone` are the numbers of the buffers to allocate before the step and to release after it. `launch` is the
-    device's fast path for the step, or None.
-    """
+    """A step of a replay. `fresh` and `gone` are the numbers of the buffers to allocate before it and to release after it."""
 
     fresh: tuple[int, ...]
-    launch: _Launch | None
-    step: Step
+    step: FastLaunch | Step
     gone: tuple[int, ...]
 
 
@@ -119,7 +174,7 @@ class NodePlan(NamedTuple):
 class Replay:
     """The work of a call on `count` tensors.
 
-    `maker` is the device's fast path for a call of one launch (see `Device.maker`), or None. `sizes` are the bytes of the
+    `maker` is the fast path of a call of one launch (see `SingleLaunch`), or None. `sizes` are the bytes of the
     allocated buffers. `writes` are the operands whose memory is written, each with the number of
     writes to count. `results` are numbers of tensors; `kind` makes the return value of several results, and is None
     for a single one.
@@ -175,19 +230,22 @@ class Replay:
 
     def _run_steps(self, operands: list[Tensor], buffers: list[Any]) -> None:
         device, sizes, count = self.device, self.sizes, self.count
-        places = [tensor._array.descriptor[0] for tensor in operands]
+        objects: list[Any] = [tensor._array for tensor in operands]
         if sizes:
             buffers += sizes  # placeholders until they are allocated
-            places += sizes
-        for fresh, launch, step, gone in self.steps:
+            objects += sizes
+        for fresh, step, gone in self.steps:
             for number in fresh:
-                buffer = buffers[number] = device.allocate(sizes[number - count])
-                places[number] = buffer.address
-            addresses = tuple(places)
-            if launch is None or not launch(buffers, addresses):
-                step.run(device, buffers, addresses)
+                objects[number] = buffers[number] = device.allocate(sizes[number - count])
+            if step.__class__ is FastLaunch:
+                step.run(device, objects)
+            else:
+                addresses = [
+                    o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects
+                ]
+                step.run(device, buffers, tuple(addresses))  # type: ignore[call-arg,arg-type]
             for number in gone:
-                buffers[number] = None
+                objects[number] = buffers[number] = None
 
 
 def tensor_of(array: DeviceArray) -> Tensor:

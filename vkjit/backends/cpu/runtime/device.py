@@ -13,8 +13,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
 from vkjit.runtime.handles import on_fork
-from vkjit.runtime.launch_recorder import RecordedLaunch
+from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
 
 from . import llvm
 from .host_features import has_scaling
@@ -271,7 +270,7 @@ class CpuDevice(ImmediateDevice):
         elif watcher in self.observers:
             self.observers.remove(watcher)
 
-    def repeater(self, launch: RecordedLaunch) -> Callable[[Sequence[Any], tuple[int, ...]], bool] | None:
+    def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         kernel = launch.kernel
         return replayer(self, kernel, launch) if isinstance(kernel, CpuKernel) and min(launch.groups) > 0 else None
 

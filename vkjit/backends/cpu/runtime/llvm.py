@@ -20,7 +20,7 @@ from vkjit.errors import ArgumentError, FeatureError, InternalError
 
 from .. import obstacle
 
-__all__ = ["Host", "Linked", "compile_text", "host", "link", "texts_of"]
+__all__ = ["Host", "Linked", "compile_functions", "compile_text", "host", "link", "texts_of"]
 
 _lock = threading.RLock()  # a handler of a signal may compile, too
 _numbers = itertools.count()
@@ -192,6 +192,16 @@ def _linker() -> Any:
     """LLVM's linker. JITLink places an object as a whole; the older one, which Windows still needs, places its parts one by
     one, and ends the process where they don't reach each other."""
     return _llvm().create_lljit_compiler(_target_machine(), use_jit_link=os.name != "nt")
+
+
+_linked_for_good: list[Linked] = []
+
+
+def compile_functions(text: str, *names: str) -> dict[str, int]:
+    """Compile a module and return the addresses of its functions, whose code stays loaded; see `runtime.host_compiler`."""
+    linked = link(compile_text(text), *names)
+    _linked_for_good.append(linked)
+    return linked.addresses
 
 
 def link(code: bytes, *entries: str) -> Linked:

@@ -6,15 +6,16 @@ take long enough to be shared by threads, and all launches while somebody observ
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vkjit.runtime.artifact import REPORT_WORDS
-from vkjit.runtime.launch_recorder import RecordedLaunch
+from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
 
 from .cancellation import token_of_thread
 from .workers import argument_pointer, is_short
@@ -25,16 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["replayer"]
 
 
-def replayer(
-    device: CpuDevice, kernel: CpuKernel, launch: RecordedLaunch
-) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
-    """Return the launch as a function of buffers and addresses, by number; see `Device.repeater`."""
-    function, pace, used, values = kernel.function, kernel.pace, launch.used, launch.packed_values
+def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> Launcher:
+    """Return the launch as a function of buffers and values; see `Device.launcher`."""
+    function, pace, used, fields = kernel.function, kernel.pace, launch.used, launch.fields
     pack, size, (x, y, z) = launch.packer.pack_into, launch.packer.size, launch.groups
     total, reports = x * y * z, kernel.report_offset is not None
     blocks: deque[tuple[bytearray, Any, Any, int]] = deque()  # a block belongs to one launch at a time
 
-    def replay(buffers: Sequence[Any], addresses: tuple[int, ...]) -> bool:
+    def replay(buffers: Sequence[Any], values: tuple[Any, ...]) -> bool:
         if device.closed or device.observers or device.has_copy_streams or not is_short(total, pace):
             return False
         for number in used:
@@ -46,7 +45,11 @@ def replayer(
         except IndexError:
             entry = _new_block(size, reports)
         block, pointer, words, report = entry
-        pack(block, 0, *values(addresses, report))
+        try:
+            pack(block, 0, *fields(values, report))
+        except (struct.error, OverflowError):  # a scalar that doesn't fit; the slow path reports it
+            blocks.append(entry)
+            return False
         token = token_of_thread()
         start = time.perf_counter_ns()
         function(pointer, 0, total, x, y, z, token.pointer)

@@ -11,23 +11,24 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
 from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.capture import Entry
 from vkjit.runtime.device import Buffer, Device, LoadedKernel
 from vkjit.runtime.handles import Handle, close_at_exit, on_fork
-from vkjit.runtime.launch_recorder import RecordedLaunch
+from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
 from vkjit.runtime.streams import DeviceStream
 
 from .cuda.share import CudaShare
-from .fast_path.fast_path import DirectEntry, FastLaunch, FastPathRecorder, Maker, Repeater
+from .fast_path.accelerator import Accelerated, compile_plan
+from .fast_path.launcher import FastPath
 from .features import enabling_chain, extensions_for
 from .gpu_clock import NVIDIA, CudaClock
 from .graph import QueueGraph
@@ -85,7 +86,7 @@ class VulkanDevice(Device):
         memory = Memory(physical, self._functions, device, self._queues.indices)
         self._storage = Storage(memory, self._queue, reuses=not caps.unified_memory)
         self._current = _Current(QueueStream(self, self._queue, 0))
-        self._direct = FastPathRecorder(self._queue, self._current, caps.max_groups)
+        self._fast_path = FastPath(self._queue, self._current, self)
         self._timestamps: Timestamps | None = None
         self._copying: Queue | None = None
         self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory, self._copying_queue)
@@ -198,36 +199,38 @@ class VulkanDevice(Device):
                 if kernel.user is queue:
                     chunk.last_use = max(chunk.last_use, kernel.last_use)
 
-    def direct(self, kernel: LoadedKernel, launch: FastLaunch) -> DirectEntry | None:
+    @property
+    def launch_lock(self) -> AbstractContextManager[Any]:
         """As in `Device`."""
-        if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
-            raise self._not_ours(kernel)
-        if kernel.print_offset >= 0 or kernel.artifact.indirect:
+        return self._group.lock
+
+    def launcher(self, launch: PreparedLaunch) -> Launcher | None:
+        """As in `Device`."""
+        kernel = self._fast_kernel(launch)
+        if kernel is None:
             return None
         claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
-        return self._direct.entry(kernel, launch, claim)
+        return self._fast_path.launcher(kernel, launch, claim)
 
-    def repeater(self, launch: RecordedLaunch) -> Repeater | None:
+    def plan(self, launch: PreparedLaunch, pattern: CallPattern) -> Any:
         """As in `Device`."""
-        found = self._repeated(launch)
-        return None if found is None else self._direct.repeater(found[0], launch, found[1])
+        kernel = self._fast_kernel(launch)
+        if kernel is None or kernel.report_offset >= 0:
+            return False
+        return self._fast_path.plan(kernel, launch, pattern)
 
-    def maker(self, launch: RecordedLaunch, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
+    def accelerated(self, plans: Sequence[Any]) -> Accelerated | None:
         """As in `Device`."""
-        found = self._repeated(launch)
-        if found is None:
-            return None
-        array = None if made is None else (self, VulkanBuffer.again, *made)
-        return self._direct.maker(found[0], launch, found[1], given, array)
+        for plan, following in zip(plans, [*plans[1:], None], strict=True):
+            plan.follow_with(following)
+        return compile_plan(plans[0])
 
-    def _repeated(self, launch: RecordedLaunch) -> tuple[VulkanKernel, Callable[[], int] | None] | None:
-        """The kernel, and what claims a slot for its report; None where it has no short way."""
+    def _fast_kernel(self, launch: PreparedLaunch) -> VulkanKernel | None:
+        """Return the kernel of a launch; None if each launch of it needs memory of its own."""
         kernel = launch.kernel
         if not isinstance(kernel, VulkanKernel) or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
-        if kernel.print_offset >= 0 or kernel.artifact.indirect:
-            return None
-        return kernel, functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
+        return None if kernel.print_offset >= 0 or kernel.artifact.indirect else kernel
 
     def watch(self, watcher: object, watching: bool) -> None:
         """As in `Device`."""

@@ -1,14 +1,11 @@
-"""Writes functions in LLVM's text form, a line at a time.
-
-Enters: what a function does. Leaves: its lines. Holds: numbers and addresses are i64 where nothing else is said.
-"""
+"""A builder of LLVM assembly, one function at a time. Numbers and addresses are i64 unless stated otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .. import cpython
+from . import cpython
 
 __all__ = ["Text"]
 
@@ -58,14 +55,14 @@ class Text:
         return self.new(f"call {returns} {function}({given})")
 
     def unless(self, condition: str, label: str) -> None:
-        """Goes to the label unless the condition holds."""
+        """Branch to the label unless the condition holds."""
         after = self.label()
         self.put(f"br i1 {condition}, label %{after}, label %{label}")
         self.at(after)
 
     @contextmanager
     def where(self, condition: str) -> Iterator[None]:
-        """What is written inside is done only where the condition holds."""
+        """Execute the instructions of the `with` block only if the condition holds."""
         inside, after = self.label(), self.label()
         self.put(f"br i1 {condition}, label %{inside}, label %{after}")
         self.at(inside)
@@ -74,7 +71,7 @@ class Text:
 
     @contextmanager
     def each(self, count: str) -> Iterator[str]:
-        """A loop over numbers below `count`."""
+        """Loop over the numbers below `count`."""
         place = self.cell("0")
         head, body, after = self.label("head"), self.label("body"), self.label("after")
         self.begin(head)
@@ -88,7 +85,7 @@ class Text:
         self.at(after)
 
     def cell(self, first: str) -> str:
-        """A variable."""
+        """Return a new variable."""
         self._count += 1
         self.lines.insert(0, f"  %c{self._count} = alloca i64")
         self.set(f"%c{self._count}", first)

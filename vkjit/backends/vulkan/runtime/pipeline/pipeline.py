@@ -20,7 +20,7 @@ from vkjit.runtime.handles import Handle
 from ..loader import Functions, Vulkan
 from ..queue.group import Awaited, Releasable
 from ..queue.queue import Queue
-from ..trampoline import Record
+from ..record import Record
 from .disk_cache import Identity, keeper, unwrap, wrap
 from .statistics import CAPTURE_STATISTICS, read_statistics
 

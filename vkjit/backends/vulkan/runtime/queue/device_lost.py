@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import trampoline
+from .. import record as launch_record
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline import VulkanKernel
@@ -35,7 +35,7 @@ def under_way(queue: SentWork) -> str:
 def _grids(kernel: VulkanKernel) -> str:
     """The grids of the kernel's last launches."""
     grids = [] if kernel.grid is None else [kernel.grid]
-    grids += [trampoline.groups(record) for known in kernel.records.valuerefs() if (record := known()) is not None]
+    grids += [launch_record.groups(memory) for known in kernel.records.valuerefs() if (memory := known()) is not None]
     shown = dict.fromkeys(" x ".join(map(str, grid)) for grid in grids if 0 not in grid)
     return f"{' or '.join(shown) or 'an unknown number of'} workgroups"
 

@@ -26,7 +26,7 @@ from vkjit.errors import DeviceError, DeviceLostError, InternalError, OutOfMemor
 from vkjit.runtime.handles import Handle
 
 from ..loader import Functions, Vulkan
-from ..trampoline import BARRIER, BIND, groups
+from ..record import BARRIER, BIND, groups
 from .completion import SentWork
 from .group import NOW, QueueGroup
 from .semaphores import create_timeline
@@ -155,28 +155,39 @@ class Queue(SentWork):
                 "have it set a flag, and launch where that is looked at"
             )
         submission = self._open or self._begin()
-        epoch, hazard = self.epoch, False
-        for buffer in reads:
-            if buffer.queue is not self:
-                return self._order_across(reads, writes)
-            if buffer.write_epoch == epoch:
-                hazard = True
-        for buffer in writes:
-            if buffer.queue is not self or buffer.readers is not None:
-                return self._order_across(reads, writes)
-            if epoch in (buffer.write_epoch, buffer.read_epoch):
-                hazard = True
+        hazard = self.hazard(reads, writes)
+        if hazard is None:
+            return self._order_across(reads, writes)
         if hazard:
             self._barrier(submission)
-            epoch = self.epoch
-        serial = self.serial
-        for buffer in reads:
-            buffer.read_epoch = epoch
-            buffer.last_use = serial
-        for buffer in writes:
-            buffer.write_epoch = epoch
-            buffer.last_use = buffer.last_write = serial
+        self.note_use(reads, writes)
         return submission
+
+    def hazard(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> bool | None:
+        """Return True if a command since the last barrier must complete before one that uses these buffers.
+
+        None if other queues have to be considered.
+        """
+        epoch, found = self.epoch, False
+        for buffer in reads:
+            if buffer.queue is not self:
+                return None
+            if buffer.write_epoch == epoch:
+                found = True
+        for buffer in writes:
+            if buffer.queue is not self or buffer.readers is not None:
+                return None
+            if epoch in (buffer.write_epoch, buffer.read_epoch):
+                found = True
+        return found
+
+    def note_use(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> None:
+        """Note that a command of the open submission uses these buffers."""
+        epoch, serial = self.epoch, self.serial
+        for buffer in reads:
+            buffer.read_epoch, buffer.last_use = epoch, serial
+        for buffer in writes:
+            buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
 
     def _order_across(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
         """As `_order`, for buffers that other queues have used."""
@@ -381,6 +392,14 @@ class Queue(SentWork):
         if self._open is not None:
             self._barrier(self._open)
 
+    def begin_epoch(self) -> int:
+        """Begin the barrier interval of a hazard. Return the flag of a record if its barrier is still to be recorded."""
+        if self.transferred:
+            self.order()
+            return 0
+        self.epoch = next(self.group.epochs)
+        return BARRIER
+
     def emit(self, kernel: VulkanKernel, flags: int, memory: bytearray, block: Any) -> None:
         """What the native recorder does with a record, in Python."""
         if self._open is None:
@@ -433,13 +452,10 @@ class Queue(SentWork):
         `reads` and `writes` are all buffers that the command buffer uses. Call it under the lock.
         """
         if self._open is None and self._are_here(reads, writes):
-            submission, epoch, serial = self._unused(), self.epoch, self.serial
+            submission, serial = self._unused(), self.serial
             self._free.pop()
             submission.begin(serial)
-            for buffer in reads:
-                buffer.read_epoch, buffer.last_use = epoch, serial
-            for buffer in writes:
-                buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
+            self.note_use(reads, writes)
             self.epoch = next(self.group.epochs)
             self._depart(submission, prepared.alone)
             return serial

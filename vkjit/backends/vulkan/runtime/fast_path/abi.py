@@ -1,0 +1,160 @@
+"""Memory layout of plans, as machine code reads them, and of the Python objects that it looks into.
+
+A plan is a row of 64-bit words, numbered by `Word`, followed by tables whose rows are described by the other enumerations. It
+holds addresses of Python objects, which the `Plan` keeps alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from vkjit.runtime.array import DeviceArray
+
+from ..memory.buffer import VulkanBuffer
+from ..pipeline.pipeline import VulkanKernel
+from ..queue.queue import Queue
+from . import cpython
+
+__all__ = [
+    "ITSELF",
+    "LITERAL",
+    "NO_ARRAY",
+    "Cell",
+    "Constant",
+    "Field",
+    "Kind",
+    "Layout",
+    "Name",
+    "Plan",
+    "Row",
+    "Word",
+    "layout",
+]
+
+
+class Word(IntEnum):
+    """Words of a plan. Those named in the plural are numbers of rows, each followed by the address of the first row."""
+
+    NEXT, RECORD, X, COUNT, DEVICE, KERNEL, CURRENT, ATTRIBUTE, LOCK, ACQUIRE, RELEASE, EPOCHS, BLOCKS = range(13)
+    ARRAYS, CONSTANTS, FIELDS, CELLS, NAMES = range(13, 23, 2)
+    WORDS = 23
+
+
+class Row(IntEnum):
+    """Words of an array argument.
+
+    PLACE is its offset among the arguments and TYPE its class, which holds the array in the slot at SLOT. SPEC, SHAPE and
+    STRIDES are the array's, or 0 if they aren't checked. COUNTER is the slot of a version counter of class COUNTS, which holds
+    the version in the slot at COUNT; COUNTS is 0 if writes aren't counted. The last three are set during a call.
+    """
+
+    PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ADDRESS, NEW, WORDS = range(14)
+
+
+ITSELF, NO_ARRAY = 0, -1
+"""Values of SLOT: the argument is the array itself, or a buffer."""
+
+
+class Constant(IntEnum):
+    """Words of an argument that isn't an array: its class, and the object that it must be, or 0."""
+
+    PLACE, TYPE, EXACTLY, WORDS = range(4)
+
+
+class Field(IntEnum):
+    """Words of a field of the argument block.
+
+    ARRAY is the number of the array whose address is written, with SHIFT added, or LITERAL for a scalar, which is the argument
+    at SHIFT. TARGET is the offset in the record. LEAST and MOST are the range of an integer of SIZE bytes.
+    """
+
+    ARRAY, SHIFT, TARGET, KIND, SIZE, LEAST, MOST, WORDS = range(8)
+
+
+LITERAL = -1
+
+
+class Kind(IntEnum):
+    """How a scalar is converted: integers, floats of either size, bool."""
+
+    INTEGER, SINGLE, DOUBLE, BOOL = range(4)
+
+
+class Cell(IntEnum):
+    """Words of a closure cell and of the value that it must hold."""
+
+    CELL, VALUE, WORDS = range(3)
+
+
+class Name(IntEnum):
+    """Words of an entry of a dictionary and of its value, 0 if there must be none."""
+
+    DICTIONARY, KEY, VALUE, WORDS = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Byte offsets of slots, by class."""
+
+    array: dict[str, int]
+    buffer: dict[str, int]
+    kernel: dict[str, int]
+    queue: dict[str, int]
+    plan: dict[str, int]
+    type: int
+    items: int
+    content: int
+
+
+class Plan:
+    """A plan in memory. `kept` and the next plan are kept alive with it."""
+
+    __slots__ = ("__weakref__", "_memory", "_next", "address", "kept")
+
+    def __init__(self, words: dict[Word, int], tables: dict[Word, Sequence[tuple[int, ...]]], kept: Any) -> None:
+        size = int(Word.WORDS) + sum(len(row) for rows in tables.values() for row in rows)
+        self._memory = (ctypes.c_int64 * size)()
+        self._next: Plan | None = None
+        self.kept = kept
+        self.address = ctypes.addressof(self._memory)
+        for word, value in words.items():
+            self._memory[word] = value
+        place = int(Word.WORDS)
+        for word, rows in tables.items():
+            self._memory[word], self._memory[word + 1] = len(rows), self.address + 8 * place
+            for row in rows:
+                self._memory[place : place + len(row)] = list(row)
+                place += len(row)
+
+    def follow_with(self, following: Plan | None) -> None:
+        """Set the plan that is tried if this one doesn't match."""
+        before, self._next = self._next, following
+        self._memory[Word.NEXT] = 0 if following is None else following.address
+        del before  # not earlier: until here machine code could reach it
+
+
+@functools.cache
+def layout() -> Layout | None:
+    """Return the offsets, or None for an interpreter whose objects can't be looked into."""
+    if not cpython.usable():
+        return None
+    places = cpython.type_of_objects(), cpython.items_of_tuples(), cpython.content_of_cells()
+    found = (
+        cpython.offsets(DeviceArray, "buffer", "spec_class", "descriptor", "shape", "strides"),
+        cpython.offsets(
+            VulkanBuffer, "device", "queue", "readers", "read_epoch", "write_epoch", "last_use", "last_write", "address"
+        ),
+        cpython.offsets(VulkanKernel, "last_use", "user"),
+        cpython.offsets(
+            Queue, "lock", "command_handle", "epoch", "transferred", "bound", "serial", "recorded", "budget"
+        ),
+        cpython.offsets(Plan, "address"),
+    )
+    array, buffer, kernel, queue, plan = [one or {} for one in found]
+    kind, items, content = [place or 0 for place in places]
+    return Layout(array, buffer, kernel, queue, plan, kind, items, content) if all(found) and all(places) else None

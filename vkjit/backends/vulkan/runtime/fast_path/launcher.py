@@ -1,0 +1,140 @@
+"""The fast path of launches on a Vulkan device: into the open command buffer, without anything that is the same every time.
+
+A `Launcher` records a prepared launch as `Queue.dispatch` would. It returns False if the launch needs more than that: buffers
+of another queue, a capture or a profile that observes launches, a failed device. Machine code (see `accelerator`) does the same
+for a whole call, including the checks of its arguments.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
+from vkjit.settings import boolean_setting
+
+from .. import record
+from . import accelerator
+from .abi import Plan
+from .plan import make_plan
+
+if TYPE_CHECKING:
+    from ..pipeline.pipeline import VulkanKernel
+    from ..queue.queue import Queue
+
+__all__ = ["FastPath"]
+
+_COMPILE_AFTER = 8
+"""Submissions after which machine code is compiled: short programs do without."""
+
+
+class FastPath:
+    """The fast path of a device's launches. `current.queue` is the calling thread's queue."""
+
+    def __init__(self, queue: Queue, current: Any, device: Any) -> None:
+        self._queue = queue
+        self._current = current
+        self._device = device
+        self._submissions = 0
+        self._ffi = queue.vulkan.ffi
+        self._table = self._make_table()
+        if boolean_setting("VKJIT_NATIVE_LAUNCH"):
+            accelerator.start()
+
+    def submitted(self) -> None:
+        """Count a submission, and have machine code compiled when that begins to pay."""
+        self._submissions += 1
+        if self._submissions == _COMPILE_AFTER:
+            accelerator.start()
+
+    def launcher(self, kernel: VulkanKernel, launch: PreparedLaunch, claim: Callable[[], int] | None) -> Launcher:
+        """Return the launch as a function of buffers and values. `claim` returns the address of a report slot."""
+        memory, block, address = self._record(kernel, launch)
+        is_native = self._is_native
+        addresses = tuple(address | flags for flags in range(4))
+        current, x = self._current, launch.groups[0]
+        pack = struct.Struct(record.VARIABLE + launch.packer.format[1:]).pack_into
+        fields, writes = launch.fields, launch.writes
+        reads = tuple(number for number in launch.reads if number not in writes)
+        submitted = self.submitted
+
+        def run(buffers: Sequence[Any], values: tuple[Any, ...]) -> bool:
+            queue = current.queue
+            lock = queue.lock
+            try:
+                lock.acquire()
+                packed = fields(values) if claim is None else fields(values, claim())
+                command = queue.command_handle or queue.open_command_handle()
+                if not command:
+                    return False
+                read, written = [buffers[number] for number in reads], [buffers[number] for number in writes]
+                hazard = queue.hazard(read, written)
+                if hazard is None:
+                    return False
+                try:
+                    pack(memory, record.COMMAND, command, x, *packed)
+                except (struct.error, OverflowError):  # a scalar that doesn't fit; the slow path reports it
+                    return False
+                flags = 0 if queue.bound is kernel else record.BIND
+                if hazard:
+                    flags |= queue.begin_epoch()
+                queue.note_use(read, written)
+                call = accelerator.recorder() if is_native else None
+                if call is None:
+                    queue.emit(kernel, flags, memory, block)
+                else:
+                    call(addresses[flags])
+                if flags & record.BIND:
+                    queue.bound = kernel
+                    kernel.last_use, kernel.user = queue.serial, queue
+                recorded = queue.recorded = queue.recorded + 1
+                if recorded >= queue.budget:
+                    queue.full()
+                    submitted()
+            except BaseException:
+                try:
+                    queue.mark_dirty()
+                except KeyboardInterrupt:  # another one
+                    queue.mark_dirty()
+                raise
+            finally:
+                lock.release()
+            return True
+
+        return run
+
+    def plan(self, kernel: VulkanKernel, launch: PreparedLaunch, pattern: CallPattern) -> Plan | Literal[False] | None:
+        """Return the launch as a plan for machine code; None if there is none yet, False if it can't run the launch."""
+        if not accelerator.is_ready():
+            return None
+        if not self._is_native:
+            return False
+        memory, _, address = self._record(kernel, launch)
+        memory[record.BLOCK :] = launch.block
+        return make_plan(launch, pattern, memory, address, self._queue, self._current, self._device) or False
+
+    def _record(self, kernel: VulkanKernel, launch: PreparedLaunch) -> tuple[record.Record, Any, int]:
+        """Return a record for a launch, a pointer to its argument block, and its address."""
+        size = kernel.artifact.block_size
+        memory = record.Record(record.BLOCK + size)
+        place = self._ffi.from_buffer(memory)  # never resized, so it doesn't move
+        _, y, z = launch.groups
+        fixed = (self._table, kernel.pipeline, kernel.layout)
+        record.HEADER.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
+        address = self._address(place)
+        kernel.records[address] = memory
+        return memory, place + record.BLOCK, address
+
+    def _make_table(self) -> Any:
+        """Return the table of driver functions, empty if they aren't the driver's own, as in tests."""
+        table = self._ffi.new("char[]", record.TABLE.size)
+        f, (stages, barrier) = self._queue.functions, self._queue.barriers[0]
+        calls = (f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch, f.vkCmdPipelineBarrier)
+        self._is_native = all(isinstance(call, self._ffi.CData) for call in calls)
+        if self._is_native:
+            self._ffi.buffer(table)[:] = record.TABLE.pack(*map(self._address, (*calls, barrier)), stages)
+        return table
+
+    def _address(self, value: Any) -> int:
+        return int(self._ffi.cast("uintptr_t", value))

@@ -1,0 +1,137 @@
+"""Builds the plan of a launch for machine code; see `abi`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+from vkjit.runtime.array import DeviceArray
+from vkjit.runtime.prepared_launch import CallPattern, Hole, PreparedLaunch
+
+from ..memory.buffer import VulkanBuffer
+from ..record import BLOCK, Record
+from . import cpython
+from .abi import ITSELF, LITERAL, NO_ARRAY, Kind, Plan, Word, layout
+
+if TYPE_CHECKING:
+    from ..queue.queue import Queue
+
+__all__ = ["make_plan"]
+
+_WORD = 8
+_PLAIN = (int, float, bool, str)
+"""Types of constants that never change."""
+_ATTRIBUTE = "queue"
+
+
+def make_plan(
+    launch: PreparedLaunch, pattern: CallPattern, memory: Record, address: int, queue: Queue, current: Any, device: Any
+) -> Plan | None:
+    """Return the plan of a launch, or None if machine code can't run it.
+
+    `memory` is the launch's record, at `address`. `current.queue` is the calling thread's queue; `queue` is one of them.
+    """
+    if layout() is None:
+        return None
+    count = len(pattern.places)
+    used = {*launch.used, *(hole.number for hole in launch.holes)}
+    numbers = [number for number in range(count) if pattern.checked or number in used]
+    arrays = [_array_row(pattern, pattern.places[number], number in launch.writes) for number in numbers]
+    fields = [
+        (numbers.index(hole.number), hole.shift, BLOCK + hole.offset, 0, 0, 0, 0)
+        if hole.number < count
+        else _scalar_row(hole, pattern.scalars[hole.number - count], pattern.example)
+        for hole in launch.holes
+    ]
+    constants = [(_WORD * place, id(type(pattern.example[place])), 0) for place in pattern.scalars]
+    for place in pattern.constants:
+        value = pattern.example[place]
+        if type(value) not in _PLAIN:
+            return None
+        constants.append((_WORD * place, id(type(value)), id(value)))
+    rows = [row for row in arrays if row is not None]
+    field_rows = [row for row in fields if row is not None]
+    if len(rows) < len(numbers) or len(field_rows) < len(fields):
+        return None
+    names = [(id(space), id(key), 0 if value is pattern.missing else id(value)) for space, key, value in pattern.names]
+    cells = [(id(cell), id(value)) for cell, value in pattern.cells]
+    methods, epochs = (queue.lock.acquire, queue.lock.release), queue.group.epochs
+    classes = [type(value) for value in pattern.example]
+    values = [value if type(value) in _PLAIN else None for value in pattern.example]
+    checked = [_array_of(pattern.example[place]) for place in pattern.places if pattern.checked]
+    layouts = [(a.spec_class, a.shape, a.strides) for a in checked if a is not None]
+    kept = (launch, memory, pattern.names, pattern.cells, pattern.blocks, methods, epochs, classes, values, layouts)
+    words = {
+        Word.RECORD: address, Word.X: launch.groups[0], Word.COUNT: len(pattern.example), Word.DEVICE: id(device),
+        Word.KERNEL: id(launch.kernel), Word.CURRENT: id(current), Word.ATTRIBUTE: id(_ATTRIBUTE),
+        Word.LOCK: id(queue.lock), Word.ACQUIRE: id(methods[0]), Word.RELEASE: id(methods[1]),
+        Word.EPOCHS: id(epochs), Word.BLOCKS: id(pattern.blocks),
+    }  # fmt: skip
+    tables: dict[Word, Sequence[tuple[int, ...]]] = {
+        Word.ARRAYS: rows, Word.CONSTANTS: constants, Word.FIELDS: field_rows, Word.CELLS: cells, Word.NAMES: names
+    }  # fmt: skip
+    return Plan(words, tables, (kept, device, current, queue.lock))
+
+
+def _array_of(value: Any) -> DeviceArray | None:
+    return None if type(value) is VulkanBuffer else value.__vkjit_array__
+
+
+def _array_row(pattern: CallPattern, place: int, written: bool) -> tuple[int, ...] | None:
+    """Return the words of an array argument (see `Row`); None if machine code can't find its array or version counter."""
+    value = pattern.example[place]
+    slot = _slot(value)
+    counter = _counter(type(value)) if place in pattern.written and type(value) is not DeviceArray else (0, 0, 0)
+    if slot is None or counter is None:
+        return None
+    array = _array_of(value)
+    checked = (id(array.spec_class), id(array.shape), id(array.strides)) if pattern.checked and array else (0, 0, 0)
+    return (_WORD * place, id(type(value)), slot, *checked, int(written), *counter, 0, 0, 0)
+
+
+def _slot(value: Any) -> int | None:
+    """Return the offset of the slot in which an argument keeps its array; None if a property computes it."""
+    kind = type(value)
+    if kind in (DeviceArray, VulkanBuffer):
+        return ITSELF if kind is DeviceArray else NO_ARRAY
+    found = next((vars(c)["__vkjit_array__"] for c in kind.__mro__ if "__vkjit_array__" in vars(c)), None)
+    defined = {name for one in kind.__mro__[:-1] for name in vars(one)}
+    if not isinstance(found, MemberDescriptorType) or "__getattribute__" in defined:
+        return None
+    places = cpython.offsets(found.__objclass__, found.__name__)
+    return None if places is None else places[found.__name__]
+
+
+def _counter(kind: type[Any]) -> tuple[int, int, int] | None:
+    """Return the slot of a class's version counter, the counter's class, and the slot of the version in it.
+
+    `__vkjit_written__.counter` names them. None if writes must be reported by a call.
+    """
+    named = getattr(kind.__vkjit_written__, "counter", None)
+    if named is None:
+        return None
+    holder, name, counter, number = named
+    outer, inner = cpython.offsets(holder, name), cpython.offsets(counter, number)
+    return None if outer is None or inner is None else (outer[name], id(counter), inner[number])
+
+
+def _scalar_row(hole: Hole, place: int, example: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """Return the words of a scalar's field (see `Field`); None for conversions that machine code doesn't do."""
+    kind = _kind(hole.code, type(example[place]))
+    if kind is None:
+        return None
+    size = struct.calcsize(f"<{hole.code}")
+    unsigned = hole.code == "?" or hole.code.isupper()
+    least = 0 if unsigned else -(2 ** (8 * size - 1))
+    most = min(2 ** (8 * size), 2**63) - 1 if unsigned else 2 ** (8 * size - 1) - 1
+    return (LITERAL, _WORD * place, BLOCK + hole.offset, int(kind), size, least, most)
+
+
+def _kind(code: str, given: type[Any]) -> Kind | None:
+    if code == "?":
+        return Kind.BOOL if given is bool else None
+    if code in "fd":
+        return (Kind.SINGLE if code == "f" else Kind.DOUBLE) if given is float else None
+    return Kind.INTEGER if given is int and code.lower() in "bhiq" else None

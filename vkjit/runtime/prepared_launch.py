@@ -1,0 +1,143 @@
+"""Launches whose grid and argument block are known, except for addresses, scalars and the address of a report.
+
+A `PreparedLaunch` refers to buffers and scalars by number. The launch cache of kernels and the op cache make one per layout of
+the operands; a device turns it into a `Launcher`, which runs it for other buffers with little host work.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .device import Buffer, Device, LoadedKernel
+
+__all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunch", "picker", "prepare"]
+
+REPORT = -1
+"""The number of the address of a report in a `Hole`."""
+
+Picker = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+Launcher = Callable[[Sequence[Any], tuple[Any, ...]], bool]
+"""Launch with these buffers, by number, and these values: their addresses, then the scalars. Returns False, and nothing has
+happened, if the launch must take the slow path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A field of the argument block that differs between launches.
+
+    `number` is that of a value (addresses by number of the buffer, then scalars), or REPORT. `shift` is added to an address.
+    `code` is the struct code.
+    """
+
+    offset: int
+    number: int
+    shift: int = 0
+    code: str = "Q"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """A dispatch of `groups` workgroups. `reads` and `writes` are numbers of buffers.
+
+    `block` is the argument block, with zeros in the `holes`. `packer` packs what `pick` takes from the values, the values of
+    `shifted` (a number and what is added), the `pieces` of the block between the holes, and the address of a report.
+    """
+
+    kernel: LoadedKernel
+    groups: tuple[int, int, int]
+    block: bytes
+    holes: tuple[Hole, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    packer: struct.Struct
+    pick: Picker
+    shifted: tuple[tuple[int, int], ...]
+    pieces: tuple[bytes, ...]
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The numbers of the buffers that it uses."""
+        return self.reads + self.writes
+
+    def fields(self, values: tuple[Any, ...], report: int = 0) -> tuple[Any, ...]:
+        """Return the arguments of the packer."""
+        if self.shifted:
+            values += tuple([values[number] + shift for number, shift in self.shifted])
+        return self.pick((*values, *self.pieces, report))
+
+    def run(self, device: Device, buffers: Sequence[Buffer], values: tuple[Any, ...]) -> None:
+        """Launch through `Device.launch`. Raises struct.error or OverflowError for a scalar that doesn't fit."""
+        block = self.packer.pack(*self.fields(values))
+        reads, writes = [buffers[i] for i in self.reads], [buffers[i] for i in self.writes]
+        device.launch(self.kernel, self.groups, block, reads, writes)
+
+
+@dataclass(frozen=True, slots=True)
+class CallPattern:
+    """What must hold for the arguments of a call to run a prepared launch, for accelerators.
+
+    `example` are arguments of such a call: tensors, arrays or buffers, scalars, constants. `places` are the places of the buffers
+    by number, `scalars` those of the scalars, `constants` those of the arguments that must be equal. `written` are the places of
+    arguments that count their writes. Arrays must have the example's specialization class, shape and strides if `checked`.
+    `names` are entries of dictionaries (dictionary, key, value or `missing`), `cells` closure cells with their values: both
+    must be unchanged. `blocks` must be empty.
+    """
+
+    example: tuple[Any, ...]
+    places: tuple[int, ...]
+    scalars: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+    checked: bool = True
+    names: tuple[tuple[dict[str, Any], str, Any], ...] = ()
+    cells: tuple[tuple[Any, Any], ...] = ()
+    blocks: list[Any] = field(default_factory=list)
+    missing: object = None
+
+
+def prepare(
+    kernel: LoadedKernel,
+    groups: tuple[int, int, int],
+    block: bytes,
+    holes: Sequence[Hole],
+    count: int,
+    reads: tuple[int, ...],
+    writes: tuple[int, ...],
+) -> PreparedLaunch:
+    """Return the launch with these holes in its argument block; `count` is the number of values."""
+    holes = sorted(holes, key=lambda hole: hole.offset)
+    shifted = sorted({(hole.number, hole.shift) for hole in holes if hole.shift})
+    pieces: list[bytes] = []
+    picked: list[int] = []
+    text, position, cleared = "<", 0, bytearray(block)
+    for hole in (*holes, Hole(len(block), REPORT, code="")):
+        if hole.offset > position:
+            picked.append(count + len(shifted) + len(pieces))
+            pieces.append(bytes(block[position : hole.offset]))
+            text += f"{hole.offset - position}s"
+        size = struct.calcsize(f"<{hole.code}")
+        if hole.code:
+            picked.append(count + shifted.index((hole.number, hole.shift)) if hole.shift else hole.number)
+            text += hole.code
+            cleared[hole.offset : hole.offset + size] = bytes(size)
+        position = hole.offset + size
+    return PreparedLaunch(
+        kernel, groups, bytes(cleared), tuple(holes), reads, writes,
+        struct.Struct(text), picker(picked), tuple(shifted), tuple(pieces),
+    )  # fmt: skip
+
+
+def picker(places: Sequence[int]) -> Picker:
+    """Return a function that returns the items at these places of a sequence as a tuple."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    if not places:
+        return lambda _: ()
+    place = places[0]
+    return lambda items: (items[place],)
