@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkjit.backends.vulkan.runtime import graph, loader, record
+from vkjit.backends.vulkan.runtime import graph, loader
 from vkjit.backends.vulkan.runtime.memory.buffer import Storage, VulkanBuffer
 from vkjit.backends.vulkan.runtime.pipeline.pipeline import VulkanKernel
 from vkjit.backends.vulkan.runtime.queue.queue import Queue
@@ -192,13 +192,13 @@ class _Recorder:
             for buffer, written in accesses
         )
 
-    def note_pushed(self, kernel: VulkanKernel, memory: bytearray) -> None:
-        """Set the accesses of the next dispatch from the addresses in a fast-path record."""
+    def note_pushed(self, kernel: VulkanKernel, block: bytes) -> None:
+        """Set the accesses of the next dispatch from the addresses in an argument block."""
         self.short += 1
         found: dict[int, VulkanBuffer] = {}
         for item in kernel.artifact.fields:
             if item.role == "address":
-                (address,) = struct.unpack_from("<Q", memory, record.BLOCK + item.offset)
+                (address,) = struct.unpack_from("<Q", block, item.offset)
                 found[item.arg] = self.buffer_at(address)
         self.note(*([found[arg] for arg in args] for args in (kernel.artifact.reads, kernel.artifact.writes)))
 
@@ -287,9 +287,9 @@ def tracing() -> Iterator[Trace]:
         recorder.note(reads, writes)
         dispatch(self, kernel, groups, block, reads, writes)
 
-    def traced_emit(self: Queue, kernel: Any, flags: int, memory: bytearray, block: Any) -> None:
-        recorder.note_pushed(kernel, memory)
-        emit(self, kernel, flags, memory, block)
+    def traced_emit(self: Queue, kernel: Any, flags: int, groups: Any, block: Any) -> None:
+        recorder.note_pushed(kernel, bytes(self.vulkan.ffi.buffer(block, kernel.artifact.block_size)))
+        emit(self, kernel, flags, groups, block)
 
     def traced_create(self: Queue) -> Any:
         submission = create(self)

@@ -152,7 +152,7 @@ class _SignatureFound(Exception):  # noqa: N818  control flow, not an error
 class _SignatureProbe(Kernel):
     """A kernel that performs a launch up to the point of compilation, then raises `_SignatureFound`."""
 
-    def _launch_cached(self, form: Any, groups: plan.Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _launch_anew(self, groups: plan.Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if groups is None and self.spec.over is None and self._groups is None:
             groups = (1, 1, 1)  # a launch needs kernel[groups], but the code doesn't depend on the number of workgroups
         return self._launch_fully(groups, args, kwargs)

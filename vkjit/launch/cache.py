@@ -116,15 +116,18 @@ class CachedLaunch:
     def run(self, arrays: list[DeviceArray], others: tuple[Any, ...]) -> Any:
         """Launch, and return the arrays that were allocated: one, a tuple, or None."""
         __tracebackhide__ = True
-        values = [array.descriptor[0] for array in arrays]
         made = None
         if self._outs:
             made = [self._allocate(*out) for out in self._outs]
             arrays = arrays + made
-            values += [array.descriptor[0] for array in made]
+        values: list[Any] = []
+        buffers: list[Any] = []
+        for array in arrays:
+            values.append(array.descriptor[0])
+            buffers.append(array.buffer)
         if self._coercions:
             values += [c.coerce(value) for c, value in zip(self._coercions, self._scalars(others), strict=True)]
-        buffers, launcher = [array.buffer for array in arrays], self._launcher
+        launcher = self._launcher
         if launcher is None or not launcher(buffers, tuple(values)):
             if shadowing.captured:
                 note_extents(self._device, lambda: array_extents(zip(self._params, arrays, strict=True)))
@@ -178,6 +181,8 @@ class CallForm:
     def launch(self, args: tuple[Any, ...]) -> Any:
         """Launch if the call is known; return what it allocated, or `MISS`."""
         __tracebackhide__ = True
+        if self.call is not None and self._retry(args):
+            return None
         try:
             key, arrays, others = self._look(args)
             found: Any = self._launches.get(key)
@@ -216,15 +221,19 @@ class CallForm:
                 return none
         if self._checks and not all(holds() for holds in self._checks):
             return none
-        arrays = [args[place].__vkjit_array__ for place in self._arrays]
-        buffers = [array.buffer for array in arrays]
-        device = buffers[0].device
+        arrays: list[DeviceArray] = []
+        buffers: set[Any] = set()
+        device = args[self._arrays[0]].__vkjit_array__.buffer.device
         key: list[Any] = [device]
-        for array, buffer in zip(arrays, buffers, strict=True):
+        for place in self._arrays:
+            array = args[place].__vkjit_array__
+            buffer = array.buffer
             if buffer.device is not device:
                 return none
+            arrays.append(array)
+            buffers.add(buffer)
             key.append(array.layout or (array.spec_class, array.shape, array.strides))
-        if len(set(buffers)) < len(buffers):
+        if len(buffers) < len(arrays):
             key.append(host_arrays.overlaps(arrays, list(self._written)))
         if self._allocates:  # results are of the class of the arguments
             key += [type(args[place]) for place in self._arrays]
@@ -282,7 +291,7 @@ class CallForm:
         """The numbers of the parameters of arrays, and of scalars, in the order of the arguments."""
         return [self.params[place] for place in self._arrays], [self.params[place] for place in self._scalars]
 
-    def retry(self, args: tuple[Any, ...]) -> bool:
+    def _retry(self, args: tuple[Any, ...]) -> bool:
         """Ask machine code again, in case another thread was launching."""
         call, device = self.call, self._device
         if call is None or device is None:

@@ -173,7 +173,11 @@ class Kernel(Tunable):
             call = form.call
             if call is not None and (call(*args, *kwargs.values()) if kwargs else call(*args)):
                 return None
-        return self._launch_cached(form, None, args, kwargs)
+            if self._cost is None or not host_spans.listeners:
+                result = form.launch((*args, *kwargs.values()) if kwargs else args)
+                if result is not MISS:
+                    return result
+        return self._launch_anew(None, args, kwargs)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """What a launch with these arguments would run: see `vk.inspect`."""
@@ -185,23 +189,21 @@ class Kernel(Tunable):
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         form = self._forms.get(_form_key(groups, args, kwargs))
-        if form is not None and form.call is not None and form.call(*args, *kwargs.values()):
-            return None
-        return self._launch_cached(form, groups, args, kwargs)
+        if form is not None:
+            given = (*args, *kwargs.values())
+            if form.call is not None and form.call(*given):
+                return None
+            if self._cost is None or not host_spans.listeners:
+                result = form.launch(given)
+                if result is not MISS:
+                    return result
+        return self._launch_anew(groups, args, kwargs)
 
-    def _launch_cached(
-        self, form: CallForm | None, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _launch_anew(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch through the slow path."""
         __tracebackhide__ = True
         if self._cost is not None and host_spans.listeners:
             return self._launch_stating_cost(groups, args, kwargs)
-        if form is not None:
-            given = (*args, *kwargs.values()) if kwargs else args
-            if form.call is not None and form.retry(given):
-                return None
-            result = form.launch(given)
-            if result is not MISS:
-                return result
         if self._captures.changed():
             self._forget()
         return self._launch_fully(groups, args, kwargs)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
+from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch, picker
 from vkjit.settings import boolean_setting
 
 from .. import record
@@ -53,10 +53,12 @@ class FastPath:
         memory, block, address = self._record(kernel, launch)
         is_native = self._is_native
         addresses = tuple(address | flags for flags in range(4))
-        current, x = self._current, launch.groups[0]
+        current, groups = self._current, launch.groups
+        x = groups[0]
         pack = struct.Struct(record.VARIABLE + launch.packer.format[1:]).pack_into
-        fields, writes = launch.fields, launch.writes
-        reads = tuple(number for number in launch.reads if number not in writes)
+        fields, pick, pieces = launch.fields if launch.shifted else None, launch.pick, launch.pieces
+        pick_read = picker([number for number in launch.reads if number not in launch.writes])
+        pick_written = picker(launch.writes)
         submitted = self.submitted
 
         def run(buffers: Sequence[Any], values: tuple[Any, ...]) -> bool:
@@ -64,11 +66,12 @@ class FastPath:
             lock = queue.lock
             try:
                 lock.acquire()
-                packed = fields(values) if claim is None else fields(values, claim())
+                report = 0 if claim is None else claim()
+                packed = pick((*values, *pieces, report)) if fields is None else fields(values, report)
                 command = queue.command_handle or queue.open_command_handle()
                 if not command:
                     return False
-                read, written = [buffers[number] for number in reads], [buffers[number] for number in writes]
+                read, written = pick_read(buffers), pick_written(buffers)
                 hazard = queue.hazard(read, written)
                 if hazard is None:
                     return False
@@ -80,9 +83,9 @@ class FastPath:
                 if hazard:
                     flags |= queue.begin_epoch()
                 queue.note_use(read, written)
-                call = accelerator.recorder() if is_native else None
+                call = accelerator.recorder() if is_native and accelerator.is_ready() else None
                 if call is None:
-                    queue.emit(kernel, flags, memory, block)
+                    queue.emit(kernel, flags, groups, block)
                 else:
                     call(addresses[flags])
                 if flags & record.BIND:

@@ -26,7 +26,7 @@ from vkjit.errors import DeviceError, DeviceLostError, InternalError, OutOfMemor
 from vkjit.runtime.handles import Handle
 
 from ..loader import Functions, Vulkan
-from ..record import BARRIER, BIND, groups
+from ..record import BARRIER, BIND
 from .completion import SentWork
 from .group import NOW, QueueGroup
 from .semaphores import create_timeline
@@ -347,15 +347,18 @@ class Queue(SentWork):
 
     def _begin(self) -> Submission:
         budget = self._next_budget or FIRST_BUDGET  # waiting for room starts no new row of small ones
-        self._make_room()
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            self._make_room()
         submission = self._ready
         if submission is None:
-            submission = self._unused()
-            try:
-                self._check(self._reset(submission), "vkBeginCommandBuffer")
-            except OutOfMemoryError:
-                self._drain()
-                self._check(self._reset(submission), "vkBeginCommandBuffer")
+            submission = self._free[-1] if self._free else self._unused()
+            result = self._reset(submission)
+            if result < 0:
+                try:
+                    self._check(result, "vkBeginCommandBuffer")
+                except OutOfMemoryError:
+                    self._drain()
+                    self._check(self._reset(submission), "vkBeginCommandBuffer")
             self._free.remove(submission)
         submission.begin(self.serial)
         self._open, self._ready = submission, None
@@ -400,8 +403,8 @@ class Queue(SentWork):
         self.epoch = next(self.group.epochs)
         return BARRIER
 
-    def emit(self, kernel: VulkanKernel, flags: int, memory: bytearray, block: Any) -> None:
-        """What the native recorder does with a record, in Python."""
+    def emit(self, kernel: VulkanKernel, flags: int, groups: tuple[int, int, int], block: Any) -> None:
+        """Make the driver calls of a record, as machine code does; `block` is a pointer to its argument block."""
         if self._open is None:
             raise InternalError("a launch was recorded without an open submission")
         command, null = self._open.command, self.vulkan.null
@@ -413,7 +416,7 @@ class Queue(SentWork):
         size = kernel.artifact.block_size
         if size:
             self._push(command, kernel.layout, 0x20, 0, size, block)
-        self._dispatch(command, *groups(memory))
+        self._dispatch(command, *groups)
 
     def mark_dirty(self) -> None:
         """After an interruption in the middle of recording: what comes later is ordered after all that may be there.
