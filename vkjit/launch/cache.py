@@ -1,10 +1,12 @@
 """The launch cache: repeated calls of a kernel skip binding, matching and compiling.
 
 A `CallForm` stands for the calls of a kernel with the same number of arguments, keywords and grid. Its call key consists of
-the device, the arrays' layouts, the types of scalars, the values of constants, and whether arrays overlap: all that decides what
-runs. It maps to a `CachedLaunch`, which fills the addresses and scalars into a prepared launch. For arrays of new shapes but
-known specialization classes, a cached launch is made without binding and compiling (`Resolve`). Launches that are frequent and
-simple enough are handed to machine code, if the device has some (`CallForm.call`).
+the device, the arrays' specialization classes, the types of scalars, the values of constants, and whether arrays overlap: all
+that decides which code runs. It maps to a `CachedLaunch`, which fills the arrays' descriptors and the scalars into a prepared
+launch. Kernels whose launches depend on shapes in other ways than `ShapeRule` describes (functions of the user, allocated
+results, caps on loops) have one cached launch per layout of the arrays; for new layouts, it is made without binding and
+compiling anew (`Resolve`). Launches that are frequent and simple enough are handed to machine code, if the device has some
+(`CallForm.call`).
 
 A cached launch does what the slow path would do; where it can't, it answers `MISS`, and nothing has happened.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,11 +30,20 @@ from ..frontend.signature.signature import is_own_key
 from ..runtime import sanitizer_reports
 from ..runtime.capture import note_extents, shadowing
 from ..runtime.device import Device, DeviceArray
-from ..runtime.prepared_launch import CallPattern, PreparedLaunch, picker
+from ..runtime.prepared_launch import CallPattern, PreparedLaunch, ShapeRule, picker
 from . import bind, host_arrays
-from .plan import array_extents
+from .plan import Grid, array_extents, grid_for_shape, is_split
 
-__all__ = ["MISS", "CachedLaunch", "CallForm", "ScalarCoercion", "constant_captures", "is_cacheable", "values_in_key"]
+__all__ = [
+    "MISS",
+    "CachedLaunch",
+    "CallForm",
+    "ScalarCoercion",
+    "constant_captures",
+    "is_cacheable",
+    "shape_rule",
+    "values_in_key",
+]
 
 MISS = object()
 """The answer of a form to calls that must take the slow path."""
@@ -79,7 +91,7 @@ class ScalarCoercion:
 
 
 class CachedLaunch:
-    """What a call with a certain key runs.
+    """What a call with a certain key runs, on a grid of `groups` or for arrays of all `shapes`.
 
     `params` are the numbers of the parameters of all arrays, those of `outs` last. `outs` are the arrays that it allocates: bytes,
     type, shape, strides. `scalars` picks the scalars from the arguments that aren't arrays. `wrap` makes the results of
@@ -87,14 +99,16 @@ class CachedLaunch:
     """
 
     __slots__ = (
-        "_coercions", "_device", "_launch", "_launcher", "_outs", "_params", "_poisoned", "_scalars", "_wrap", "captures",
-        "hits", "plan",
+        "_coercions", "_device", "_groups", "_launch", "_launcher", "_outs", "_params", "_poisoned", "_scalars", "_shapes",
+        "_wrap", "captures", "hits", "plan",
     )  # fmt: skip
 
     def __init__(
         self,
         device: Device,
         launch: PreparedLaunch,
+        groups: Grid,
+        shapes: ShapeRule | None,
         params: Sequence[int],
         outs: Sequence[DeviceArray],
         coercions: Sequence[ScalarCoercion],
@@ -104,7 +118,7 @@ class CachedLaunch:
         poisoned: bool,
     ) -> None:
         self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
-        self._params = params
+        self._groups, self._shapes, self._params = groups, shapes, params
         self._outs = [(a.buffer.nbytes, a.dtype, a.shape, a.strides) for a in outs]
         self._coercions, self._scalars, self._wrap = tuple(coercions), scalars, wrap
         self._poisoned = poisoned
@@ -116,6 +130,14 @@ class CachedLaunch:
     def run(self, arrays: list[DeviceArray], others: tuple[Any, ...]) -> Any:
         """Launch, and return the arrays that were allocated: one, a tuple, or None."""
         __tracebackhide__ = True
+        shapes, groups = self._shapes, self._groups
+        if shapes is not None:
+            if not shapes.matches(arrays):
+                return MISS
+            if shapes.over is not None:
+                groups = grid_for_shape(arrays[shapes.over].shape, shapes.local)
+                if 0 in groups or is_split(groups, self._device.caps):
+                    return MISS
         made = None
         if self._outs:
             made = [self._allocate(*out) for out in self._outs]
@@ -123,15 +145,18 @@ class CachedLaunch:
         values: list[Any] = []
         buffers: list[Any] = []
         for array in arrays:
-            values.append(array.descriptor[0])
             buffers.append(array.buffer)
+            if shapes is None:
+                values.append(array.descriptor[0])
+            else:
+                values += array.descriptor
         if self._coercions:
             values += [c.coerce(value) for c, value in zip(self._coercions, self._scalars(others), strict=True)]
         launcher = self._launcher
-        if launcher is None or not launcher(buffers, tuple(values)):
+        if launcher is None or not launcher(buffers, tuple(values), groups):
             if shadowing.captured:
                 note_extents(self._device, lambda: array_extents(zip(self._params, arrays, strict=True)))
-            self._launch.run(self._device, buffers, tuple(values))
+            self._launch.run(self._device, buffers, tuple(values), groups)
         if made is None:
             return None
         return self._wrap(made[0]) if len(made) == 1 else tuple([self._wrap(array) for array in made])
@@ -142,14 +167,28 @@ class CachedLaunch:
             bind.poison(array)
         return array
 
+    @property
+    def serves_all_shapes(self) -> bool:
+        """True if the launch doesn't depend on the layouts of the arrays."""
+        return self._shapes is not None
+
     def takes_as_is(self, others: tuple[Any, ...]) -> bool:
         """Return True if the scalars need no conversion."""
         return all(type(v) is c.python for c, v in zip(self._coercions, self._scalars(others), strict=True))
 
     def make_plan(self, pattern: CallPattern) -> Any:
         """Make the plan for machine code, if possible, and return it."""
-        self.plan = self._device.plan(self._launch, pattern)
+        self.plan = self._device.plan(self._launch, replace(pattern, groups=self._groups, shapes=self._shapes))
         return self.plan
+
+
+@dataclass(slots=True)
+class _ByLayout:
+    """Launches by layouts of the arrays; None for calls that were launched once."""
+
+    launches: dict[Any, CachedLaunch | None]
+    resolve: Resolve | None
+    captures: tuple[Captures, ...]
 
 
 class CallForm:
@@ -171,9 +210,8 @@ class CallForm:
         self._pick_others = picker(self._others)
         self._in_key: set[int] = {place for place in self._others if in_key[place]}
         self._names, self._cells, self._checks = captures.inline_checks()
-        self._launches: dict[Any, CachedLaunch | None] = {}
-        """By key; None for calls that have been launched once."""
-        self._resolvers: dict[Any, Resolve] = {}
+        self._launches: dict[Any, CachedLaunch | _ByLayout] = {}
+        self._count = 0
         self._plans: list[Any] = []
         self._device: Device | None = None
         self.call: Callable[..., bool] | None = None
@@ -188,17 +226,13 @@ class CallForm:
             found: Any = self._launches.get(key)
         except (AttributeError, TypeError, ValueError):  # no device array, an unhashable constant, an empty cell
             return MISS
-        if found is None:
-            resolve = None if key is None else self._resolvers.get(_without_shapes(key, arrays))
-            if resolve is None:
-                return MISS
-            found = resolve(dict(zip(self.params, args, strict=True)), key not in self._launches)
-            if found is None:
-                return MISS
-            self._keep(key, found if found.__class__ is CachedLaunch else None)
-        elif found.captures and any(c.changed() for c in found.captures):
+        if found is None or (found.captures and any(c.changed() for c in found.captures)):
             return MISS
+        if found.__class__ is _ByLayout:
+            found = self._at_layout(found, arrays, args)
         result = found[0] if found.__class__ is tuple else found.run(arrays, others)
+        if result is MISS:
+            return MISS
         for place in self._told:
             if args[place].__class__ is not DeviceArray and hasattr(args[place], "__vkjit_written__"):
                 args[place].__vkjit_written__()
@@ -207,6 +241,15 @@ class CallForm:
             if found.hits % _HITS == _FIRST_HITS:
                 self._accelerate(found, args)
         return result
+
+    def _at_layout(self, entry: _ByLayout, arrays: list[DeviceArray], args: tuple[Any, ...]) -> Any:
+        """Return the launch for these layouts, or what `Resolve` returned in its place, `MISS` in a tuple for None."""
+        layouts = tuple([array.layout or (array.shape, array.strides) for array in arrays])
+        found: Any = entry.launches.get(layouts)
+        if found is None and entry.resolve is not None:
+            found = entry.resolve(dict(zip(self.params, args, strict=True)), layouts not in entry.launches)
+            self._keep(entry, layouts, found if found.__class__ is CachedLaunch else None)
+        return (MISS,) if found is None else found
 
     def _look(self, args: tuple[Any, ...]) -> tuple[Any, list[DeviceArray], tuple[Any, ...]]:
         """Return the key of a call, its arrays and its other arguments; None for a call that must take the slow path."""
@@ -232,7 +275,7 @@ class CallForm:
                 return none
             arrays.append(array)
             buffers.add(buffer)
-            key.append(array.layout or (array.spec_class, array.shape, array.strides))
+            key.append(array.spec_class)
         if len(buffers) < len(arrays):
             key.append(host_arrays.overlaps(arrays, list(self._written)))
         if self._allocates:  # results are of the class of the arguments
@@ -249,42 +292,53 @@ class CallForm:
         """Remember the launch of a call, and how to make launches for arrays of other shapes."""
         try:
             key, arrays, _ = self._look(args)
-            hash(key)
+            before = self._launches.get(key)
         except (AttributeError, TypeError, ValueError):
             return
         if key is None:
             return
-        if key in self._launches:  # it was compiled anew
+        if found.serves_all_shapes:
+            self._launches[key] = found
+        else:
+            entry = before
+            if not isinstance(entry, _ByLayout) or entry.captures is not found.captures:
+                entry = self._launches[key] = _ByLayout({}, resolve, found.captures)
+            self._keep(entry, tuple([array.layout or (array.shape, array.strides) for array in arrays]), found)
+        if before is not None:  # it was compiled anew
             self._drop_plans()
-        self._keep(key, found)
-        if resolve is not None:
-            self._resolvers[_without_shapes(key, arrays)] = resolve
+        if len(self._launches) > _MAX_LAUNCHES:
+            self._forget()
 
-    def _keep(self, key: Any, found: CachedLaunch | None) -> None:
-        if len(self._launches) >= _MAX_LAUNCHES:
-            self._launches.clear()
-            self._resolvers.clear()
-            self._drop_plans()
-        self._launches[key] = found
+    def _keep(self, entry: _ByLayout, layouts: Any, found: CachedLaunch | None) -> None:
+        self._count += layouts not in entry.launches
+        if self._count > _MAX_LAUNCHES:
+            self._forget()
+        entry.launches[layouts] = found
+
+    def _forget(self) -> None:
+        self._launches.clear()
+        self._count = 0
+        self._drop_plans()
 
     def add_to_key(self, params: Sequence[int]) -> None:
         """Make the values of these parameters part of the key."""
         places = {self.params.index(number) for number in params}
         if not places <= self._in_key:
-            self._launches.clear()
-            self._resolvers.clear()
             self._in_key |= places
-            self._drop_plans()
+            self._forget()
 
     def cached_launch(
-        self, device: Device, launch: PreparedLaunch, outs: dict[int, DeviceArray], coercions: dict[int, ScalarCoercion],
-        wrap: Callable[[DeviceArray], Any], captures: tuple[Captures, ...], poisoned: bool,
+        self, device: Device, launch: PreparedLaunch, groups: Grid, shapes: ShapeRule | None, outs: dict[int, DeviceArray],
+        coercions: dict[int, ScalarCoercion], wrap: Callable[[DeviceArray], Any], captures: tuple[Captures, ...],
+        poisoned: bool,
     ) -> CachedLaunch:  # fmt: skip
         """Return what calls of this form run; `outs` and `coercions` are by parameter."""
         arrays, scalars = self.arrays_and_scalars
         pick = picker([self._others.index(place) for place in self._scalars])
         made = [coercions[number] for number in scalars]
-        return CachedLaunch(device, launch, [*arrays, *outs], [*outs.values()], made, pick, wrap, captures, poisoned)
+        return CachedLaunch(
+            device, launch, groups, shapes, [*arrays, *outs], [*outs.values()], made, pick, wrap, captures, poisoned
+        )  # fmt: skip
 
     @property
     def arrays_and_scalars(self) -> tuple[list[int], list[int]]:
@@ -312,8 +366,8 @@ class CallForm:
             found.plan = False
             return
         pattern = CallPattern(
-            args, self._arrays, self._scalars, tuple(sorted(self._in_key)), self._told, True, self._names, self._cells,
-            sanitizer_reports.OPEN_BLOCKS, MISSING,
+            args, self._arrays, scalars=self._scalars, constants=tuple(sorted(self._in_key)), written=self._told,
+            names=self._names, cells=self._cells, blocks=sanitizer_reports.OPEN_BLOCKS, missing=MISSING,
         )  # fmt: skip
         if not found.make_plan(pattern):
             return
@@ -327,9 +381,28 @@ class CallForm:
         self.call, self._plans, self._device = None, [], None
 
 
-def _without_shapes(key: Any, arrays: Sequence[DeviceArray]) -> Any:
-    """Return a call's key with the arrays' layouts replaced by their specialization classes."""
-    return (key[0], *[array.spec_class for array in arrays], *key[1 + len(arrays) :])
+def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRule | None:
+    """Return how launches depend on the shapes of `arrays`, by parameter; None if that takes more than a `ShapeRule`.
+
+    `local` is the workgroup size.
+    """
+    first: dict[str, tuple[int, int]] = {}
+    equal, sizes = [], []
+    for number, param in enumerate(arrays):
+        dims = spec.params[param].dims
+        for axis, dim in enumerate(dims.dims if dims is not None else ()):
+            if dim.variadic or (dim.names and not dim.simple):
+                return None
+            if dim.simple:
+                known = first.setdefault(dim.text, (number, axis))
+                if known != (number, axis):
+                    equal.append((known, (number, axis)))
+            elif dim.value is not None:
+                sizes.append((number, axis, dim.value({})))
+    over = (
+        None if spec.over is None else next(n for n, param in enumerate(arrays) if spec.params[param].name == spec.over)
+    )
+    return ShapeRule(tuple(equal), tuple(sizes), over, local)
 
 
 def values_in_key(spec: KernelSpec, *launch_functions: Any) -> list[bool]:

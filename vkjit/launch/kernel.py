@@ -30,7 +30,16 @@ from ..runtime.handles import new_lock
 from ..settings import boolean_setting
 from . import bind, extensions, host_arrays, plan, struct_arguments
 from .bind import MISSING
-from .cache import MISS, CachedLaunch, CallForm, ScalarCoercion, constant_captures, is_cacheable, values_in_key
+from .cache import (
+    MISS,
+    CachedLaunch,
+    CallForm,
+    ScalarCoercion,
+    constant_captures,
+    is_cacheable,
+    shape_rule,
+    values_in_key,
+)
 from .cost_model import describe_argument
 from .plan import Grid, LaunchPlan
 from .tunable import Tunable, is_tunable
@@ -312,13 +321,17 @@ class Kernel(Tunable):
             form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
         captures, device = constant_captures([*values, *self._elements]), chosen.device
 
+        shapes = None
+        if not made and chosen.trip_bound is None and not signature.cut and not callable(tune_choice(self._local)):
+            if groups is not None or not callable(self._groups):
+                shapes = shape_rule(self.spec, arrays, signature.local_size)
+
         def cached(ready: LaunchPlan, grid: Grid, values: list[Any]) -> CachedLaunch | None:
-            launch = ready.prepare(grid, values, [*arrays, *made], scalars)
-            outs = {i: values[i] for i in made}
-            debug = signature.debug
+            launch = ready.prepare(grid, values, [*arrays, *made], scalars, shapes is not None)
             if launch is None:
                 return None
-            return form.cached_launch(device, launch, outs, coercions, wrap, captures, debug)
+            outs = {i: values[i] for i in made}
+            return form.cached_launch(device, launch, grid, shapes, outs, coercions, wrap, captures, signature.debug)
 
         template: list[Any] = [MISSING if i in made else None if i in params else v for i, v in enumerate(values)]
 
@@ -333,7 +346,7 @@ class Kernel(Tunable):
             bind.allocate_outs(self.spec, values, known, bound, device)
             shape = None if self.spec.over is None else self._over_shape(values)
             grid = self._grid_size(groups, device, values, signature.local_size, shape)
-            if self._is_split(grid, device) is not signature.cut:
+            if plan.is_split(grid, device.caps) is not signature.cut:
                 return None
             ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
             found = None if is_new else cached(ready, grid, values)
@@ -346,7 +359,7 @@ class Kernel(Tunable):
 
         found = cached(ready, grid, values)
         if found is not None and arrays:
-            form.add(given, found, None if callable(tune_choice(self._local)) else resolve)
+            form.add(given, found, None if shapes is not None or callable(tune_choice(self._local)) else resolve)
             self._forms[form_key] = form
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
@@ -492,11 +505,6 @@ class Kernel(Tunable):
             chosen = self._named(chosen, device, values)
         return plan.checked_grid(chosen, "groups=", self.name)
 
-    @staticmethod
-    def _is_split(grid: Grid, device: Device) -> bool:
-        """Return True if a grid takes several dispatches."""
-        return any(size > limit for size, limit in zip(grid, device.caps.max_groups, strict=True))
-
     def _signature(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
     ) -> Signature:
@@ -522,7 +530,7 @@ class Kernel(Tunable):
             aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
             and all(a.spec_class.aligned for a in arrays),
             backward=any(a.spec_class.backward for a in arrays),
-            cut=self._is_split(grid, device),
+            cut=plan.is_split(grid, device.caps),
             strict=self._strict,
             fast_math=self._fast_math,
             debug=debug,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..passes.analysis.trip_bound import TripBound
 
 __all__ = [
-    "LaunchPlan", "alignments", "array_extents", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+    "LaunchPlan", "alignments", "array_extents", "checked_grid", "default_local_size", "field_code", "grid_for_shape", "is_split",
     "of_library",
 ]  # fmt: skip
 
@@ -59,12 +59,14 @@ def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
 
 def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
     """Workgroups that cover one invocation per element: the last axis along x, those before the last two folded onto z."""
-    folded = 1
+    (wide, high, deep), rank, folded = local, len(shape), 1
     for extent in shape[:-2]:
         folded *= extent
-    sizes = (shape[-1] if shape else 1, shape[-2] if len(shape) > 1 else 1, folded)
-    x, y, z = (-(-size // width) for size, width in zip(sizes, local, strict=True))
-    return (x, y, z)
+    return (
+        -(-shape[-1] // wide) if rank else 1,
+        -(-shape[-2] // high) if rank > 1 else 1,
+        -(-folded // deep),
+    )
 
 
 def checked_grid(value: Any, what: str, name: str) -> Grid:
@@ -80,6 +82,12 @@ def checked_grid(value: Any, what: str, name: str) -> Grid:
             raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
     padded = (*map(int, sizes), 1, 1)
     return (padded[0], padded[1], padded[2])
+
+
+def is_split(groups: Grid, caps: DeviceCaps) -> bool:
+    """Return True if a grid takes several dispatches."""
+    limits = caps.max_groups
+    return groups[0] > limits[0] or groups[1] > limits[1] or groups[2] > limits[2]
 
 
 def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
@@ -148,7 +156,7 @@ class LaunchPlan:
         reads = [values[i].buffer for i in self._read_args]
         writes = [values[i].buffer for i in self._write_args]
         limits = self.device.caps.max_groups
-        if groups[0] <= limits[0] and groups[1] <= limits[1] and groups[2] <= limits[2]:
+        if not is_split(groups, self.device.caps):
             self._queue(groups, values, reads, writes, (0, 0, 0), groups)
             return
         self._check_parts(groups, limits)
@@ -170,27 +178,33 @@ class LaunchPlan:
             )
 
     def prepare(
-        self, groups: Grid, values: Sequence[Any], arrays: Sequence[int], scalars: Sequence[int]
+        self, groups: Grid, values: Sequence[Any], arrays: Sequence[int], scalars: Sequence[int], shapes: bool
     ) -> PreparedLaunch | None:
-        """Return the launch with this grid and these values, except for the addresses of `arrays`, and `scalars`.
+        """Return the launch with these values, except for `arrays` and `scalars`, which are numbers of parameters.
 
-        Both are numbers of parameters; their order is that of the values of the prepared launch. None if the grid is empty or
-        must be split.
+        The values of the launch are the addresses of the arrays, or their descriptors with `shapes`, then the scalars. None if the
+        grid is empty or must be split.
         """
-        limits = self.device.caps.max_groups
-        if 0 in groups or any(size > limit for size, limit in zip(groups, limits, strict=True)):
+        if 0 in groups or is_split(groups, self.device.caps):
             return None
-        numbers = {param: number for number, param in enumerate((*arrays, *scalars))}
-        holes = [Hole(f.offset, REPORT) for f in self._fields if f.role == "report"]
-        holes += [
-            Hole(f.offset, numbers[f.arg], code=field_code(f.role, f.dtype))
-            for f in self._fields
-            if f.role in ("address", "scalar") and f.arg in numbers
-        ]
+        starts, count = {}, 0
+        for arg in arrays:
+            starts[arg] = count
+            count += len(values[arg].descriptor) if shapes else 1
+        starts |= {arg: count + number for number, arg in enumerate(scalars)}
+        holes = []
+        for f in self._fields:
+            if f.role == "report":
+                holes.append(Hole(f.offset, REPORT))
+            elif f.arg in starts and (shapes or f.role in ("address", "scalar")):
+                item = 0
+                if f.role in ("extent", "stride"):
+                    item = 1 + f.axis + (len(values[f.arg].shape) if f.role == "stride" else 0)
+                holes.append(Hole(f.offset, starts[f.arg] + item, code=field_code(f.role, f.dtype)))
         block = self._packer.pack(*[_field_value(f, values, (0, 0, 0), groups) for f in self._fields])
-        writes = tuple([numbers[arg] for arg in self._write_args])
+        writes = tuple([list(arrays).index(arg) for arg in self._write_args])
         reads = tuple([number for number in range(len(arrays)) if number not in writes])
-        return prepare(self.kernel, groups, block, holes, len(numbers), reads, writes)
+        return prepare(self.kernel, block, holes, count + len(scalars), reads, writes)
 
     def _queue(
         self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid

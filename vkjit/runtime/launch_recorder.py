@@ -18,18 +18,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .capture import shadowing, uncover
-from .prepared_launch import REPORT, Hole, PreparedLaunch, prepare
+from .prepared_launch import REPORT, Grid, Hole, PreparedLaunch, prepare
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, DeviceArray, LoadedKernel
 
-__all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "Step"]
+__all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
 
 _IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
 """What no operation that is repeated may ask: its results hang on more than buffers, or it waits."""
 
 _Asked = Callable[[int], "Step"]
 """Makes a step, told how many buffers there were in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLaunch:
+    """A launch and its grid."""
+
+    launch: PreparedLaunch
+    groups: Grid
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The numbers of the buffers that it uses."""
+        return self.launch.used
+
+    def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
+        """Launch with these buffers."""
+        self.launch.run(device, buffers, addresses, self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,7 @@ class RecordedCopy:
         device.copy(source, begin, target, addresses[self.target] + self.target_shift - target.address, self.nbytes)
 
 
-Step = PreparedLaunch | RecordedFill | RecordedCopy
+Step = RecordedLaunch | RecordedFill | RecordedCopy
 
 
 class LaunchRecorder:
@@ -200,4 +217,4 @@ class LaunchRecorder:
         numbers = [number for number, _ in places]
         ends = tuple(numbers[: len(reads)]), tuple(numbers[len(reads) :])
         fixed = bytes(block)
-        return lambda count: prepare(kernel, groups, fixed, holes, count, *ends)
+        return lambda count: RecordedLaunch(prepare(kernel, fixed, holes, count, *ends), groups)

@@ -1,7 +1,8 @@
-"""Launches whose grid and argument block are known, except for addresses, scalars and the address of a report.
+"""Launches whose argument block is known, except for fields that are filled from the values of a call.
 
-A `PreparedLaunch` refers to buffers and scalars by number. The launch cache of kernels and the op cache make one per layout of
-the operands; a device turns it into a `Launcher`, which runs it for other buffers with little host work.
+The values of a call are the addresses of its arrays, or their whole descriptors if the launch serves all shapes, followed by
+the scalars. The launch cache of kernels and the op cache prepare launches; a device turns them into `Launcher`s, which run them
+for other arrays with little host work.
 """
 
 from __future__ import annotations
@@ -13,26 +14,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .array import DeviceArray
     from .device import Buffer, Device, LoadedKernel
 
-__all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunch", "picker", "prepare"]
+__all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunch", "ShapeRule", "picker", "prepare"]
 
 REPORT = -1
 """The number of the address of a report in a `Hole`."""
 
 Picker = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
-Launcher = Callable[[Sequence[Any], tuple[Any, ...]], bool]
-"""Launch with these buffers, by number, and these values: their addresses, then the scalars. Returns False, and nothing has
-happened, if the launch must take the slow path."""
+Grid = tuple[int, int, int]
+
+Launcher = Callable[[Sequence[Any], tuple[Any, ...], Grid], bool]
+"""Launch with these buffers, by number, these values, and this grid, which isn't empty and within the device's limits. Returns
+False, and nothing has happened, if the launch must take the slow path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
     """A field of the argument block that differs between launches.
 
-    `number` is that of a value (addresses by number of the buffer, then scalars), or REPORT. `shift` is added to an address.
-    `code` is the struct code.
+    `number` is that of a value, or REPORT. `shift` is added to it. `code` is the struct code.
     """
 
     offset: int
@@ -43,14 +46,13 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """A dispatch of `groups` workgroups. `reads` and `writes` are numbers of buffers.
+    """A dispatch. `reads` and `writes` are numbers of buffers.
 
     `block` is the argument block, with zeros in the `holes`. `packer` packs what `pick` takes from the values, the values of
     `shifted` (a number and what is added), the `pieces` of the block between the holes, and the address of a report.
     """
 
     kernel: LoadedKernel
-    groups: tuple[int, int, int]
     block: bytes
     holes: tuple[Hole, ...]
     reads: tuple[int, ...]
@@ -71,11 +73,35 @@ class PreparedLaunch:
             values += tuple([values[number] + shift for number, shift in self.shifted])
         return self.pick((*values, *self.pieces, report))
 
-    def run(self, device: Device, buffers: Sequence[Buffer], values: tuple[Any, ...]) -> None:
+    def run(self, device: Device, buffers: Sequence[Buffer], values: tuple[Any, ...], groups: Grid) -> None:
         """Launch through `Device.launch`. Raises struct.error or OverflowError for a scalar that doesn't fit."""
         block = self.packer.pack(*self.fields(values))
         reads, writes = [buffers[i] for i in self.reads], [buffers[i] for i in self.writes]
-        device.launch(self.kernel, self.groups, block, reads, writes)
+        device.launch(self.kernel, groups, block, reads, writes)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRule:
+    """How a launch for arrays of all shapes depends on them: sizes that must be equal, and the grid.
+
+    `equal` are pairs of (number of an array, axis). `sizes` are (number of an array, axis, required size). The grid covers the
+    elements of array `over` with workgroups of `local` invocations; None for a fixed grid.
+    """
+
+    equal: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+    sizes: tuple[tuple[int, int, int], ...]
+    over: int | None
+    local: Grid
+
+    def matches(self, arrays: Sequence[DeviceArray]) -> bool:
+        """Return True if the sizes agree."""
+        for (array, axis), (other, other_axis) in self.equal:
+            if arrays[array].shape[axis] != arrays[other].shape[other_axis]:
+                return False
+        for array, axis, size in self.sizes:
+            if arrays[array].shape[axis] != size:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +110,16 @@ class CallPattern:
 
     `example` are arguments of such a call: tensors, arrays or buffers, scalars, constants. `places` are the places of the buffers
     by number, `scalars` those of the scalars, `constants` those of the arguments that must be equal. `written` are the places of
-    arguments that count their writes. Arrays must have the example's specialization class, shape and strides if `checked`.
-    `names` are entries of dictionaries (dictionary, key, value or `missing`), `cells` closure cells with their values: both
-    must be unchanged. `blocks` must be empty.
+    arguments that count their writes. If `checked`, arrays must have the example's specialization class, and its shape and
+    strides too unless `shapes` serves others. The grid is `groups`, or follows from `shapes`. `names` are entries of
+    dictionaries (dictionary, key, value or `missing`), `cells` closure cells with their values: both must be unchanged. `blocks`
+    must be empty.
     """
 
     example: tuple[Any, ...]
     places: tuple[int, ...]
+    groups: Grid = (1, 1, 1)
+    shapes: ShapeRule | None = None
     scalars: tuple[int, ...] = ()
     constants: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
@@ -103,7 +132,6 @@ class CallPattern:
 
 def prepare(
     kernel: LoadedKernel,
-    groups: tuple[int, int, int],
     block: bytes,
     holes: Sequence[Hole],
     count: int,
@@ -128,7 +156,7 @@ def prepare(
             cleared[hole.offset : hole.offset + size] = bytes(size)
         position = hole.offset + size
     return PreparedLaunch(
-        kernel, groups, bytes(cleared), tuple(holes), reads, writes,
+        kernel, bytes(cleared), tuple(holes), reads, writes,
         struct.Struct(text), picker(picked), tuple(shifted), tuple(pieces),
     )  # fmt: skip
 

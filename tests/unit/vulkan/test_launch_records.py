@@ -33,8 +33,8 @@ def recorded(flags: int, block: bytes) -> list[tuple[Any, ...]]:
     functions = [ctypes.cast(f, pointer).value or 0 for f in (bind, push, dispatch, barrier)]
     table = ctypes.create_string_buffer(launch_record.TABLE.pack(*functions, MEMORY, STAGES))
     record = bytearray(launch_record.BLOCK + len(block))
-    launch_record.HEADER.pack_into(record, 0, ctypes.addressof(table), PIPELINE, LAYOUT, len(block), 5, 6)
-    record[launch_record.COMMAND : launch_record.BLOCK] = struct.pack(launch_record.VARIABLE, COMMAND, 4)
+    launch_record.HEADER.pack_into(record, 0, ctypes.addressof(table), PIPELINE, LAYOUT, len(block))
+    record[launch_record.GRID_YZ : launch_record.BLOCK] = struct.pack(launch_record.VARIABLE, 5, 6, COMMAND, 4)
     record[launch_record.BLOCK :] = block
     assert launch_record.groups(record) == (4, 5, 6)
     memory = (ctypes.c_uint64 * ((len(record) + 7) // 8)).from_buffer_copy(bytes(record) + bytes(-len(record) % 8))

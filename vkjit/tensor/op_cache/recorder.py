@@ -15,8 +15,7 @@ from typing import Any
 from vkjit.dtypes import DType
 from vkjit.runtime.array import DeviceArray, layout_of
 from vkjit.runtime.device import Device
-from vkjit.runtime.launch_recorder import LaunchRecorder, Step
-from vkjit.runtime.prepared_launch import PreparedLaunch
+from vkjit.runtime.launch_recorder import LaunchRecorder, RecordedLaunch, Step
 
 from ..autograd.mode import state
 from ..autograd.tape import UNTRACKED, RuleRow
@@ -142,7 +141,7 @@ class OpRecorder:
 
     def _maker(self, steps: list[Step], sizes: tuple[int, ...], writes: tuple[tuple[int, int], ...]) -> Any:
         """Return the fast path for one launch that makes one new tensor, or writes the first operand."""
-        if len(steps) != 1 or not isinstance(steps[0], PreparedLaunch):
+        if len(steps) != 1 or not isinstance(steps[0], RecordedLaunch):
             return None
         if not self._plans and not sizes:
             return SingleLaunch(self._device, steps[0], None)
@@ -297,7 +296,7 @@ def _with_lifetimes(device: Device, steps: list[Step], count: int, kept: set[int
         [
             PlannedStep(
                 tuple(sorted(n for n, at in first.items() if at == place)),
-                FastLaunch(device, step) if isinstance(step, PreparedLaunch) else step,
+                FastLaunch(device, step) if isinstance(step, RecordedLaunch) else step,
                 tuple(sorted(n for n, at in last.items() if at == place)),
             )
             for place, step in enumerate(steps)

@@ -14,8 +14,8 @@ from vkjit.dtypes import DType
 from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.capture import shadowing
 from vkjit.runtime.device import Device
-from vkjit.runtime.launch_recorder import Step
-from vkjit.runtime.prepared_launch import CallPattern, PreparedLaunch
+from vkjit.runtime.launch_recorder import RecordedLaunch, Step
+from vkjit.runtime.prepared_launch import CallPattern
 
 from ..autograd import tape
 from ..autograd.tape import UNTRACKED, GradMeta, Node
@@ -51,10 +51,11 @@ _new = object.__new__
 class FastLaunch:
     """A launch through the fastest path of the device: machine code as soon as there is some, else its `Launcher`."""
 
-    __slots__ = ("_device", "_launch", "_launcher", "call")
+    __slots__ = ("_groups", "_launch", "_launcher", "call")
 
-    def __init__(self, device: Device, launch: PreparedLaunch) -> None:
-        self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
+    def __init__(self, device: Device, step: RecordedLaunch) -> None:
+        self._launch, self._groups = step.launch, step.groups
+        self._launcher = device.launcher(step.launch) if min(step.groups) > 0 else None
         self.call: Callable[..., bool] | Literal[False] | None = None
         """The launch as machine code, a function of the objects by number; False if there never is any."""
 
@@ -70,10 +71,11 @@ class FastLaunch:
         buffers = [o.buffer if o.__class__ is DeviceArray else o for o in objects]
         values = tuple([o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects])
         launcher = self._launcher
-        if launcher is None or not launcher(buffers, values):
-            self._launch.run(device, buffers, values)
+        if launcher is None or not launcher(buffers, values, self._groups):
+            self._launch.run(device, buffers, values, self._groups)
         elif call is None:
-            plan = device.plan(self._launch, CallPattern(tuple(objects), tuple(range(len(objects))), checked=False))
+            numbers = tuple(range(len(objects)))
+            plan = device.plan(self._launch, CallPattern(tuple(objects), numbers, self._groups, checked=False))
             if plan is not None:
                 self.call = plan and device.accelerated([plan])
 
@@ -83,7 +85,7 @@ class SingleLaunch:
 
     __slots__ = ("_device", "_launch", "_made")
 
-    def __init__(self, device: Device, launch: PreparedLaunch, made: tuple[int, DType, Any] | None) -> None:
+    def __init__(self, device: Device, launch: RecordedLaunch, made: tuple[int, DType, Any] | None) -> None:
         """`made` is what the call makes: the bytes of its buffer, the type, and its `layout_of`."""
         self._device, self._launch, self._made = device, FastLaunch(device, launch), made
 

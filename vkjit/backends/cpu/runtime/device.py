@@ -272,7 +272,7 @@ class CpuDevice(ImmediateDevice):
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         kernel = launch.kernel
-        return replayer(self, kernel, launch) if isinstance(kernel, CpuKernel) and min(launch.groups) > 0 else None
+        return replayer(self, kernel, launch) if isinstance(kernel, CpuKernel) else None
 
     def load(self, artifact: KernelArtifact) -> CpuKernel:
         self._check()

@@ -29,11 +29,12 @@ __all__ = ["replayer"]
 def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> Launcher:
     """Return the launch as a function of buffers and values; see `Device.launcher`."""
     function, pace, used, fields = kernel.function, kernel.pace, launch.used, launch.fields
-    pack, size, (x, y, z) = launch.packer.pack_into, launch.packer.size, launch.groups
-    total, reports = x * y * z, kernel.report_offset is not None
+    pack, size, reports = launch.packer.pack_into, launch.packer.size, kernel.report_offset is not None
     blocks: deque[tuple[bytearray, Any, Any, int]] = deque()  # a block belongs to one launch at a time
 
-    def replay(buffers: Sequence[Any], values: tuple[Any, ...]) -> bool:
+    def replay(buffers: Sequence[Any], values: tuple[Any, ...], groups: tuple[int, int, int]) -> bool:
+        x, y, z = groups
+        total = x * y * z
         if device.closed or device.observers or device.has_copy_streams or not is_short(total, pace):
             return False
         for number in used:

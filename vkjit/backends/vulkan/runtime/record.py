@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["BARRIER", "BIND", "BLOCK", "COMMAND", "HEADER", "TABLE", "TEXT", "VARIABLE", "Record", "groups"]
+__all__ = [
+    "BARRIER",
+    "BIND",
+    "BLOCK",
+    "COMMAND",
+    "GRID_X",
+    "GRID_YZ",
+    "HEADER",
+    "TABLE",
+    "TEXT",
+    "VARIABLE",
+    "Record",
+    "groups",
+]
 
 BIND, BARRIER = 1, 2
-HEADER = struct.Struct("<QQQQII")
-"""The fields that all launches with a record share: table, pipeline, layout, block size, y and z."""
-VARIABLE, COMMAND = "<QI4x", 40
-"""The struct format of the command buffer and x, and their offset."""
-BLOCK = COMMAND + struct.calcsize(VARIABLE)
+HEADER = struct.Struct("<QQQQ")
+"""The fields that all launches with a record share: table, pipeline, layout, block size."""
+VARIABLE, GRID_YZ, COMMAND, GRID_X = "<IIQI4x", 32, 40, 48
+"""The struct format of the rest up to the block (y, z, command buffer, x), and its offsets."""
+BLOCK = GRID_YZ + struct.calcsize(VARIABLE)
 TABLE = struct.Struct("<QQQQQI4x")
-_X, _YZ = struct.Struct("<I"), struct.Struct("<II")
 
 
 class Record(bytearray):
@@ -30,7 +42,8 @@ class Record(bytearray):
 
 def groups(record: bytearray) -> tuple[int, int, int]:
     """Return the grid of a record."""
-    return (*_X.unpack_from(record, COMMAND + 8), *_YZ.unpack_from(record, 32))
+    y, z, _, x = struct.unpack_from(VARIABLE, record, GRID_YZ)
+    return x, y, z
 
 
 TEXT = """

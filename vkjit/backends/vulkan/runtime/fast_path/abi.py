@@ -24,12 +24,14 @@ __all__ = [
     "ITSELF",
     "LITERAL",
     "NO_ARRAY",
+    "Axis",
     "Cell",
     "Constant",
     "Field",
     "Kind",
     "Layout",
     "Name",
+    "Pair",
     "Plan",
     "Row",
     "Word",
@@ -40,9 +42,9 @@ __all__ = [
 class Word(IntEnum):
     """Words of a plan. Those named in the plural are numbers of rows, each followed by the address of the first row."""
 
-    NEXT, RECORD, X, COUNT, DEVICE, KERNEL, CURRENT, ATTRIBUTE, LOCK, ACQUIRE, RELEASE, EPOCHS, BLOCKS = range(13)
-    ARRAYS, CONSTANTS, FIELDS, CELLS, NAMES = range(13, 23, 2)
-    WORDS = 23
+    NEXT, RECORD, X, Y, Z, COUNT, DEVICE, KERNEL, CURRENT, ATTRIBUTE, LOCK, ACQUIRE, RELEASE, EPOCHS, BLOCKS = range(15)
+    ARRAYS, CONSTANTS, FIELDS, PAIRS, AXES, CELLS, NAMES = range(15, 29, 2)
+    WORDS = 29
 
 
 class Row(IntEnum):
@@ -50,10 +52,11 @@ class Row(IntEnum):
 
     PLACE is its offset among the arguments and TYPE its class, which holds the array in the slot at SLOT. SPEC, SHAPE and
     STRIDES are the array's, or 0 if they aren't checked. COUNTER is the slot of a version counter of class COUNTS, which holds
-    the version in the slot at COUNT; COUNTS is 0 if writes aren't counted. The last three are set during a call.
+    the version in the slot at COUNT; COUNTS is 0 if writes aren't counted. The last three are set during a call: the buffer, where
+    the words of the array's descriptor are (Python integers; of a buffer its address), and the new version.
     """
 
-    PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ADDRESS, NEW, WORDS = range(14)
+    PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ITEMS, NEW, WORDS = range(14)
 
 
 ITSELF, NO_ARRAY = 0, -1
@@ -69,11 +72,23 @@ class Constant(IntEnum):
 class Field(IntEnum):
     """Words of a field of the argument block.
 
-    ARRAY is the number of the array whose address is written, with SHIFT added, or LITERAL for a scalar, which is the argument
-    at SHIFT. TARGET is the offset in the record. LEAST and MOST are the range of an integer of SIZE bytes.
+    It is the item at ITEM of the descriptor of array ARRAY, with SHIFT added, or if that is LITERAL the argument at ITEM. TARGET
+    is the offset in the record. LEAST and MOST are the range of an integer of SIZE bytes.
     """
 
-    ARRAY, SHIFT, TARGET, KIND, SIZE, LEAST, MOST, WORDS = range(8)
+    ARRAY, ITEM, SHIFT, TARGET, KIND, SIZE, LEAST, MOST, WORDS = range(9)
+
+
+class Pair(IntEnum):
+    """Words of two items of descriptors that must be equal; the first is the number at ITEM if ARRAY is LITERAL."""
+
+    ARRAY, ITEM, OTHER_ARRAY, OTHER_ITEM, WORDS = range(5)
+
+
+class Axis(IntEnum):
+    """Words of an axis of the grid, x before y: the extent, an item of a descriptor; the workgroup's size; the most groups."""
+
+    ARRAY, ITEM, LOCAL, MOST, WORDS = range(5)
 
 
 LITERAL = -1

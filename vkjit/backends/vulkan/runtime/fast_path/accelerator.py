@@ -135,11 +135,11 @@ def _self_test(functions: dict[str, int]) -> bool:
         buffer.read_epoch, buffer.write_epoch, buffer.last_use, buffer.last_write = 0, 1007 * number, 0, 0
         arrays.append(DeviceArray.placed(buffer, 64, dtypes.f32, layout_of(dtypes.f32, (5,), (1,))))
     holes = (Hole(0, 0), Hole(8, 1, 4), Hole(16, 2, code="i"), Hole(20, 3, code="f"))
-    launch = prepare(kernel, (7, 8, 9), bytes(24), holes, 4, (0,), (1,))
-    pattern = CallPattern((*arrays, 1, 1.5), (0, 1), scalars=(2, 3), blocks=[])
+    launch = prepare(kernel, bytes(24), holes, 4, (0,), (1,))
+    pattern = CallPattern((*arrays, 1, 1.5), (0, 1), (7, 8, 9), scalars=(2, 3))
     table = ctypes.create_string_buffer(record.TABLE.pack(*[functions[_NOTHING]] * 4, 0, 0))
     memory = record.Record(record.BLOCK + len(launch.block))
-    record.HEADER.pack_into(memory, 0, ctypes.addressof(table), 0, 0, len(launch.block), 8, 9)
+    record.HEADER.pack_into(memory, 0, ctypes.addressof(table), 0, 0, len(launch.block))
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     plan = make_plan(launch, pattern, memory, address, queue, current, device)
     if plan is None:

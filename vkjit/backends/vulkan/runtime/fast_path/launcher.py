@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch, picker
+from vkjit.runtime.prepared_launch import CallPattern, Grid, Launcher, PreparedLaunch, picker
 from vkjit.settings import boolean_setting
 
 from .. import record
@@ -53,15 +53,14 @@ class FastPath:
         memory, block, address = self._record(kernel, launch)
         is_native = self._is_native
         addresses = tuple(address | flags for flags in range(4))
-        current, groups = self._current, launch.groups
-        x = groups[0]
+        current = self._current
         pack = struct.Struct(record.VARIABLE + launch.packer.format[1:]).pack_into
         fields, pick, pieces = launch.fields if launch.shifted else None, launch.pick, launch.pieces
         pick_read = picker([number for number in launch.reads if number not in launch.writes])
         pick_written = picker(launch.writes)
         submitted = self.submitted
 
-        def run(buffers: Sequence[Any], values: tuple[Any, ...]) -> bool:
+        def run(buffers: Sequence[Any], values: tuple[Any, ...], groups: Grid) -> bool:
             queue = current.queue
             lock = queue.lock
             try:
@@ -76,7 +75,7 @@ class FastPath:
                 if hazard is None:
                     return False
                 try:
-                    pack(memory, record.COMMAND, command, x, *packed)
+                    pack(memory, record.GRID_YZ, groups[1], groups[2], command, groups[0], *packed)
                 except (struct.error, OverflowError):  # a scalar that doesn't fit; the slow path reports it
                     return False
                 flags = 0 if queue.bound is kernel else record.BIND
@@ -122,9 +121,8 @@ class FastPath:
         size = kernel.artifact.block_size
         memory = record.Record(record.BLOCK + size)
         place = self._ffi.from_buffer(memory)  # never resized, so it doesn't move
-        _, y, z = launch.groups
         fixed = (self._table, kernel.pipeline, kernel.layout)
-        record.HEADER.pack_into(memory, 0, *map(self._address, fixed), size, y, z)
+        record.HEADER.pack_into(memory, 0, *map(self._address, fixed), size)
         address = self._address(place)
         kernel.records[address] = memory
         return memory, place + record.BLOCK, address

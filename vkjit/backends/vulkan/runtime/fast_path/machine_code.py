@@ -16,7 +16,7 @@ from vkjit.runtime.array import DeviceArray
 from .. import record
 from ..memory.buffer import VulkanBuffer
 from ..queue.queue import Queue
-from .abi import ITSELF, LITERAL, NO_ARRAY, Cell, Constant, Field, Kind, Layout, Name, Row, Word
+from .abi import ITSELF, LITERAL, NO_ARRAY, Axis, Cell, Constant, Field, Kind, Layout, Name, Pair, Row, Word
 from .llvm_text import Text
 
 __all__ = ["launch_code"]
@@ -44,7 +44,8 @@ class _Launch:
         self.captures()
         self.constants()
         self.arrays()
-        self.x = self.of(Word.X)
+        self.pairs()
+        self.grid()
         self.lock()
         self.record()
         t.begin("done")
@@ -141,18 +142,18 @@ class _Launch:
                 array = t.get(inner)
                 t.unless(t.new(f"icmp ne i64 {array}, 0"), "refused")
                 t.unless(t.same(t.load(array, at.type), id(DeviceArray)), "refused")
-                with t.where(t.new(f"icmp ne i64 {spec}, 0")):
-                    t.unless(t.same(t.load(array, at.array["spec_class"]), spec), "next")
-                    t.unless(t.same(t.load(array, at.array["shape"]), t.load(row, 8 * Row.SHAPE)), "next")
-                    t.unless(t.same(t.load(array, at.array["strides"]), t.load(row, 8 * Row.STRIDES)), "next")
+                for name, word in (("spec_class", Row.SPEC), ("shape", Row.SHAPE), ("strides", Row.STRIDES)):
+                    expected = t.load(row, 8 * word)
+                    equal = t.same(t.load(array, at.array[name]), expected)
+                    t.unless(t.new(f"or i1 {t.same(expected, 0)}, {equal}"), "next")
                 t.set(buffer, t.load(array, at.array["buffer"]))
-                t.store(t.load(t.load(array, at.array["descriptor"]), at.items), row, 8 * Row.ADDRESS)
+                t.store(t.new(f"add i64 {t.load(array, at.array['descriptor'])}, {at.items}"), row, 8 * Row.ITEMS)
             found = t.get(buffer)
             t.unless(t.same(t.load(found, at.type), id(VulkanBuffer)), "refused")
             t.unless(t.same(t.load(found, at.buffer["queue"]), self.queue), "refused")
             t.unless(t.same(t.load(found, at.buffer["device"]), self.of(Word.DEVICE)), "next")
             with t.where(t.same(slot, NO_ARRAY)):
-                t.store(t.load(found, at.buffer["address"]), row, 8 * Row.ADDRESS)
+                t.store(t.new(f"add i64 {found}, {at.buffer['address']}"), row, 8 * Row.ITEMS)
             written = t.load(row, 8 * Row.WRITTEN)
             alone = t.same(t.load(found, at.buffer["readers"]), id(None))
             t.unless(t.new(f"or i1 {t.same(written, 0)}, {alone}"), "refused")
@@ -162,6 +163,45 @@ class _Launch:
                 apart = t.new(f"icmp ne i64 {t.load(other, 8 * Row.BUFFER)}, {found}")
                 both = t.new(f"or i64 {written}, {t.load(other, 8 * Row.WRITTEN)}")
                 t.unless(t.new(f"or i1 {apart}, {t.same(both, 0)}"), "refused")
+
+    def item(self, array: str, item: str) -> str:
+        """Return an integer of an array's descriptor."""
+        t = self.t
+        row = t.row(self.rows(Word.ARRAYS)[1], array, Row.WORDS)
+        return self.number(t.load(t.load(row, 8 * Row.ITEMS), item))
+
+    def pairs(self) -> None:
+        """Check that dimensions agree."""
+        t = self.t
+        count, rows = self.rows(Word.PAIRS)
+        with t.each(count) as number:
+            row = t.row(rows, number, Pair.WORDS)
+            array = t.load(row, 8 * Pair.ARRAY)
+            expected = t.cell(t.load(row, 8 * Pair.ITEM))
+            with t.where(t.new(f"icmp ne i64 {array}, {LITERAL}")):
+                t.set(expected, self.item(array, t.load(row, 8 * Pair.ITEM)))
+            found = self.item(t.load(row, 8 * Pair.OTHER_ARRAY), t.load(row, 8 * Pair.OTHER_ITEM))
+            t.unless(t.same(found, t.get(expected)), "refused")
+
+    def grid(self) -> None:
+        """Compute the numbers of workgroups that follow from an array's shape."""
+        t = self.t
+        self.groups = t.cell(self.of(Word.X)), t.cell(self.of(Word.Y)), t.cell(self.of(Word.Z))
+        count, rows = self.rows(Word.AXES)
+        with t.each(count) as number:
+            row = t.row(rows, number, Axis.WORDS)
+            extent, local = (
+                self.item(t.load(row, 8 * Axis.ARRAY), t.load(row, 8 * Axis.ITEM)),
+                t.load(row, 8 * Axis.LOCAL),
+            )
+            t.unless(t.new(f"icmp sgt i64 {extent}, 0"), "refused")
+            rounded = t.new(f"add i64 {extent}, {t.new(f'sub i64 {local}, 1')}")
+            groups = t.new(f"udiv i64 {rounded}, {local}")
+            t.unless(t.new(f"icmp ule i64 {groups}, {t.load(row, 8 * Axis.MOST)}"), "refused")
+            with t.where(t.same(number, 0)):
+                t.set(self.groups[0], groups)
+            with t.where(t.same(number, 1)):
+                t.set(self.groups[1], groups)
 
     def lock(self) -> None:
         """Acquire the queue's lock if it is free."""
@@ -194,7 +234,8 @@ class _Launch:
         target = self.of(Word.RECORD)
         self.fields(target)
         t.store(handle, target, record.COMMAND)
-        t.store(t.new(f"trunc i64 {self.x} to i32"), target, record.COMMAND + 8, "i32")
+        for groups, offset in zip(self.groups, (record.GRID_X, record.GRID_YZ, record.GRID_YZ + 4), strict=True):
+            t.store(t.new(f"trunc i64 {t.get(groups)} to i32"), target, offset, "i32")
         self.count_writes()
         counted = t.call("PyLong_FromLongLong", recorded)
         self.check_made(counted)
@@ -257,21 +298,26 @@ class _Launch:
         count, rows = self.rows(Word.FIELDS)
         with t.each(count) as number:
             row = t.row(rows, number, Field.WORDS)
-            array, shift = t.load(row, 8 * Field.ARRAY), t.load(row, 8 * Field.SHIFT)
+            array, item = t.load(row, 8 * Field.ARRAY), t.load(row, 8 * Field.ITEM)
             goal = t.new(f"add i64 {target}, {t.load(row, 8 * Field.TARGET)}")
-            is_scalar, done = t.same(array, LITERAL), t.label("done")
+            is_scalar, done, value = t.same(array, LITERAL), t.label("done"), t.cell("0")
             with t.where(t.new(f"xor i1 {is_scalar}, true")):
-                source = t.row(self.rows(Word.ARRAYS)[1], array, Row.WORDS)
-                address = self.number(t.load(source, 8 * Row.ADDRESS))
-                t.store(t.new(f"add i64 {address}, {shift}"), goal)
+                t.set(value, t.new(f"add i64 {self.item(array, item)}, {t.load(row, 8 * Field.SHIFT)}"))
             with t.where(is_scalar):
-                self.scalar(t.load("%args", shift), row, goal, done)
+                self.scalar(t.load("%args", item), row, goal, value, done)
+            found, least, most = t.get(value), t.load(row, 8 * Field.LEAST), t.load(row, 8 * Field.MOST)
+            above, below = t.new(f"icmp sge i64 {found}, {least}"), t.new(f"icmp sle i64 {found}, {most}")
+            t.unless(t.new(f"and i1 {above}, {below}"), self.refused)
+            for size in (8, 4, 2, 1):
+                with t.where(t.same(t.load(row, 8 * Field.SIZE), size)):
+                    narrow = found if size == 8 else t.new(f"trunc i64 {found} to i{8 * size}")
+                    t.store(narrow, goal, 0, f"i{8 * size}")
             t.begin(done)
 
-    def scalar(self, given: str, row: str, goal: str, done: str) -> None:
-        """Convert and store a scalar; an integer that doesn't fit its field is left to Python."""
+    def scalar(self, given: str, row: str, goal: str, value: str, done: str) -> None:
+        """Store a float at its place; set the variable to an integer."""
         t = self.t
-        kind, value = t.load(row, 8 * Field.KIND), t.cell("0")
+        kind = t.load(row, 8 * Field.KIND)
         with t.where(t.new(f"or i1 {t.same(kind, Kind.SINGLE)}, {t.same(kind, Kind.DOUBLE)}")):
             number = t.call("PyFloat_AsDouble", given, returns="double")
             with t.where(t.same(kind, Kind.DOUBLE)):
@@ -291,13 +337,6 @@ class _Launch:
             t.set(value, self.number(given))
         with t.where(t.same(kind, Kind.BOOL)):
             t.set(value, t.new(f"zext i1 {t.same(given, id(True))} to i64"))
-        found, least, most = t.get(value), t.load(row, 8 * Field.LEAST), t.load(row, 8 * Field.MOST)
-        above, below = t.new(f"icmp sge i64 {found}, {least}"), t.new(f"icmp sle i64 {found}, {most}")
-        t.unless(t.new(f"and i1 {above}, {below}"), self.refused)
-        for size in (8, 4, 2, 1):
-            with t.where(t.same(t.load(row, 8 * Field.SIZE), size)):
-                narrow = found if size == 8 else t.new(f"trunc i64 {found} to i{8 * size}")
-                t.store(narrow, goal, 0, f"i{8 * size}")
 
     def replace(self, value: str, base: str, offset: int | str) -> None:
         """Set a slot."""

@@ -8,7 +8,7 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from vkjit.runtime.array import DeviceArray
-from vkjit.runtime.prepared_launch import CallPattern, Hole, PreparedLaunch
+from vkjit.runtime.prepared_launch import REPORT, CallPattern, Hole, PreparedLaunch, ShapeRule
 
 from ..memory.buffer import VulkanBuffer
 from ..record import BLOCK, Record
@@ -35,25 +35,27 @@ def make_plan(
     """
     if layout() is None:
         return None
-    count = len(pattern.places)
-    used = {*launch.used, *(hole.number for hole in launch.holes)}
-    numbers = [number for number in range(count) if pattern.checked or number in used]
-    arrays = [_array_row(pattern, pattern.places[number], number in launch.writes) for number in numbers]
+    sources: list[tuple[int, int]] = []
+    """By value: the number of the array and the item of its descriptor."""
+    for number, place in enumerate(pattern.places):
+        words = 1 if pattern.shapes is None else len(pattern.example[place].__vkjit_array__.descriptor)
+        sources += [(number, item) for item in range(words)]
+    holes = [hole for hole in launch.holes if hole.number != REPORT]  # zero in kernels that report nothing
+    filled = {sources[hole.number][0] for hole in holes if hole.number < len(sources)}
+    numbers = [n for n in range(len(pattern.places)) if pattern.checked or n in launch.used or n in filled]
+    row_of = {number: row for row, number in enumerate(numbers)}
+    rows = [_array_row(pattern, pattern.places[number], number in launch.writes) for number in numbers]
     fields = [
-        (numbers.index(hole.number), hole.shift, BLOCK + hole.offset, 0, 0, 0, 0)
-        if hole.number < count
-        else _scalar_row(hole, pattern.scalars[hole.number - count], pattern.example)
-        for hole in launch.holes
+        _word_row(hole, row_of[sources[hole.number][0]], sources[hole.number][1])
+        if hole.number < len(sources)
+        else _scalar_row(hole, pattern.scalars[hole.number - len(sources)], pattern.example)
+        for hole in holes
     ]
     constants = [(_WORD * place, id(type(pattern.example[place])), 0) for place in pattern.scalars]
-    for place in pattern.constants:
-        value = pattern.example[place]
-        if type(value) not in _PLAIN:
-            return None
-        constants.append((_WORD * place, id(type(value)), id(value)))
-    rows = [row for row in arrays if row is not None]
-    field_rows = [row for row in fields if row is not None]
-    if len(rows) < len(numbers) or len(field_rows) < len(fields):
+    constants += [(_WORD * p, id(type(pattern.example[p])), id(pattern.example[p])) for p in pattern.constants]
+    is_plain = all(type(pattern.example[place]) in _PLAIN for place in pattern.constants)
+    pairs, axes = ([], []) if pattern.shapes is None else _shape_rows(pattern, pattern.shapes, device.caps.max_groups)
+    if None in rows or None in fields or axes is None or not is_plain:
         return None
     names = [(id(space), id(key), 0 if value is pattern.missing else id(value)) for space, key, value in pattern.names]
     cells = [(id(cell), id(value)) for cell, value in pattern.cells]
@@ -63,14 +65,16 @@ def make_plan(
     checked = [_array_of(pattern.example[place]) for place in pattern.places if pattern.checked]
     layouts = [(a.spec_class, a.shape, a.strides) for a in checked if a is not None]
     kept = (launch, memory, pattern.names, pattern.cells, pattern.blocks, methods, epochs, classes, values, layouts)
+    x, y, z = pattern.groups
     words = {
-        Word.RECORD: address, Word.X: launch.groups[0], Word.COUNT: len(pattern.example), Word.DEVICE: id(device),
+        Word.RECORD: address, Word.X: x, Word.Y: y, Word.Z: z, Word.COUNT: len(pattern.example), Word.DEVICE: id(device),
         Word.KERNEL: id(launch.kernel), Word.CURRENT: id(current), Word.ATTRIBUTE: id(_ATTRIBUTE),
         Word.LOCK: id(queue.lock), Word.ACQUIRE: id(methods[0]), Word.RELEASE: id(methods[1]),
         Word.EPOCHS: id(epochs), Word.BLOCKS: id(pattern.blocks),
     }  # fmt: skip
     tables: dict[Word, Sequence[tuple[int, ...]]] = {
-        Word.ARRAYS: rows, Word.CONSTANTS: constants, Word.FIELDS: field_rows, Word.CELLS: cells, Word.NAMES: names
+        Word.ARRAYS: rows, Word.CONSTANTS: constants, Word.FIELDS: fields, Word.PAIRS: pairs, Word.AXES: axes,
+        Word.CELLS: cells, Word.NAMES: names,
     }  # fmt: skip
     return Plan(words, tables, (kept, device, current, queue.lock))
 
@@ -87,7 +91,11 @@ def _array_row(pattern: CallPattern, place: int, written: bool) -> tuple[int, ..
     if slot is None or counter is None:
         return None
     array = _array_of(value)
-    checked = (id(array.spec_class), id(array.shape), id(array.strides)) if pattern.checked and array else (0, 0, 0)
+    checked = (0, 0, 0)
+    if pattern.checked and array is not None:
+        checked = (id(array.spec_class), 0, 0)
+        if pattern.shapes is None:
+            checked = (id(array.spec_class), id(array.shape), id(array.strides))
     return (_WORD * place, id(type(value)), slot, *checked, int(written), *counter, 0, 0, 0)
 
 
@@ -117,16 +125,37 @@ def _counter(kind: type[Any]) -> tuple[int, int, int] | None:
     return None if outer is None or inner is None else (outer[name], id(counter), inner[number])
 
 
+def _word_row(hole: Hole, row: int, item: int) -> tuple[int, ...]:
+    """Return the words of a field that holds an item of a descriptor."""
+    size, least, most = _range(hole.code)
+    return (row, _WORD * item, hole.shift, BLOCK + hole.offset, int(Kind.INTEGER), size, least, most)
+
+
 def _scalar_row(hole: Hole, place: int, example: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """Return the words of a scalar's field (see `Field`); None for conversions that machine code doesn't do."""
+    """Return the words of a scalar's field; None for conversions that machine code doesn't do."""
     kind = _kind(hole.code, type(example[place]))
     if kind is None:
         return None
-    size = struct.calcsize(f"<{hole.code}")
-    unsigned = hole.code == "?" or hole.code.isupper()
-    least = 0 if unsigned else -(2 ** (8 * size - 1))
-    most = min(2 ** (8 * size), 2**63) - 1 if unsigned else 2 ** (8 * size - 1) - 1
-    return (LITERAL, _WORD * place, BLOCK + hole.offset, int(kind), size, least, most)
+    return (LITERAL, _WORD * place, 0, BLOCK + hole.offset, int(kind), *_range(hole.code))
+
+
+def _range(code: str) -> tuple[int, int, int]:
+    """Return the size of a field in bytes, and the least and the greatest integer that it holds."""
+    size = struct.calcsize(f"<{code}")
+    if code == "?" or code.isupper():
+        return size, 0, min(2 ** (8 * size), 2**63) - 1
+    return size, -(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1
+
+
+def _shape_rows(pattern: CallPattern, rule: ShapeRule, limits: tuple[int, ...]) -> tuple[list[tuple[int, ...]], Any]:
+    """Return the rows of pairs and of axes; None for the axes if machine code can't compute the grid."""
+    pairs = [(a, _WORD * (1 + i), b, _WORD * (1 + j)) for (a, i), (b, j) in rule.equal]
+    pairs += [(LITERAL, size, array, _WORD * (1 + axis)) for array, axis, size in rule.sizes]
+    if rule.over is None:
+        return pairs, []
+    rank = len(pattern.example[pattern.places[rule.over]].__vkjit_array__.shape)
+    axes = [(rule.over, _WORD * (rank - i), rule.local[i], limits[i]) for i in range(rank)]
+    return pairs, axes if 1 <= rank <= 2 else None
 
 
 def _kind(code: str, given: type[Any]) -> Kind | None:
