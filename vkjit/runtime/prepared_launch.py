@@ -98,10 +98,7 @@ class ShapeRule:
         for (array, axis), (other, other_axis) in self.equal:
             if arrays[array].shape[axis] != arrays[other].shape[other_axis]:
                 return False
-        for array, axis, size in self.sizes:
-            if arrays[array].shape[axis] != size:
-                return False
-        return True
+        return not self.sizes or all(arrays[array].shape[axis] == size for array, axis, size in self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
