@@ -346,12 +346,12 @@ class CallForm:
         return [self.params[place] for place in self._arrays], [self.params[place] for place in self._scalars]
 
     def _retry(self, args: tuple[Any, ...]) -> bool:
-        """Ask machine code again, in case another thread was launching."""
+        """Ask machine code again, after others are done launching and a submission is open."""
         call, device = self.call, self._device
         if call is None or device is None:
             return False
         with device.launch_lock:
-            return call(*args)
+            return device.ready_to_launch() and call(*args)
 
     def _accelerate(self, found: CachedLaunch, args: tuple[Any, ...]) -> None:
         """Hand a launch to machine code, to be tried before earlier ones."""

@@ -172,6 +172,10 @@ class Device(ABC):
         del launch, pattern
         return False
 
+    def ready_to_launch(self) -> bool:
+        """Prepare for a launch that machine code refused; return False if Python must launch. Call it under `launch_lock`."""
+        return False
+
     def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:
         """Return a function of a call's arguments that launches by the first plan that matches them.
 

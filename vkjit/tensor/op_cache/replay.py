@@ -65,8 +65,8 @@ class FastLaunch:
         if call:
             if call(*objects):
                 return
-            with device.launch_lock:  # another thread may have held it
-                if call(*objects):
+            with device.launch_lock:
+                if device.ready_to_launch() and call(*objects):
                     return
         buffers = [o.buffer if o.__class__ is DeviceArray else o for o in objects]
         values = tuple([o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects])
@@ -92,9 +92,11 @@ class SingleLaunch:
     def __call__(self, *arrays: DeviceArray) -> Any:
         """Launch and return the new array, or True if there is none; None if an array is on another device."""
         device, launch = self._device, self._launch
-        for array in arrays:
-            if array.buffer.device is not device:
-                return None
+        call = launch.call
+        if not call:  # machine code looks itself
+            for array in arrays:
+                if array.buffer.device is not device:
+                    return None
         made: Any = True
         objects: tuple[Any, ...] = arrays
         if self._made is not None:
@@ -102,8 +104,9 @@ class SingleLaunch:
             buffer = device.allocate(nbytes)
             made = DeviceArray.at(buffer, dtype, layout)
             objects = (*arrays, buffer)
-        call = launch.call
         if not call or not call(*objects):
+            if any(array.buffer.device is not device for array in arrays):
+                return None
             launch.run(device, objects)
         return made
 

@@ -219,6 +219,14 @@ class VulkanDevice(Device):
             return False
         return self._fast_path.plan(kernel, launch, pattern)
 
+    def ready_to_launch(self) -> bool:
+        """As in `Device`."""
+        queue = self._current.queue
+        if queue.command_handle and queue.recorded >= queue.budget:
+            queue.full()
+            self._fast_path.submitted()
+        return bool(queue.command_handle or queue.open_command_handle())
+
     def accelerated(self, plans: Sequence[Any]) -> Accelerated | None:
         """As in `Device`."""
         for plan, following in zip(plans, [*plans[1:], None], strict=True):
