@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,90 @@ def mixed(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "G"], counts: vk.InOut[vk.i
     vk.atomic.xor(counts, 2, vk.i32(x[i] * 1000))
 
 
+# -- the interpreter's lock
+
+
+def _kernel_launch(device: CpuDevice) -> Callable[[], Any]:
+    y = vk.from_numpy(np.zeros(64, np.float32))
+    return lambda: increase(y)
+
+
+def _operation(device: CpuDevice) -> Callable[[], Any]:
+    x, y = (vk.tensor(np.ones(16, np.float32), device=device) for _ in range(2))
+    return lambda: x + y
+
+
+def _checked_operation(device: CpuDevice) -> Callable[[], Any]:
+    """An operation whose kernel has a report buffer."""
+    x, at = vk.tensor(np.ones((8, 4), np.float32), device=device), vk.tensor(np.zeros(4, np.int64), device=device)
+    return lambda: x.index_select(0, at)
+
+
+@contextlib.contextmanager
+def switch_interval(seconds: float) -> Iterator[None]:
+    """Set the time for which a thread that runs Python keeps the lock though others wait for it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("make", [_kernel_launch, _operation, _checked_operation])
+def test_short_launches_keep_the_lock(
+    make: Callable[[CpuDevice], Callable[[], Any]], processor: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launches known to be short must not let other threads run in between: that costs more than the launch."""
+
+    def learn_one(pace: workers.Pace, _groups: int, _nanoseconds: int) -> None:
+        pace.per_group = 1.0  # however long the system interrupts a launch
+
+    monkeypatch.setattr(workers.Pace, "learn", learn_one)
+    launch = make(processor)
+    for _ in range(20):
+        launch()
+    begin, ran = threading.Event(), []
+
+    def note() -> None:
+        begin.wait()
+        ran.append(True)
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    with switch_interval(20):
+        begin.set()  # the other thread waits for the lock from now on
+        for _ in range(3000):
+            launch()
+        seen = list(ran)
+    thread.join()
+    assert not seen
+
+
+def test_waiting_for_the_lock_is_not_the_time_of_a_kernel(
+    processor: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise kernels would seem long beside a busy thread, and each launch would release the lock and wait for it."""
+    learnt: list[int] = []
+    monkeypatch.setattr(workers.Pace, "learn", lambda _pace, _groups, nanoseconds: learnt.append(nanoseconds))
+    launch, stopped = _kernel_launch(processor), False
+
+    def run_python() -> None:
+        while not stopped:
+            pass
+
+    thread = threading.Thread(target=run_python)
+    thread.start()
+    try:
+        with switch_interval(0.05):
+            for _ in range(40):
+                launch()
+    finally:
+        stopped = True
+        thread.join()
+    assert len(learnt) == 40 and max(learnt) < 20e6
+
+
 # -- signals
 
 STOPPED = """
@@ -347,6 +432,10 @@ EXITS = {
     "helpers asleep": "work(50, y)\ntime.sleep(0.1)",
     "a launch on a daemon thread": (
         "threading.Thread(target=lambda: work(2**31 - 1, y), daemon=True).start()\ntime.sleep(0.2)"
+    ),
+    "a short kernel that runs long on a daemon thread": (
+        "z = np.zeros(8, np.float32)\nfor _ in range(3): work(1, z)\n"
+        "threading.Thread(target=lambda: work(2**31 - 1, z), daemon=True).start()\ntime.sleep(0.2)"
     ),
     "a launch at exit": "work(50, y)\natexit.register(lambda: work(50, y))",
     "a closed device": "work(50, y)\nvk.device('cpu').close()",

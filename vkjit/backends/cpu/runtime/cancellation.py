@@ -99,7 +99,7 @@ class CancellationToken:
     """The watch of one thread that launches kernels. Asks Python whenever kernels ask, or as `tick_address` of a crew says:
     that needs code of its own, which is made when it is worth it."""
 
-    __slots__ = ("pointer", "words")
+    __slots__ = ("address", "pointer", "words")
 
     def __init__(self) -> None:
         whole = np.zeros(_WORDS + 8, dtype=np.int64)
@@ -107,6 +107,7 @@ class CancellationToken:
         self.words = whole[skip : skip + _WORDS]
         self.words[1] = self.words[3] = callback_address()
         self.pointer = _FFI.from_buffer(self.words)
+        self.address = int(self.words.ctypes.data)
 
     def ask_through(self, function: int) -> None:
         """Sets the function (address) that kernels ask."""

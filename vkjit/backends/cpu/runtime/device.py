@@ -33,6 +33,7 @@ from .host_features import has_scaling
 from .memory_pool import MemoryPool
 from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
 from .replay import replayer
+from .short_launch import is_short, launch_short
 from .workers import Pace, Pool, function_at, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
@@ -152,12 +153,13 @@ class SharedBuffer(CpuBuffer):
 class CpuKernel(LoadedKernel):
     """A kernel's code in memory."""
 
-    __slots__ = ("artifact", "function", "linked", "pace", "prints", "report_offset")
+    __slots__ = ("address", "artifact", "function", "linked", "pace", "prints", "report_offset")
 
     def __init__(self, artifact: KernelArtifact) -> None:
         self.artifact = artifact
         self.linked = llvm.link(artifact.code, artifact.entry)
-        self.function = function_at(self.linked.addresses[artifact.entry])
+        self.address = self.linked.addresses[artifact.entry]
+        self.function = function_at(self.address)
         self.pace = Pace()
         found = [f.offset for f in artifact.fields if f.role == "report"]
         self.report_offset = found[0] if found else None
@@ -299,16 +301,23 @@ class CpuDevice(ImmediateDevice):
         if min(groups) <= 0:
             return
         if kernel.report_offset is None:
-            self.pool.run(kernel.function, block, groups, kernel.pace)
+            self._run(kernel, groups, block)
             return
         words = self._take_report_buffer(kernel.prints)
         passed = bytearray(block)
         struct.pack_into("<Q", passed, kernel.report_offset, int(words.ctypes.data))
         try:
-            self.pool.run(kernel.function, passed, groups, kernel.pace)
+            self._run(kernel, groups, passed)
         finally:
             self.collect(kernel, words)
             setattr(self._local, _report_buffer_kind(kernel.prints), words)
+
+    def _run(self, kernel: CpuKernel, groups: tuple[int, int, int], block: bytes | bytearray) -> None:
+        total = groups[0] * groups[1] * groups[2]
+        if is_short(total, kernel):
+            launch_short(kernel, total, groups, block)
+        else:
+            self.pool.run(kernel.function, block, groups, kernel.pace)
 
     @property
     def has_copy_streams(self) -> bool:

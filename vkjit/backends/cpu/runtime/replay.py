@@ -1,7 +1,7 @@
 """Launches a recorded kernel again, on the calling thread, with one foreign call.
 
-Nothing about such a launch changes but the addresses of its arrays, so its argument block is packed in one step. Launches that
-take long enough to be shared by threads, and all launches while somebody observes the device, are left to `Device.launch`.
+Nothing about such a launch changes but the addresses of its arrays, so its record (see `short_launch`) is packed in one step.
+Launches that aren't short, and all launches while somebody observes the device, are left to `Device.launch`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vkjit.runtime.artifact import REPORT_WORDS
-from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
+from vkjit.runtime.launch_recorder import RecordedLaunch
 
 from .cancellation import token_of_thread
-from .workers import argument_pointer, is_short
+from .short_launch import RECORD, caller, is_short
 
 if TYPE_CHECKING:
     from .device import CpuDevice, CpuKernel
@@ -26,46 +26,42 @@ if TYPE_CHECKING:
 __all__ = ["replayer"]
 
 
-def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> Launcher:
-    """Return the launch as a function of buffers and values; see `Device.launcher`."""
-    function, pace, used, fields = kernel.function, kernel.pace, launch.used, launch.fields
-    pack, size, reports = launch.packer.pack_into, launch.packer.size, kernel.report_offset is not None
-    blocks: deque[tuple[bytearray, Any, Any, int]] = deque()  # a block belongs to one launch at a time
+def replayer(
+    device: CpuDevice, kernel: CpuKernel, launch: RecordedLaunch
+) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
+    """Return the launch as a function of buffers and addresses, by number; see `Device.repeater`."""
+    call, pace, used, values = caller(), kernel.pace, launch.used, launch.packed_values
+    pack, (x, y, z) = struct.Struct(RECORD + launch.packer.format[1:]).pack, launch.groups
+    total, reports = x * y * z, kernel.report_offset is not None
+    free: deque[tuple[Any, int]] = deque()  # report buffers with their addresses; each belongs to one launch at a time
 
-    def replay(buffers: Sequence[Any], values: tuple[Any, ...], groups: tuple[int, int, int]) -> bool:
-        x, y, z = groups
-        total = x * y * z
-        if device.closed or device.observers or device.has_copy_streams or not is_short(total, pace):
+    def replay(buffers: Sequence[Any], addresses: tuple[int, ...]) -> bool:
+        if device.closed or device.observers or device.has_copy_streams or not is_short(total, kernel):
             return False
         for number in used:
             buffer = buffers[number]
             if buffer.device is not device or not buffer.address:
                 return False
-        try:
-            entry = blocks.pop()
-        except IndexError:
-            entry = _new_block(size, reports)
-        block, pointer, words, report = entry
-        try:
-            pack(block, 0, *fields(values, report))
-        except (struct.error, OverflowError):  # a scalar that doesn't fit; the slow path reports it
-            blocks.append(entry)
-            return False
+        words, report = _report_buffer(free) if reports else (None, 0)
         token = token_of_thread()
+        record = pack(kernel.address, total, x, y, z, token.address, *values(addresses, report))
         start = time.perf_counter_ns()
-        function(pointer, 0, total, x, y, z, token.pointer)
+        call(record)
         pace.learn(total, time.perf_counter_ns() - start)
-        if reports and words[0]:
-            device.collect(kernel, words)
-        blocks.append(entry)
+        if words is not None:
+            if words[0]:
+                device.collect(kernel, words)
+            free.append((words, report))
         token.check()
         return True
 
     return replay
 
 
-def _new_block(size: int, reports: bool) -> tuple[bytearray, Any, Any, int]:
-    """Return an argument block, a pointer to it, and a report buffer with its address (None and 0 without reports)."""
-    block = bytearray(size)
-    words = np.zeros(REPORT_WORDS, dtype=np.uint32) if reports else None
-    return block, argument_pointer(block), words, 0 if words is None else int(words.ctypes.data)
+def _report_buffer(free: deque[tuple[Any, int]]) -> tuple[Any, int]:
+    """Return a report buffer and its address: one that no launch uses, else a new one."""
+    try:
+        return free.pop()
+    except IndexError:
+        words = np.zeros(REPORT_WORDS, dtype=np.uint32)
+        return words, int(words.ctypes.data)

@@ -28,7 +28,7 @@ from .cancellation import CancellationToken, token_of_thread
 from .cpu_count import processors
 from .thread_pool import ThreadPool
 
-__all__ = ["Pace", "Pool", "argument_pointer", "function_at", "is_short", "thread_count"]
+__all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
 _FFI = cffi.FFI()
 _STACK = 16 << 20
@@ -43,14 +43,13 @@ _CHUNK = 4_000_000
 """Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
 
 
+_work_clock = time.thread_time_ns if os.name == "posix" else time.perf_counter_ns  # Windows counts in ticks of 15 ms
+"""Nanoseconds of this thread's own work: the wait for the interpreter's lock after a kernel isn't the kernel's time."""
+
+
 def function_at(address: int) -> Any:
     """The kernel's function, to be called without the interpreter's lock."""
     return _FFI.cast("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)", address)
-
-
-def argument_pointer(block: bytearray) -> Any:
-    """Return a pointer to an argument block, which must not be resized."""
-    return _FFI.from_buffer(block)
 
 
 def thread_count() -> int:
@@ -70,13 +69,8 @@ class Pace:
     per_group: float = 0.0
 
     def learn(self, groups: int, nanoseconds: int) -> None:
-        fresh = nanoseconds / groups
+        fresh = max(nanoseconds, 1) / groups  # a coarse clock may say 0
         self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
-
-
-def is_short(groups: int, pace: Pace) -> bool:
-    """True if a launch of so many workgroups is known to take less time than it takes to wake other threads."""
-    return 0.0 < groups * pace.per_group < _THREAD_POOL_THRESHOLD
 
 
 class _Job:
@@ -211,9 +205,9 @@ class Pool:
         begin, size = 0, 1
         while begin < total:
             end = min(total, begin + size)
-            start = time.perf_counter_ns()
+            start = _work_clock()
             function(data, begin, end, *grid, watch.pointer)
-            taken = time.perf_counter_ns() - start
+            taken = _work_clock() - start
             watch.check()
             groups, begin = end - begin, end
             if taken > 20_000 or begin == total:
@@ -235,9 +229,9 @@ class Pool:
         step = max(1, int(_CHUNK * 4 / max(pace.per_group, 1e-3)))
         while begin < total:
             end = min(total, begin + step)
-            start = time.perf_counter_ns()
+            start = _work_clock()
             function(data, begin, end, *grid, watch.pointer)
-            pace.learn(end - begin, time.perf_counter_ns() - start)
+            pace.learn(end - begin, _work_clock() - start)
             watch.check()
             begin = end
 
@@ -261,11 +255,11 @@ class Pool:
         pause = max(pace.per_group, 1e-3)
         step = max(-(-(total - begin) // (self.threads * 8)), int(4_000 / pause), 1)
         step = min(step, max(1, int(_CHUNK / pause)))
-        start = time.perf_counter_ns()
+        start = _work_clock()
         if not found.run(_FFI.cast("void *", function), data, begin, total, step, grid, watch.pointer):
             return False
         watch.check()
-        pace.learn(total - begin, (time.perf_counter_ns() - start) * self.threads)
+        pace.learn(total - begin, (_work_clock() - start) * self.threads)
         return True
 
     def _by_workers(
