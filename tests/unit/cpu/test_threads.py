@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import cffi.cparser
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ from tests.threads import run_in_threads
 pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the crew needs POSIX threads and signals")
 
-from vkjit.backends.cpu.runtime import thread_pool, workers  # noqa: E402  after the skip
+from vkjit.backends.cpu.runtime import cancellation, short_launch, thread_pool, workers  # noqa: E402  after the skip
 from vkjit.backends.cpu.runtime.device import CpuDevice  # noqa: E402
 from vkjit.backends.cpu.runtime.memory_pool import MemoryPool  # noqa: E402
 
@@ -290,6 +292,43 @@ def test_waiting_for_the_lock_is_not_the_time_of_a_kernel(
     assert len(learnt) == 40 and max(learnt) < 20e6
 
 
+# -- launches that seem long once
+
+
+def test_an_interrupted_short_launch_is_measured_again_before_it_is_shared() -> None:
+    kernel: Any = SimpleNamespace(pace=workers.Pace(100.0))
+    short_launch.learn(kernel, 10, 50_000_000)
+    assert not short_launch.is_short(10, kernel)
+    assert 10 * kernel.pace.per_group < workers._THREAD_POOL_THRESHOLD
+
+
+def test_the_thread_pool_is_compiled_for_more_than_a_few_launches(
+    processor: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    make, kept = thread_pool._make, thread_pool._programs
+
+    def noted() -> Any:
+        made.append(make())
+        kept.append(made[-1])  # helper threads may be inside of it for as long as the process lives
+        return made[-1]
+
+    def learn_long(pace: workers.Pace, _groups: int, _nanoseconds: int) -> None:
+        pace.per_group = 25_000.0
+
+    monkeypatch.setattr(thread_pool, "_programs", [])
+    monkeypatch.setattr(thread_pool, "_make", noted)
+    monkeypatch.setattr(workers.Pace, "learn", learn_long)
+    y = vk.from_numpy(np.zeros(2048, np.float32))
+    for _ in range(5):
+        increase(y)
+    assert not made
+    for _ in range(60):
+        increase(y)
+    assert len(made) == 1
+    assert (y.numpy() == 65).all()
+
+
 # -- signals
 
 STOPPED = """
@@ -401,6 +440,25 @@ def test_a_handler_that_returns_lets_the_launch_go_on(tmp_path: Path) -> None:
     """The handler runs during the kernel and may itself launch kernels."""
     done = run(tmp_path / "handled.py", HANDLED)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_launches_parse_no_types(processor: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cffi parses under a lock: a handler that launches would wait for the launch that it interrupted."""
+    made: list[Any] = []
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a type is parsed")
+
+    monkeypatch.setattr(cffi.cparser.Parser, "parse_type", refuse)
+    made.append(thread_pool._make())
+    thread = threading.Thread(target=lambda: made.append(cancellation.CancellationToken()))
+    thread.start()
+    thread.join()
+    y = np.zeros(2_000_000, np.float32)
+    for _ in range(3):
+        work(3, y)
+    assert (y == 2 - 2**-8).all()
+    assert len(made) == 2
 
 
 def test_an_exception_of_a_handler_is_raised_where_the_launch_was_made(processor: CpuDevice) -> None:

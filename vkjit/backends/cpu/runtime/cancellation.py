@@ -21,6 +21,7 @@ import numpy as np
 __all__ = ["CancellationToken", "callback_address", "poll_call", "poll_text", "token_of_thread"]
 
 _FFI = cffi.FFI()
+_CALLBACK, _ADDRESS = _FFI.typeof("int64_t (*)(char *)"), _FFI.typeof("uintptr_t")
 _WORDS = 8
 
 _POLL = """
@@ -84,7 +85,7 @@ def _keep(_kind: Any, error: BaseException | None, _trace: Any) -> None:
 def _callback() -> Any:
     """Python's function for C; None where the system allows no such thing."""
     try:
-        return _FFI.callback("int64_t (*)(char *)", error=1, onerror=_keep)(_look)
+        return _FFI.callback(_CALLBACK, error=1, onerror=_keep)(_look)
     except (MemoryError, SystemError):
         return None
 
@@ -92,7 +93,7 @@ def _callback() -> Any:
 def callback_address() -> int:
     """The address of a function that runs handlers of signals, and gives 1 where one of them raised; or 0."""
     found = _callback()
-    return 0 if found is None else int(_FFI.cast("uintptr_t", found))
+    return 0 if found is None else int(_FFI.cast(_ADDRESS, found))
 
 
 class CancellationToken:

@@ -18,7 +18,7 @@ from vkjit.runtime.artifact import REPORT_WORDS
 from vkjit.runtime.launch_recorder import RecordedLaunch
 
 from .cancellation import token_of_thread
-from .short_launch import RECORD, caller, is_short
+from .short_launch import RECORD, caller, is_short, learn
 
 if TYPE_CHECKING:
     from .device import CpuDevice, CpuKernel
@@ -30,7 +30,7 @@ def replayer(
     device: CpuDevice, kernel: CpuKernel, launch: RecordedLaunch
 ) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
     """Return the launch as a function of buffers and addresses, by number; see `Device.repeater`."""
-    call, pace, used, values = caller(), kernel.pace, launch.used, launch.packed_values
+    call, used, values = caller(), launch.used, launch.packed_values
     pack, (x, y, z) = struct.Struct(RECORD + launch.packer.format[1:]).pack, launch.groups
     total, reports = x * y * z, kernel.report_offset is not None
     free: deque[tuple[Any, int]] = deque()  # report buffers with their addresses; each belongs to one launch at a time
@@ -47,7 +47,7 @@ def replayer(
         record = pack(kernel.address, total, x, y, z, token.address, *values(addresses, report))
         start = time.perf_counter_ns()
         call(record)
-        pace.learn(total, time.perf_counter_ns() - start)
+        learn(kernel, total, time.perf_counter_ns() - start)
         if words is not None:
             if words[0]:
                 device.collect(kernel, words)

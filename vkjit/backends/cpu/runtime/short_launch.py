@@ -20,7 +20,7 @@ from .cancellation import token_of_thread
 if TYPE_CHECKING:
     from .device import CpuKernel
 
-__all__ = ["RECORD", "caller", "is_short", "launch_short"]
+__all__ = ["RECORD", "caller", "is_short", "launch_short", "learn"]
 
 _MAX_NANOSECONDS = 10_000
 """Nanoseconds of work for which a launch keeps the lock. Longer ones gain more from running beside other threads."""
@@ -61,6 +61,15 @@ def is_short(groups: int, kernel: CpuKernel) -> bool:
     return 0.0 < groups * kernel.pace.per_group < _MAX_NANOSECONDS
 
 
+def learn(kernel: CpuKernel, groups: int, nanoseconds: int) -> None:
+    """Take the time of a short launch, by the wall clock, which is the cheapest.
+
+    The system may have interrupted the launch, so a long time only makes the next launch no short one; that one is
+    measured by the thread's clock.
+    """
+    kernel.pace.learn(groups, min(nanoseconds, 4 * _MAX_NANOSECONDS))
+
+
 def launch_short(kernel: CpuKernel, total: int, grid: tuple[int, int, int], block: bytes | bytearray) -> None:
     """Run all `total` workgroups of the grid. Raises what handlers of signals raise."""
     token = token_of_thread()
@@ -68,5 +77,5 @@ def launch_short(kernel: CpuKernel, total: int, grid: tuple[int, int, int], bloc
     call = caller()
     start = time.perf_counter_ns()
     call(record)
-    kernel.pace.learn(total, time.perf_counter_ns() - start)
+    learn(kernel, total, time.perf_counter_ns() - start)
     token.check()

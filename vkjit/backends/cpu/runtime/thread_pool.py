@@ -263,13 +263,17 @@ leave:
 """
 
 
+_STATE_FUNCTION = _FFI.typeof("void (*)(char *)")
 _SIGNATURES = {
-    "prepare": "void (*)(char *)",
-    "serve": "void (*)(char *)",
-    "announce": "void (*)(char *)",
-    "run": "int64_t (*)(char *, void *, char *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, char *)",
-    "tick": "int64_t (*)(char *)",
+    "prepare": _STATE_FUNCTION,
+    "serve": _STATE_FUNCTION,
+    "announce": _STATE_FUNCTION,
+    "run": _FFI.typeof(
+        "int64_t (*)(char *, void *, char *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, char *)"
+    ),
+    "tick": _FFI.typeof("int64_t (*)(char *)"),
 }
+"""Parsed here, not when they are needed: cffi's parser has a lock, and a signal's handler may launch kernels, too."""
 _PAUSES = {"x86_64": "llvm.x86.sse2.pause"}
 
 

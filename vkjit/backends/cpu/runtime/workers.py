@@ -31,11 +31,15 @@ from .thread_pool import ThreadPool
 __all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
 _FFI = cffi.FFI()
+_KERNEL = _FFI.typeof("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)")
+_POINTER = _FFI.typeof("void *")
 _STACK = 16 << 20
 """Bytes of a helper's stack: workgroups keep their arrays there."""
 _SHARING_THRESHOLD = 120_000
 _THREAD_POOL_THRESHOLD = 25_000
 """Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
+_COMPILE_THRESHOLD = 4_000_000
+"""Nanoseconds of such work, in all, before the thread pool is compiled, which takes 30 ms: a launch may seem long once."""
 _MAX_THREADS = 1024
 """More would take the process's maps of memory, which LLVM needs too."""
 _MAX_GROUPS = 2**63 - 1
@@ -49,7 +53,7 @@ _work_clock = time.thread_time_ns if os.name == "posix" else time.perf_counter_n
 
 def function_at(address: int) -> Any:
     """The kernel's function, to be called without the interpreter's lock."""
-    return _FFI.cast("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)", address)
+    return _FFI.cast(_KERNEL, address)
 
 
 def thread_count() -> int:
@@ -168,6 +172,7 @@ class Pool:
         self._thread_pool: ThreadPool | None = None
         self._busy = threading.Lock()
         self._launching = 0
+        self._shareable = 0.0
         _pools.add(self)
 
     def forget(self) -> None:
@@ -191,6 +196,10 @@ class Pool:
         left = (total - begin) * pace.per_group
         native = thread_pool.available() and isinstance(function, _FFI.CData)
         if native and left > _THREAD_POOL_THRESHOLD:
+            self._shareable += left
+            if self._shareable < _COMPILE_THRESHOLD:
+                self._alone(function, data, grid, begin, total, pace, watch)
+                return
             watch.ask_through(thread_pool.tick_address())
         if self.threads > 1 and total - begin > 1 and left > (_THREAD_POOL_THRESHOLD if native else _SHARING_THRESHOLD):
             share = self._by_thread_pool if native else self._by_workers
@@ -256,7 +265,7 @@ class Pool:
         step = max(-(-(total - begin) // (self.threads * 8)), int(4_000 / pause), 1)
         step = min(step, max(1, int(_CHUNK / pause)))
         start = _work_clock()
-        if not found.run(_FFI.cast("void *", function), data, begin, total, step, grid, watch.pointer):
+        if not found.run(_FFI.cast(_POINTER, function), data, begin, total, step, grid, watch.pointer):
             return False
         watch.check()
         pace.learn(total - begin, (_work_clock() - start) * self.threads)
