@@ -42,7 +42,7 @@ class Row:
     """One row of a benchmark table.
 
     `ours` and `reference` measure the same figure in `unit`; each call is a new measurement. `target` may be a function
-    if it depends on the device.
+    if it depends on the device. `note` says more about the last measurement, for people.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Row:
     reference_name: str = ""
     reference: Callable[[], float] | None = None
     rounds: int = 3
+    note: Callable[[], str] | None = None
 
     def bar(self) -> Target:
         """Return the target for the current device."""
@@ -113,6 +114,7 @@ def run_row(group: str, row: Row) -> Result:
             except Absent as error:
                 reference, reason = None, f"{row.reference_name}: {error}"
     our_median = statistics.median(ours)
+    reason = "; ".join(filter(None, (reason, row.note() if row.note is not None else "")))
     if not references:
         return replace(absent_result, ours=our_median, reason=reason, status=_judge(target, row.unit, our_median, None))
     reference_median = statistics.median(references)
@@ -123,6 +125,7 @@ def run_row(group: str, row: Row) -> Result:
         reference=reference_median,
         ratio=ratio,
         status=_judge(target, row.unit, our_median, ratio),
+        reason=reason,
     )
 
 

@@ -20,7 +20,7 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 CHECKOUT = str(PROGRAMS.parent.parent)
 
 
-def _python(*arguments: str, python: str = "", **environment: str) -> str:
+def python_output(*arguments: str, python: str = "", **environment: str) -> str:
     """Return the standard output of a new Python process (this interpreter by default).
 
     Raises Absent with the last line of output if the process exits with code 3 (prerequisite missing).
@@ -40,7 +40,7 @@ def _python(*arguments: str, python: str = "", **environment: str) -> str:
 def _import_seconds(module: str, before: str = "sys") -> float:
     """Return the median time of `import module` in new processes that have already imported `before`."""
     code = f"import time, {before}; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
-    return statistics.median(float(_python("-c", code)) for _ in range(5))
+    return statistics.median(float(python_output("-c", code)) for _ in range(5))
 
 
 def import_over_numpy() -> float:
@@ -54,7 +54,7 @@ def import_numpy() -> float:
 def _first_result(program: str, **environment: str) -> float:
     """Return the wall time of a process that computes one result, including interpreter startup."""
     start = time.perf_counter()
-    _python(str(PROGRAMS / program), **environment)
+    python_output(str(PROGRAMS / program), **environment)
     return time.perf_counter() - start
 
 
@@ -83,7 +83,7 @@ def first_result_numpy() -> float:
 
 def _compile_milliseconds(which: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        return float(_python(str(PROGRAMS / "compile_kernel.py"), which, VKJIT_CACHE_DIR=folder))
+        return float(python_output(str(PROGRAMS / "compile_kernel.py"), which, VKJIT_CACHE_DIR=folder))
 
 
 def compile_small() -> float:
@@ -101,7 +101,7 @@ def compile_small_taichi() -> float:
     with tempfile.TemporaryDirectory() as folder:
         program = str(PROGRAMS / "compile_kernel_taichi.py")
         places = {"TI_OFFLINE_CACHE_FILE_PATH": folder, "TI_LOG_LEVEL": "error"}
-        return _last_number(_python(program, python=RIVALS, **places))
+        return _last_number(python_output(program, python=RIVALS, **places))
 
 
 def _last_number(text: str) -> float:
@@ -112,19 +112,19 @@ def _last_number(text: str) -> float:
 def compile_fifty_lines_by(rival: str) -> Callable[[], float]:
     """Return a function that measures compiling the same kernel with another compiler."""
     program = str(PROGRAMS / "compile_fifty_rival.py")
-    return lambda: _last_number(_python(program, rival, python=RIVALS))
+    return lambda: _last_number(python_output(program, rival, python=RIVALS))
 
 
 def find_in_cache() -> float:
     """Measure a disk cache lookup in a different process from the one that stored the kernel."""
     program = str(PROGRAMS / "find_cached.py")
     with tempfile.TemporaryDirectory() as folder:
-        _python(program, "store", VKJIT_CACHE_DIR=folder)
-        return statistics.median(float(_python(program, VKJIT_CACHE_DIR=folder)) for _ in range(5))
+        python_output(program, "store", VKJIT_CACHE_DIR=folder)
+        return statistics.median(float(python_output(program, VKJIT_CACHE_DIR=folder)) for _ in range(5))
 
 
 def _long(*words: str) -> list[float]:
-    return [float(word) for word in _python(str(PROGRAMS / "compile_long_kernel.py"), *words).split()]
+    return [float(word) for word in python_output(str(PROGRAMS / "compile_long_kernel.py"), *words).split()]
 
 
 def compile_two_thousand_lines() -> float:

@@ -7,6 +7,9 @@ once, as in most programs.
 
 On a hardware device PyTorch runs on CUDA, otherwise on one thread of the CPU. `VKJIT_HOST_DEVICE` names the device
 (default: the first hardware device, else "cpu").
+
+A block of GPT-2 is measured, too: one sequence of 128 tokens, f16, eager, without recording, on a hardware device or one
+that `VKJIT_HOST_DEVICE` names. Its result is verified first.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.framework import Absent, Row, Target
+from benchmarks.gpt2_block import gpt2_block, inputs
 
 STAGES = (10, 100, 10_000)
 """Calls before a figure is measured."""
@@ -255,6 +259,55 @@ def stages(name: str, library: Callable[[bool, bool], Library], half: bool, reco
         return figures
 
 
+@functools.cache
+def block(library: Callable[[bool, bool], Library]) -> tuple[float, float, Any]:
+    """Return the milliseconds of a forward pass of a GPT-2 block, and its result.
+
+    The first figure is the median time until the call returns, with calls queued in batches; the second the median time
+    per call from the first call of a batch until the device has run the last.
+    """
+    if not is_hardware() and "VKJIT_HOST_DEVICE" not in os.environ:
+        raise Absent("no hardware device with a Vulkan driver; VKJIT_HOST_DEVICE names another one")
+    if "f16" not in device().caps.dtypes:
+        raise Absent(f"{device().name} has no f16")
+    lib = library(True, False)
+    x = lib.place(inputs()).to(lib.float_type)
+    module = gpt2_block(lib.module).to(x.device).to(lib.float_type)
+    warmup, batches, batch = (200, 20, 20) if is_hardware() else (3, 2, 2)
+    with lib.module.no_grad():
+        result = module(x).float()
+        values = (result if _is_ours(lib) else result.cpu()).numpy()
+        for _ in range(warmup):
+            module(x)
+        host, wall = [], []
+        for _ in range(batches):
+            lib.wait()
+            begin = time.perf_counter()
+            for _ in range(batch):
+                start = time.perf_counter()
+                module(x)
+                host.append(time.perf_counter() - start)
+            lib.wait()
+            wall.append((time.perf_counter() - begin) / batch)
+    return statistics.median(host) * 1e3, statistics.median(wall) * 1e3, values
+
+
+def block_of_torch(figure: int) -> float:
+    """Return PyTorch's figure. Raises RuntimeError if the results differ by more than f16 allows."""
+    expected = block(theirs)[2]
+    error = float(np.abs(block(ours)[2] - expected).max() / np.abs(expected).max())
+    if not error <= 5e-3:
+        raise RuntimeError(f"the block's result differs from PyTorch's by {error:.1e} of its largest value")
+    return float(block(theirs)[figure])
+
+
+def _block_row(name: str, figure: int) -> Row:
+    return Row(
+        f"GPT-2 block forward, 1 x 128 tokens, f16, eager, no_grad: {name}", "ms", lambda: block(ours)[figure],
+        Target(value=0.30), "torch", lambda: block_of_torch(figure), rounds=1,
+    )  # fmt: skip
+
+
 def _row(name: str, half: bool, recorded: bool, sets: int, stage: int) -> Row:
     place = STAGES.index(stage)
 
@@ -281,4 +334,4 @@ ROWS = [
     if name != "Adam, 6 tensors" or not (half or recorded)
     for sets in (1, 4)
     for stage in STAGES
-]
+] + [_block_row("host time", 0), _block_row("wall time", 1)]

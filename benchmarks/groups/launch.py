@@ -16,6 +16,7 @@ from typing import Any
 
 import vkjit as vk
 from benchmarks.framework import Absent, Row, Target
+from benchmarks.groups.compile import PROGRAMS, python_output
 
 LAUNCHES = 1000
 """Consecutive launches; the queue accepts them without waiting for the device."""
@@ -267,6 +268,27 @@ def device_microseconds(make: Callable[[Any, int], Any]) -> float:
     return statistics.median(times)
 
 
+# -- the longest launch of a new process
+
+_longest: dict[str, list[str]] = {}
+"""By device, the figures of each process and the launches where they were measured."""
+
+
+def longest(place: str) -> float:
+    """Return the milliseconds of the longest of 10,000 launches in a new process; see the program."""
+    milliseconds, number = python_output(str(PROGRAMS / "longest_launch.py"), place).split()
+    _longest.setdefault(place, []).append(f"{float(milliseconds):.3g} ms at launch {int(number):,}")
+    return float(milliseconds)
+
+
+def longest_row(place: str, name: str) -> Row:
+    return Row(
+        f"40 kernels launched 10,000 times in turn, {name}: longest launch after each kernel's second call", "ms",
+        lambda: longest(place), Target(value=5), "without launches", lambda: longest("none"),
+        note=lambda: ", ".join(_longest[place]),
+    )  # fmt: skip
+
+
 INDEPENDENT = functools.partial(ours, gpu, independent)
 DEPENDENT = functools.partial(ours, gpu, dependent)
 
@@ -281,4 +303,5 @@ ROWS = [
     Row("device time of an independent tiny kernel", "us", lambda: device_microseconds(spread), Target(value=0.3)),
     Row("launch on llvmpipe", "us", functools.partial(ours, lavapipe, independent), Target(value=8)),
     Row("dependent launch on llvmpipe", "us", functools.partial(ours, lavapipe, dependent), Target(value=8)),
+    *[longest_row(*names) for names in (("GPU", "GPU"), ("llvmpipe", "llvmpipe"), ("cpu", 'device "cpu"'))],
 ]
