@@ -1,7 +1,7 @@
-"""Launches a recorded kernel again, on the calling thread, with one foreign call.
+"""Fast launches of prepared kernels, on the calling thread, with one foreign call.
 
-Nothing about such a launch changes but the addresses of its arrays, so its record (see `short_launch`) is packed in one step.
-Launches that aren't short, and all launches while somebody observes the device, are left to `Device.launch`.
+A launch's record (see `short_launch`) is packed in one step. Launches that aren't short, and all launches while somebody
+observes the device, are left to `Device.launch`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vkjit.runtime.artifact import REPORT_WORDS
-from vkjit.runtime.launch_recorder import RecordedLaunch
+from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
 
 from .cancellation import token_of_thread
 from .short_launch import RECORD, caller, is_short, learn
@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["replayer"]
 
 
-def replayer(
-    device: CpuDevice, kernel: CpuKernel, launch: RecordedLaunch
-) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
-    """Return the launch as a function of buffers and addresses, by number; see `Device.repeater`."""
-    call, used, values = caller(), launch.used, launch.packed_values
-    pack, (x, y, z) = struct.Struct(RECORD + launch.packer.format[1:]).pack, launch.groups
-    total, reports = x * y * z, kernel.report_offset is not None
+def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> Launcher:
+    """Return the launch as a function of buffers, values and a grid; see `Device.launcher`."""
+    call, used, fields = caller(), launch.used, launch.fields
+    pack, reports = struct.Struct(RECORD + launch.packer.format[1:]).pack, kernel.report_offset is not None
     free: deque[tuple[Any, int]] = deque()  # report buffers with their addresses; each belongs to one launch at a time
 
-    def replay(buffers: Sequence[Any], addresses: tuple[int, ...]) -> bool:
+    def replay(buffers: Sequence[Any], values: tuple[Any, ...], groups: tuple[int, int, int]) -> bool:
+        x, y, z = groups
+        total = x * y * z
         if device.closed or device.observers or device.has_copy_streams or not is_short(total, kernel):
             return False
         for number in used:
@@ -44,7 +43,10 @@ def replayer(
                 return False
         words, report = _report_buffer(free) if reports else (None, 0)
         token = token_of_thread()
-        record = pack(kernel.address, total, x, y, z, token.address, *values(addresses, report))
+        try:
+            record = pack(kernel.address, total, x, y, z, token.address, *fields(values, report))
+        except (struct.error, OverflowError):  # a scalar that doesn't fit; the slow path reports it
+            return False
         start = time.perf_counter_ns()
         call(record)
         learn(kernel, total, time.perf_counter_ns() - start)
