@@ -51,6 +51,10 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     """
     __tracebackhide__ = True
     params = spec.params
+    if not kwargs and len(args) == len(params):
+        for i in spec.constants:
+            _check_constant(spec, params[i], args[i])
+        return list(args)
     names = [p.name for p in params]
     unknown = [k for k in kwargs if k not in names]
     if unknown:
@@ -147,7 +151,7 @@ def _parameter_text(param: ParamSpec) -> str:
 
 def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:
     """Return the spec with unannotated parameters turned into arrays or scalars according to their values."""
-    if all(p.kind != "any" for p in spec.params):
+    if spec.is_typed:
         return spec
     params = []
     for param, value in zip(spec.params, values, strict=True):
@@ -183,18 +187,20 @@ def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[An
     bound: dict[str, _Origin] = {}
     for i, dtype in array_dtypes.items():
         param = spec.params[i]
+        if param.dtype is dtype:
+            continue
         if isinstance(param.dtype, TypeVar):
             _bind_variable(spec, bound, param.dtype.__name__, dtype, param.name)
-        elif param.dtype is not None and param.dtype is not dtype:
+        elif param.dtype is not None:
             raise DTypeError(
                 f"argument {param.name} of {spec.name}() has elements of {dtype!r}, expected {param.dtype!r}: convert it with "
                 f"{_conversion(param.dtype, param.name)}"
             )
-    for i, param in enumerate(spec.params):
-        if param.kind != "scalar" or not isinstance(param.dtype, TypeVar) or param.dtype.__name__ in bound:
-            continue
-        _bind_variable(spec, bound, param.dtype.__name__, natural_type(values[i], param.name), param.name)
-    return {name: origin.dtype for name, origin in bound.items()}
+    for i in spec.scalars:
+        param = spec.params[i]
+        if isinstance(param.dtype, TypeVar) and param.dtype.__name__ not in bound:
+            _bind_variable(spec, bound, param.dtype.__name__, natural_type(values[i], param.name), param.name)
+    return {name: origin.dtype for name, origin in bound.items()} if bound else {}
 
 
 def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, dtype: DType, name: str) -> None:
@@ -280,6 +286,23 @@ def bind_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str,
     """Bind dimension names to sizes. Raises ShapeError that shows both arguments that disagree."""
     __tracebackhide__ = True
     sizes: dict[str, Any] = {}
+    for i, shape in shapes.items():
+        dims = spec.params[i].dims
+        if dims is None:
+            continue
+        names = dims.simple_names
+        if names is None or len(names) != len(shape):
+            return _match_dims(spec, shapes)
+        for name, size in zip(names, shape, strict=True):
+            if sizes.setdefault(name, size) != size:
+                return _match_dims(spec, shapes)  # for the message
+    return sizes
+
+
+def _match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Implementation of `bind_dims` for dimensions of all kinds."""
+    __tracebackhide__ = True
+    sizes: dict[str, Any] = {}
     origins: dict[str, str] = {}
     pending = [i for i in shapes if spec.params[i].dims is not None]
     # expressions over names that later arguments bind are checked in a second pass
@@ -305,9 +328,10 @@ def allocate_outs(
     """Allocate the omitted Outs, replacing `MISSING` in `values`. Return their indices."""
     __tracebackhide__ = True
     allocated = []
-    for i, param in enumerate(spec.params):
+    for i in spec.arrays:
         if values[i] is not MISSING:
             continue
+        param = spec.params[i]
         shape = param.dims.evaluate(known) if param.dims is not None else None
         if shape is None:
             raise ArgumentError(

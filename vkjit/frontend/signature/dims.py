@@ -7,6 +7,7 @@ inputs determine. `dims_parser` parses the strings.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class Dim:
         return self.names == (self.text,) and not self.variadic
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dims:
     """The dimensions of one array argument."""
 
@@ -48,7 +49,12 @@ class Dims:
         """The number of dimensions, or None if one is variadic."""
         return None if any(d.variadic for d in self.dims) else len(self.dims)
 
-    @property
+    @functools.cached_property
+    def simple_names(self) -> tuple[str, ...] | None:
+        """The names of the dimensions, in order, if each is a single name; else None."""
+        return tuple(d.text for d in self.dims) if all(d.simple for d in self.dims) else None
+
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The names that occur in the dimensions, each once; `_` and `...` aren't names."""
         all_names = [n for d in self.dims for n in ((d.text.lstrip("*"),) if d.variadic else d.names)]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Composite:
     part_axes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelSpec:
     """A kernel's name, Python function and parameters.
 
@@ -83,6 +84,39 @@ class KernelSpec:
     def position(self, name: str) -> int:
         """Return the index of a parameter."""
         return next(i for i, p in enumerate(self.params) if p.name == name)
+
+    @functools.cached_property
+    def over_position(self) -> int | None:
+        """The index of the parameter that `over` names; None without `over`, and if its composite was split."""
+        return next((i for i, p in enumerate(self.params) if p.name == self.over), None)
+
+    @functools.cached_property
+    def is_typed(self) -> bool:
+        """True if no parameter is of the kind "any"."""
+        return all(p.kind != "any" for p in self.params)
+
+    @functools.cached_property
+    def constants(self) -> tuple[int, ...]:
+        """The indices of the parameters of the kind "const"."""
+        return self._of_kind("const")
+
+    @functools.cached_property
+    def scalars(self) -> tuple[int, ...]:
+        """The indices of the parameters of the kind "scalar"."""
+        return self._of_kind("scalar")
+
+    @functools.cached_property
+    def arrays(self) -> tuple[int, ...]:
+        """The indices of the parameters of the kind "array"."""
+        return self._of_kind("array")
+
+    @functools.cached_property
+    def written(self) -> tuple[bool, ...]:
+        """For each of `arrays`, True if its mode allows writing."""
+        return tuple(self.params[i].mode != "in" for i in self.arrays)
+
+    def _of_kind(self, kind: str) -> tuple[int, ...]:
+        return tuple(i for i, p in enumerate(self.params) if p.kind == kind)
 
 
 def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
