@@ -7,11 +7,13 @@ overlap that the caller made.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +24,18 @@ from ..errors import ArgumentError
 from ..runtime.device import Buffer, Device, DeviceArray, contiguous_strides
 from ..runtime.self_overlap import elements_overlap
 
+if TYPE_CHECKING:
+    from ..frontend import KernelSpec
+
 __all__ = ["Staged", "stage"]
 
 NumpyArray = npt.NDArray[Any]
+
+MAX_PACKED_BYTES = 64 << 10
+"""The largest arrays, together, that share a buffer: the copies to pack and unpack them cost less than a buffer for each."""
+
+PACKED_ALIGNMENT = 256
+"""As of buffers of their own."""
 
 
 @dataclass(slots=True)
@@ -38,13 +49,15 @@ class _Span:
 
 @dataclass(slots=True)
 class Staged:
-    """What became of one NumPy argument. `spanned` arrays keep their strides; the others travel in C order; those in
-    place don't travel."""
+    """The NumPy arguments of a launch on its device: a device array and a buffer for each, which some may share.
 
-    host: NumpyArray
-    array: DeviceArray
-    spanned: bool
-    span_low: int = 0
+    Those `in_place` weren't copied; the strides of the others are the host's where they were copied as a span of memory,
+    else those of C order.
+    """
+
+    hosts: Sequence[NumpyArray]
+    arrays: list[DeviceArray]
+    written: Sequence[bool]
     in_place: bool = False
 
 
@@ -72,18 +85,45 @@ def element_type(array: NumpyArray, name: str) -> DType:
         raise type(error)(f"argument {name}: {error}") from None
 
 
-def check_places(kernel: str, arrays: dict[str, NumpyArray | DeviceArray]) -> None:
-    """ArgumentError where elements of one of the arrays, which the kernel writes, certainly lie in one place."""
+def element_types(spec: KernelSpec, values: Sequence[Any]) -> tuple[dict[int, NumpyArray], dict[int, DType]]:
+    """Return the NumPy arguments, and the element types of all arrays, by parameter index: NumPy's first.
+
+    Raises ArgumentError if a NumPy argument has none.
+    """
+    hosts: dict[int, NumpyArray] = {}
+    found: dict[int, DType] = {}
+    for i in spec.arrays:
+        value = values[i]
+        if isinstance(value, np.ndarray):
+            hosts[i] = value
+            known = _ELEMENTS.get(value.dtype) if type(value) is np.ndarray else None
+            found[i] = known if known is not None else element_type(value, spec.params[i].name)
+    if len(hosts) < len(values):
+        found |= {i: value.dtype for i, value in enumerate(values) if isinstance(value, DeviceArray)}
+    return hosts, found
+
+
+_ELEMENTS = {dtype.storage: dtype for dtype in dtypes.ALL if dtype is not dtypes.bf16}
+_c_order = functools.lru_cache(maxsize=4096)(contiguous_strides)
+
+
+def check_places(
+    kernel: str, spec: KernelSpec, writes: Collection[int], hosts: dict[int, NumpyArray], values: Sequence[Any]
+) -> None:
+    """Raise ArgumentError if elements of one of the arrays, which the kernel writes, certainly lie in one place."""
     __tracebackhide__ = True
-    for name, array in arrays.items():
-        if isinstance(array, DeviceArray):
-            refused = array.spec_class.overlapping
+    for i in spec.arrays:
+        if i not in writes:
+            continue
+        array = hosts.get(i)
+        if array is None:
+            array, refused = values[i], values[i].spec_class.overlapping
         else:
             refused = not array.flags.c_contiguous and elements_overlap(array.shape, array.strides, array.itemsize)
         if refused:
             raise ArgumentError(
-                f"{kernel}(): argument {name} of shape {array.shape} is written, but its strides {array.strides} put several "
-                f"elements in one place: pass a copy"
+                f"{kernel}(): argument {spec.params[i].name} of shape {array.shape} is written, but its strides "
+                f"{array.strides} put several elements in one place: pass a copy"
             )
 
 
@@ -95,7 +135,7 @@ def _keeps_strides(array: NumpyArray) -> bool:
     return high - low <= 2 * array.nbytes
 
 
-def _merge_spans(arrays: list[NumpyArray], written: list[bool]) -> list[_Span]:
+def _merge_spans(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> list[_Span]:
     """Groups arrays whose bytes overlap where at least one of a group is written."""
     bounds = [_byte_bounds(a) for a in arrays]
     order = sorted((i for i in range(len(arrays)) if arrays[i].size), key=lambda i: bounds[i])
@@ -110,65 +150,134 @@ def _merge_spans(arrays: list[NumpyArray], written: list[bool]) -> list[_Span]:
     return [g for g in groups if len(g.members) > 1 and any(written[i] for i in g.members)]
 
 
-def stage(device: Device, arrays: list[NumpyArray], written: list[bool], names: list[str]) -> list[Staged]:
-    """Copies arrays to the device; outputs too, so that elements that the kernel doesn't write keep their values."""
-    placed = _in_place(device, arrays, names)
-    if placed is not None:
-        return placed
+def _spans(arrays: Sequence[NumpyArray], written: Sequence[bool], names: Sequence[str]) -> list[_Span]:
+    """The stretches of memory that are copied as a whole; arrays in none of them are copied in C order.
+
+    Raises ArgumentError for an array that is neither possible for.
+    """
     spans = _merge_spans(arrays, written) if len(arrays) > 1 and any(written) else []
-    shared = {i: span for span in spans for i in span.members}
+    shared = {i for span in spans for i in span.members}
     for i, array in enumerate(arrays):
-        if i in shared and any(s % array.itemsize for s in array.strides):
+        if i in shared:
+            if any(s % array.itemsize for s in array.strides):
+                raise ArgumentError(
+                    f"argument {names[i]} overlaps an array that the kernel writes, and its strides {array.strides} are no "
+                    f"multiples of its item size {array.itemsize}: pass a copy"
+                )
+        elif _keeps_strides(array):
+            spans.append(_Span(*_byte_bounds(array), [i]))
+    return spans
+
+
+def _are_plain(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> bool:
+    """True if all arrays are in C order, and none that is written overlaps another: then `_spans` are none."""
+    ranges: list[tuple[int, int, bool]] = []
+    for array, is_written in zip(arrays, written, strict=True):
+        if not array.flags.c_contiguous:
+            return False
+        low = array.__array_interface__["data"][0]
+        high = low + array.nbytes
+        for other, other_high, other_written in ranges:
+            if low < other_high and other < high and (is_written or other_written):
+                return False
+        ranges.append((low, high, is_written))
+    return True
+
+
+def stage(
+    device: Device, spec: KernelSpec, hosts: dict[int, NumpyArray], dtypes: dict[int, DType], values: list[Any]
+) -> Staged:
+    """Copy NumPy arguments to the device, and replace them in `values` by device arrays.
+
+    Outputs are copied, too, so that elements that the kernel doesn't write keep their values. Raises ArgumentError for a
+    read-only array that is written.
+    """
+    __tracebackhide__ = True
+    written = []
+    for i, array in hosts.items():
+        param = spec.params[i]
+        is_written = param.mode != "in"
+        if is_written and not array.flags.writeable:
             raise ArgumentError(
-                f"argument {names[i]} overlaps an array that the kernel writes, and its strides {array.strides} are no "
-                f"multiples of its item size {array.itemsize}: pass a copy"
+                f"{spec.name}(): argument {param.name} is written but read-only: pass a copy, or "
+                f"annotate the parameter as vk.In where the kernel doesn't write it"
             )
+        written.append(is_written)
+    arrays, types = list(hosts.values()), [dtypes[i] for i in hosts]
+    placed = _in_place(device, arrays, types) if device.caps.kind == "llvm-cpu" else None
+    staged = placed or _copied(device, arrays, types, written, [spec.params[i].name for i in hosts])
+    for i, device_array in zip(hosts, staged, strict=True):
+        values[i] = device_array
+    return Staged(arrays, staged, written, in_place=placed is not None)
+
+
+def _copied(
+    device: Device, arrays: list[NumpyArray], dtypes: list[DType], written: list[bool], names: list[str]
+) -> list[DeviceArray]:
+    """Copy arrays to the device; small ones to one buffer, with one copy."""
+    spans = [] if _are_plain(arrays, written) else _spans(arrays, written, names)
+    if not spans and sum([a.nbytes for a in arrays]) <= MAX_PACKED_BYTES and device.caps.kind != "interpreter":
+        return _pack(device, arrays, dtypes, written)
+    shared = {i: span for span in spans for i in span.members}
     buffers: dict[int, Buffer] = {}
     staged = []
-    for i, array in enumerate(arrays):
-        dtype = element_type(array, names[i])
+    for i, (array, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
         span = shared.get(i)
-        if span is None and _keeps_strides(array):
-            low, high = _byte_bounds(array)
-            span = shared[i] = _Span(low, high, [i])  # kept: buffers are found by the span's identity
         if span is None:
-            staged.append(_stage_contiguous(device, array, dtype))
+            buffer = device.allocate(array.nbytes)
+            if array.nbytes:
+                device.write(buffer, 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            staged.append(DeviceArray(buffer, 0, dtype, array.shape, _c_order(array.shape)))
             continue
-        buffer = buffers.get(id(span))
-        if buffer is None:
-            buffer = buffers[id(span)] = device.allocate(span.high - span.low)
-            device.write(buffer, 0, _raw_bytes(span, [arrays[j] for j in span.members]))
+        shared_buffer = buffers.get(id(span))
+        if shared_buffer is None:
+            shared_buffer = buffers[id(span)] = device.allocate(span.high - span.low)
+            device.write(shared_buffer, 0, _raw_bytes(span, [arrays[j] for j in span.members]))
         address = int(array.__array_interface__["data"][0])
         strides = tuple(s // array.itemsize for s in array.strides)
-        view = DeviceArray(buffer, address - span.low, dtype, array.shape, strides)
-        staged.append(Staged(array, view, spanned=True, span_low=span.low))
+        staged.append(DeviceArray(shared_buffer, address - span.low, dtype, array.shape, strides))
     return staged
 
 
-def _in_place(device: Device, arrays: list[NumpyArray], names: list[str]) -> list[Staged] | None:
+def _pack(
+    device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DType], written: Sequence[bool]
+) -> list[DeviceArray]:
+    """Copy arrays in C order into one buffer, those that are written behind the others."""
+    offsets, total = [0] * len(arrays), 0
+    for behind in (False, True):
+        for i, array in enumerate(arrays):
+            if written[i] is behind:
+                offsets[i] = total
+                total += (array.nbytes + PACKED_ALIGNMENT - 1) & -PACKED_ALIGNMENT
+    data = np.empty(total, np.uint8)
+    for array, offset in zip(arrays, offsets, strict=True):
+        np.ndarray(array.shape, array.dtype, data, offset)[...] = array
+    buffer = device.allocate(total)
+    device.write(buffer, 0, data)
+    return [
+        DeviceArray(buffer, offset, dtype, array.shape, _c_order(array.shape))
+        for array, dtype, offset in zip(arrays, dtypes, offsets, strict=True)
+    ]
+
+
+def _in_place(device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DType]) -> list[DeviceArray] | None:
     """The arrays where they lie, if the device works on host memory and all of them are aligned to their elements."""
     placed = []
-    for array, name in zip(arrays, names, strict=True):
-        dtype, item = element_type(array, name), array.itemsize
-        address = int(array.__array_interface__["data"][0])
-        if address % item or any(s % item for s in array.strides):
+    for array, dtype in zip(arrays, dtypes, strict=True):
+        item = array.itemsize
+        address = low = array.__array_interface__["data"][0]
+        if array.flags.c_contiguous:
+            high, strides = low + array.nbytes, _c_order(array.shape)
+        elif any(s % item for s in array.strides):
             return None
-        low, high = _byte_bounds(array)
-        buffer = device.adopt(low, high - low, array)
+        else:
+            low, high = _byte_bounds(array)
+            strides = tuple(s // item for s in array.strides)
+        buffer = device.adopt(low, high - low, array) if address % item == 0 else None
         if buffer is None:
             return None
-        strides = tuple(s // item for s in array.strides)
-        view = DeviceArray(buffer, address - low, dtype, array.shape, strides)
-        placed.append(Staged(array, view, spanned=True, span_low=low, in_place=True))
+        placed.append(DeviceArray(buffer, address - low, dtype, array.shape, strides))
     return placed
-
-
-def _stage_contiguous(device: Device, array: NumpyArray, dtype: DType) -> Staged:
-    buffer = device.allocate(array.nbytes)
-    if array.nbytes:
-        device.write(buffer, 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    view = DeviceArray(buffer, 0, dtype, array.shape, contiguous_strides(array.shape))
-    return Staged(array, view, spanned=False)
 
 
 def _owner_bytes(span: _Span, member: NumpyArray) -> npt.NDArray[np.uint8] | None:
@@ -205,24 +314,35 @@ def _span_view(data: npt.NDArray[np.uint8], low: int, array: NumpyArray) -> Nump
     return view
 
 
-def copy_back(device: Device, staged: list[Staged], written: list[bool]) -> None:
-    """Copies what the kernel wrote into the caller's arrays; waits for the kernel."""
-    spans: dict[int, npt.NDArray[np.uint8]] = {}
-    for item, is_written in zip(staged, written, strict=True):
-        if not is_written or item.host.size == 0:
-            continue
-        if item.in_place:
+def copy_back(device: Device, staged: Staged) -> None:
+    """Copy what the kernel wrote into the caller's arrays; waits for the kernel."""
+    by_buffer: dict[int, list[tuple[NumpyArray, DeviceArray]]] = {}
+    for host, array, is_written in zip(staged.hosts, staged.arrays, staged.written, strict=True):
+        if is_written and host.size:
+            by_buffer.setdefault(id(array.buffer), []).append((host, array))
+    if staged.in_place:
+        if by_buffer:
             device.synchronize()
-            continue
-        if not item.spanned:
-            item.host[...] = fetch(item.array).view(item.host.dtype)  # bf16 is fetched as its bits
-            continue
-        buffer = item.array.buffer
-        data = spans.get(id(buffer))
-        if data is None:
-            data = spans[id(buffer)] = np.empty(buffer.nbytes, dtype=np.uint8)
-            device.read(buffer, 0, data)
-        item.host[...] = _span_view(data, item.span_low, item.host)
+        return
+    for members in by_buffer.values():
+        _read_members(device, members)
+
+
+def _read_members(device: Device, members: list[tuple[NumpyArray, DeviceArray]]) -> None:
+    """Copy arrays of one buffer to the host, with one read of the range that they take."""
+    first, base = members[0][1].buffer, members[0][1].buffer.address
+    low, high = first.nbytes, 0
+    for host, array in members:
+        if array.spec_class.contiguous:
+            low, high = min(low, array.offset), max(high, array.offset + host.nbytes)
+        else:
+            start, end = byte_range(array)
+            low, high = min(low, start - base), max(high, end - base)
+    data = device.host_array(high - low) if high - low > MAX_PACKED_BYTES else np.empty(high - low, np.uint8)
+    device.read(first, low, data)
+    for host, array in members:
+        strides = None if array.spec_class.contiguous else [s * host.itemsize for s in array.strides]
+        host[...] = np.ndarray(host.shape, host.dtype, data.data, array.offset - low, strides)
 
 
 def fetch(array: DeviceArray) -> NumpyArray:
@@ -265,10 +385,18 @@ def to_host(array: DeviceArray) -> NumpyArray:
     return result
 
 
-def release(staged: list[Staged]) -> None:
-    """Gives the buffers of a launch back at once instead of waiting for the garbage collector."""
-    for buffer in {id(s.array.buffer): s.array.buffer for s in staged}.values():
-        buffer.close()
+def release(device: Device, staged: Staged, waits: bool) -> None:
+    """Give the buffers of a launch back at once instead of waiting for the garbage collector.
+
+    `waits`: wait for the launch first, unless copying back did, so that its errors are raised here.
+    """
+    if waits and True not in staged.written:
+        device.synchronize()
+    closed = None
+    for array in staged.arrays:
+        if array.buffer is not closed:
+            closed = array.buffer
+            closed.close()
 
 
 def byte_range(array: DeviceArray) -> tuple[int, int]:
@@ -292,12 +420,21 @@ def overlapping(arrays: dict[int, DeviceArray]) -> tuple[tuple[int, int, bool], 
     return tuple(found)
 
 
-def overlaps(arrays: list[DeviceArray], written: list[bool]) -> bool:
-    """Whether a written array shares bytes with another argument."""
-    if not any(written) or len(arrays) < 2:
+def overlaps(arrays: Sequence[DeviceArray], written: Sequence[bool]) -> bool:
+    """True if a written array shares bytes with another argument."""
+    if len(arrays) < 2 or True not in written:
         return False
-    ranges = [byte_range(a) if 0 not in a.shape else (0, 0) for a in arrays]
-    for (i, a), (j, b) in itertools.combinations(enumerate(ranges), 2):
-        if (written[i] or written[j]) and a[0] < b[1] and b[0] < a[1]:
-            return True
+    ranges: list[tuple[int, int, bool]] = []
+    for array, is_written in zip(arrays, written, strict=True):
+        if 0 in array.shape:
+            continue
+        if array.spec_class.contiguous:
+            low = array.descriptor[0]
+            high = low + math.prod(array.shape) * array.dtype.storage.itemsize
+        else:
+            low, high = byte_range(array)
+        for other, other_high, other_written in ranges:
+            if (is_written or other_written) and low < other_high and other < high:
+                return True
+        ranges.append((low, high, is_written))
     return False

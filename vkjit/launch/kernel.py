@@ -23,7 +23,16 @@ from ..backends.selection import default_device
 from ..compiler.fingerprint import Captures
 from ..dtypes import DType
 from ..errors import ArgumentError, CompileError
-from ..frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
+from ..frontend import (
+    ArrayArg,
+    ConstArg,
+    DeviceFunction,
+    KernelSpec,
+    ScalarArg,
+    Signature,
+    constant_key,
+    tune_choice,
+)
 from ..runtime import dispatch_cache, host_spans, sanitizer_reports
 from ..runtime.device import Device, DeviceArray
 from ..runtime.handles import new_lock
@@ -126,6 +135,7 @@ class Kernel(Tunable):
         self._sanitize = None if sanitize is None else sanitizer_reports.parse_checks(sanitize)
         self._found = found
         self._plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]] = {}
+        self._signatures: dict[tuple[Any, ...], Signature] = {}
         self._captures = Captures(fn)
         self._forms: dict[Any, CallForm] = {}
         self._expanded = frontend.expand_composites(self.spec)
@@ -243,17 +253,11 @@ class Kernel(Tunable):
             v for v, p in zip(values, spec.params, strict=True) if p.mode != "in" and hasattr(v, "__vkjit_written__")
         ]
         device, wrap = self._device_of(spec, values)
-        hosts = {i: v for i, v in enumerate(values) if isinstance(v, np.ndarray) and spec.params[i].kind == "array"}
-        array_dtypes = {i: host_arrays.element_type(v, spec.params[i].name) for i, v in hosts.items()}
-        for i, value in enumerate(values):
-            if isinstance(value, DeviceArray):
-                array_dtypes[i] = value.dtype
+        hosts, array_dtypes = host_arrays.element_types(spec, values)
         bound = bind.bind_types(spec, array_dtypes, values)
         known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes})
         self._coerce_scalars(spec, values, bound)
-        staged, written = self._stage(spec, device, hosts)
-        for i, item in zip(hosts, staged, strict=True):
-            values[i] = item.array
+        staged = host_arrays.stage(device, spec, hosts, array_dtypes, values) if hosts else None
         made = bind.allocate_outs(spec, values, known, bound, device)
         named = values if given is values else struct_arguments.user_values(spec, self.spec, values, given, structs)
         shape = None if self.spec.over is None else self._over_shape(values)
@@ -262,8 +266,7 @@ class Kernel(Tunable):
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
         if not plan.of_library(self.__module__):  # its callers look at that, and may fill where elements share a place
-            stored = {p.name: hosts.get(i, values[i]) for i, p in enumerate(spec.params) if i in chosen.artifact.writes}
-            host_arrays.check_places(self.name, stored)
+            host_arrays.check_places(self.spec.name, spec, chosen.artifact.writes, hosts, values)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
             self._check_axes(groups, chosen.artifact.info["grid_axes"])
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
@@ -273,31 +276,16 @@ class Kernel(Tunable):
             extensions.get("sanitized launch")(ready, grid, values, self._found)
         else:
             ready.launch(grid, values)
-        if staged:
-            host_arrays.copy_back(device, staged, written)
-        elif not hosts and not signature.sanitize:
+        if staged is not None:
+            host_arrays.copy_back(device, staged)
+        elif not signature.sanitize:
             self._remember(groups, args, kwargs, chosen, ready, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
-        results = struct_arguments.view_packed_floats(spec, structs | {i: wrap(values[i]) for i in made})
-        if staged and not any(written) and not results:
-            device.synchronize()
-        host_arrays.release(staged)
-        return struct_arguments.results_of_launch(results)
-
-    def _stage(
-        self, spec: KernelSpec, device: Device, hosts: dict[int, Any]
-    ) -> tuple[list[host_arrays.Staged], list[bool]]:
-        """Copies NumPy arguments to the device; and which of them the kernel may write."""
-        __tracebackhide__ = True
-        written = [spec.params[i].mode != "in" for i in hosts]
-        for i, value in hosts.items():
-            if spec.params[i].mode != "in" and not value.flags.writeable:
-                raise ArgumentError(
-                    f"{self.name}(): argument {spec.params[i].name} is written but read-only: pass a copy, or "
-                    f"annotate the parameter as vk.In where the kernel doesn't write it"
-                )
-        return host_arrays.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
+        results = structs | {i: wrap(values[i]) for i in made}
+        if staged is not None:
+            host_arrays.release(device, staged, waits=not results)
+        return struct_arguments.results_of_launch(spec, results)
 
     def _remember(
         self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: LaunchPlan, ready: LaunchPlan,
@@ -355,7 +343,7 @@ class Kernel(Tunable):
             for i in made if signature.debug else ():
                 bind.poison(values[i])
             ready.launch(grid, values)
-            return (struct_arguments.results_of_launch({i: wrap(values[i]) for i in made}),)
+            return (struct_arguments.results_of_launch(self.spec, {i: wrap(values[i]) for i in made}),)
 
         found = cached(ready, grid, values)
         if found is not None and arrays:
@@ -369,8 +357,9 @@ class Kernel(Tunable):
         __tracebackhide__ = True
         device: Device | None = None
         wrap: Callable[[DeviceArray], Any] = _to_host
-        for i, value in enumerate(values):
-            if spec.params[i].kind != "array" or value is MISSING or isinstance(value, np.ndarray):
+        for i in spec.arrays:
+            value = values[i]
+            if value is MISSING or isinstance(value, np.ndarray):
                 continue
             array = value if isinstance(value, DeviceArray) else getattr(value, "__vkjit_array__", None)
             if array is None:
@@ -406,9 +395,8 @@ class Kernel(Tunable):
 
     def _coerce_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
         __tracebackhide__ = True
-        for i, param in enumerate(spec.params):
-            if param.kind != "scalar":
-                continue
+        for i in spec.scalars:
+            param = spec.params[i]
             if isinstance(param.dtype, TypeVar):
                 dtype = bound[param.dtype.__name__]
             else:
@@ -485,7 +473,8 @@ class Kernel(Tunable):
             if composite.parameter.name == self.spec.over:
                 shape: tuple[int, ...] = values[composite.first].shape
                 return shape[: len(shape) - composite.part_axes]
-        position = next(i for i, p in enumerate(self._expanded.params) if p.name == self.spec.over)
+        position = self._expanded.over_position
+        assert position is not None  # else it was split into a composite
         return tuple(values[position].shape)
 
     def _grid_size(
@@ -508,10 +497,23 @@ class Kernel(Tunable):
     def _signature(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
     ) -> Signature:
-        positions = [i for i, p in enumerate(spec.params) if p.kind == "array"]
-        arrays = [values[i] for i in positions]
-        restrict = not host_arrays.overlaps(arrays, [spec.params[i].mode != "in" for i in positions])
-        narrow = all(a.spec_class.narrow for a in arrays)
+        arrays = [values[i] for i in spec.arrays]
+        restrict = not host_arrays.overlaps(arrays, spec.written)
+        debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
+        sanitize = sanitizer_reports.current_checks() if self._sanitize is None else self._sanitize
+        overlaps: tuple[tuple[int, int, bool], ...] = ()
+        if sanitize and not restrict:
+            overlaps = host_arrays.overlapping(dict(zip(spec.arrays, arrays, strict=True)))
+        (x, y, z), limits = grid, device.caps.max_groups
+        cut = x > limits[0] or y > limits[1] or z > limits[2]
+        parts: list[Any] = [device.caps.kind, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
+        parts += [a.spec_class for a in arrays]
+        parts += [_scalar_dtype(spec.params[i].dtype, values[i], bound) for i in spec.scalars]
+        parts += [constant_key(values[i]) for i in spec.constants]
+        key = tuple(parts)
+        found = self._signatures.get(key)
+        if found is not None:
+            return found
         args: list[ArrayArg | ScalarArg | ConstArg] = []
         for param, value in zip(spec.params, values, strict=True):
             if param.kind == "array":
@@ -520,27 +522,24 @@ class Kernel(Tunable):
                 args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
             else:
                 args.append(ConstArg(value))
-        debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
         checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
-        sanitize = sanitizer_reports.current_checks() if self._sanitize is None else self._sanitize
-        return Signature(
+        found = self._signatures[key] = Signature(
             args=tuple(args),
             local_size=local,
-            narrow=narrow,
+            narrow=all(a.spec_class.narrow for a in arrays),
             aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
             and all(a.spec_class.aligned for a in arrays),
             backward=any(a.spec_class.backward for a in arrays),
-            cut=plan.is_split(grid, device.caps),
+            cut=cut,
             strict=self._strict,
             fast_math=self._fast_math,
             debug=debug,
             bounds=checked or bool(sanitize),
             typevars=tuple(sorted(bound.items())),
             sanitize=sanitize,
-            overlaps=host_arrays.overlapping(dict(zip(positions, arrays, strict=True)))
-            if sanitize and not restrict
-            else (),
+            overlaps=overlaps,
         )
+        return found
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
         """The variant that counts iterations and reports before the driver stops the loops."""
@@ -557,7 +556,7 @@ class Kernel(Tunable):
         __tracebackhide__ = True
         key = (device, signature)
         found = self._plans.get(key)
-        if found is not None and not any(c.changed() for c in found[1]):
+        if found is not None and (not found[1] or not any(c.changed() for c in found[1])):
             return found[0]
         from ..compiler import driver  # see above
 

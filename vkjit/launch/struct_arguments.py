@@ -31,7 +31,6 @@ __all__ = [
     "scalars_of",
     "struct_dtype",
     "user_values",
-    "view_packed_floats",
 ]
 
 
@@ -161,16 +160,6 @@ def _bits(what: str, kind: PackedFloat, value: Any) -> Any:
     return value.view(np.uint8)
 
 
-def view_packed_floats(spec: KernelSpec, results: dict[int, Any]) -> dict[int, Any]:
-    """Return the launch results, with packed floats viewed as their ml_dtypes type if that package is loaded."""
-    package = sys.modules.get("ml_dtypes")
-    for composite in spec.composites if package is not None else ():
-        kind, made = composite.parameter.element, results.get(composite.first)
-        if isinstance(kind, PackedFloat) and isinstance(made, np.ndarray):
-            results[composite.first] = made.view(getattr(package, kind.numpy))
-    return results
-
-
 def _view(array: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         array = array[name]
@@ -245,9 +234,16 @@ def user_values(
     return [by_name.get(p.name, own) for p, own in zip(original.params, given, strict=True)]
 
 
-def results_of_launch(results: dict[int, Any]) -> Any:
+def results_of_launch(spec: KernelSpec, results: dict[int, Any]) -> Any:
     """Return the results of a launch in parameter order: a tuple, the value itself if there is one, None if there is
-    none.
+    none. Packed floats are viewed as their ml_dtypes type if that package is loaded.
     """
+    if not results:
+        return None
+    package = sys.modules.get("ml_dtypes")
+    for composite in spec.composites if package is not None else ():
+        kind, made = composite.parameter.element, results.get(composite.first)
+        if isinstance(kind, PackedFloat) and isinstance(made, np.ndarray):
+            results[composite.first] = made.view(getattr(package, kind.numpy))
     ordered = [results[position] for position in sorted(results)]
-    return None if not ordered else ordered[0] if len(ordered) == 1 else tuple(ordered)
+    return ordered[0] if len(ordered) == 1 else tuple(ordered)
