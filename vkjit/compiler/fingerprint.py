@@ -111,7 +111,7 @@ class Captures:
         for namespace, name, value in walk.dictionary_entries:
             if namespace.get(name, MISSING) is not value:  # another object, but perhaps an equal number
                 return not all(check.holds() for check in walk.checks)
-        return not all(check.holds() for check in walk.other_checks)
+        return bool(walk.other_checks) and not all(check.holds() for check in walk.other_checks)
 
     def inline_checks(self) -> InlineChecks:
         """Return the checks of `changed` as data that a caller can test inline, mostly without function calls."""

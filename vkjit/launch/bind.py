@@ -121,6 +121,8 @@ def parameter_indices(spec: KernelSpec, count: int, names: tuple[str, ...]) -> l
     """Return the parameter indices of `count` positional arguments and the named ones, in order; None if they don't
     bind.
     """
+    if not names and count == len(spec.params):
+        return list(range(count))
     numbers = {p.name: i for i, p in enumerate(spec.params)}
     slots = _free_slots(spec, count, names)
     if count > len(slots) or any(name not in numbers for name in names):

@@ -216,7 +216,7 @@ def _copied(
 ) -> list[DeviceArray]:
     """Copy arrays to the device; small ones to one buffer, with one copy."""
     spans = [] if _are_plain(arrays, written) else _spans(arrays, written, names)
-    if not spans and sum([a.nbytes for a in arrays]) <= MAX_PACKED_BYTES and device.caps.kind != "interpreter":
+    if not spans and sum([a.nbytes for a in arrays]) <= MAX_PACKED_BYTES:
         return _pack(device, arrays, dtypes, written)
     shared = {i: span for span in spans for i in span.members}
     buffers: dict[int, Buffer] = {}

@@ -370,12 +370,13 @@ class Kernel(Tunable):
                 values[i] = array
             elif wrap is _to_host:
                 wrap = _as_it_is
-            if device is not None and array.device is not device:
+            lies_on = array.buffer.device
+            if device is not None and lies_on is not device:
                 raise ArgumentError(
-                    f"{self.name}(): argument {spec.params[i].name} lies on {array.device.name}, another argument on "
+                    f"{self.name}(): argument {spec.params[i].name} lies on {lies_on.name}, another argument on "
                     f"{device.name}: move one of them"
                 )
-            device = array.device
+            device = lies_on
         return device or default_device(), wrap
 
     def _as_array(self, value: Any, param: frontend.ParamSpec) -> Any:
@@ -506,7 +507,8 @@ class Kernel(Tunable):
             overlaps = host_arrays.overlapping(dict(zip(spec.arrays, arrays, strict=True)))
         (x, y, z), limits = grid, device.caps.max_groups
         cut = x > limits[0] or y > limits[1] or z > limits[2]
-        parts: list[Any] = [device.caps.kind, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
+        kind = device.caps.kind
+        parts: list[Any] = [kind, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
         parts += [a.spec_class for a in arrays]
         parts += [_scalar_dtype(spec.params[i].dtype, values[i], bound) for i in spec.scalars]
         parts += [constant_key(values[i]) for i in spec.constants]
@@ -522,12 +524,12 @@ class Kernel(Tunable):
                 args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
             else:
                 args.append(ConstArg(value))
-        checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
+        checked = debug or (self._debug is None and kind in ("cpu", "llvm-cpu", "interpreter"))
         found = self._signatures[key] = Signature(
             args=tuple(args),
             local_size=local,
             narrow=all(a.spec_class.narrow for a in arrays),
-            aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
+            aligned=kind not in ("llvm-cpu", "interpreter")  # those make no use of it
             and all(a.spec_class.aligned for a in arrays),
             backward=any(a.spec_class.backward for a in arrays),
             cut=cut,

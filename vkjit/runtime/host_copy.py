@@ -41,8 +41,8 @@ def host_bytes(nbytes: int) -> Bytes:
 
 def copy_bytes(target: Bytes, source: Bytes) -> None:
     """Copies all bytes of the source over the target, which is as long. NumPy lets go of the interpreter meanwhile."""
-    count = _workers()
-    if source.nbytes < SHARED_FROM or count < 2:
+    count = 0 if source.nbytes < SHARED_FROM else _workers()
+    if count < 2:
         target[:] = source
         return
     if not _pools:

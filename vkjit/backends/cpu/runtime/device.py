@@ -120,9 +120,6 @@ class CpuBuffer(Buffer):
         self.address = address
         device.usage.add(nbytes)
 
-    def __del__(self) -> None:
-        self.close()
-
     def close(self) -> None:
         if getattr(self, "address", 0):  # else it was never made whole
             data, address, owner = self.data, self.address, self.owner
@@ -131,6 +128,9 @@ class CpuBuffer(Buffer):
                 self.device.usage.remove(self.nbytes)
                 if not self.is_viewed:
                     self.device.blocks.give_small(data, address)
+
+    __del__ = close
+    """Most buffers end so: there is no call in between."""
 
     @staticmethod
     def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:

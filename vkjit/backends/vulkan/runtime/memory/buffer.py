@@ -84,7 +84,9 @@ class VulkanBuffer(Buffer):
     @property
     def bytes(self) -> npt.NDArray[np.uint8] | None:
         """The mapped bytes, or None."""
-        return None if self.chunk.block.bytes is None else self.chunk.bytes
+        chunk = self.chunk
+        block = chunk.block.bytes
+        return None if block is None else block[chunk.offset : chunk.offset + chunk.nbytes]
 
     def close(self) -> None:
         """Gives the memory back; any number of times, on any thread."""
@@ -133,6 +135,8 @@ class VulkanBuffer(Buffer):
 
     def is_idle(self) -> bool:
         """True when nothing on the device uses the buffer; never waits."""
+        if self.readers is None:
+            return self.queue is None or self.queue.is_complete(self.last_use)
         return all(queue.is_complete(serial) for queue, serial in self.uses())
 
     def wait_idle(self) -> None:

@@ -89,8 +89,9 @@ class Transfer:
 
     def write(self, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
         """Copies host bytes into the buffer, after the launches already made."""
-        nbytes = int(data.nbytes)
-        _check_range(buffer, offset, nbytes, "write")
+        nbytes = data.nbytes
+        if buffer.queue is None or offset < 0 or offset + nbytes > buffer.nbytes:
+            raise _out_of_range(buffer, offset, nbytes, "write")
         if not nbytes:
             return
         mapped = buffer.bytes
@@ -113,8 +114,9 @@ class Transfer:
 
     def read(self, buffer: VulkanBuffer, offset: int, out: Bytes) -> None:
         """Copies from the buffer to the host, after the launches that write it."""
-        nbytes = int(out.nbytes)
-        _check_range(buffer, offset, nbytes, "read")
+        nbytes = out.nbytes
+        if buffer.queue is None or offset < 0 or offset + nbytes > buffer.nbytes:
+            raise _out_of_range(buffer, offset, nbytes, "read")
         if not nbytes:
             return
         mapped = buffer.bytes
@@ -219,7 +221,11 @@ def _host_bytes() -> int:
 
 
 def _check_range(buffer: VulkanBuffer, offset: int, nbytes: int, what: str) -> None:
+    if buffer.queue is None or offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
+        raise _out_of_range(buffer, offset, nbytes, what)
+
+
+def _out_of_range(buffer: VulkanBuffer, offset: int, nbytes: int, what: str) -> Exception:
     if buffer.queue is None:
-        raise DeviceError("a buffer was used after it was closed")
-    if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-        raise ArgumentError(f"{what} {nbytes} bytes at offset {offset}: the buffer has {buffer.nbytes} bytes")
+        return DeviceError("a buffer was used after it was closed")
+    return ArgumentError(f"{what} {nbytes} bytes at offset {offset}: the buffer has {buffer.nbytes} bytes")
