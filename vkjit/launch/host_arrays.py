@@ -32,10 +32,10 @@ __all__ = ["Staged", "stage"]
 NumpyArray = npt.NDArray[Any]
 
 MAX_PACKED_BYTES = 64 << 10
-"""The largest arrays, together, that share a buffer: the copies to pack and unpack them cost less than a buffer for each."""
+"""Maximum total size of arrays that share a buffer: packing them takes less time than a buffer and copies for each."""
 
 PACKED_ALIGNMENT = 256
-"""As of buffers of their own."""
+"""Alignment of arrays in a shared buffer, in bytes: that of buffers of their own."""
 
 
 @dataclass(slots=True)
@@ -151,9 +151,9 @@ def _merge_spans(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> list[
 
 
 def _spans(arrays: Sequence[NumpyArray], written: Sequence[bool], names: Sequence[str]) -> list[_Span]:
-    """The stretches of memory that are copied as a whole; arrays in none of them are copied in C order.
+    """Return the ranges of memory that are copied as a whole; arrays in none of them are copied in C order.
 
-    Raises ArgumentError for an array that is neither possible for.
+    Raises ArgumentError for an array of a shared range whose strides aren't multiples of its item size.
     """
     spans = _merge_spans(arrays, written) if len(arrays) > 1 and any(written) else []
     shared = {i for span in spans for i in span.members}
@@ -170,7 +170,7 @@ def _spans(arrays: Sequence[NumpyArray], written: Sequence[bool], names: Sequenc
 
 
 def _are_plain(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> bool:
-    """True if all arrays are in C order, and none that is written overlaps another: then `_spans` are none."""
+    """True if all arrays are in C order, and none that is written overlaps another, so that there are no `_spans`."""
     ranges: list[tuple[int, int, bool]] = []
     for array, is_written in zip(arrays, written, strict=True):
         if not array.flags.c_contiguous:
