@@ -505,8 +505,7 @@ class Kernel(Tunable):
         overlaps: tuple[tuple[int, int, bool], ...] = ()
         if sanitize and not restrict:
             overlaps = host_arrays.overlapping(dict(zip(spec.arrays, arrays, strict=True)))
-        (x, y, z), limits = grid, device.caps.max_groups
-        cut = x > limits[0] or y > limits[1] or z > limits[2]
+        cut = plan.is_split(grid, device.caps)
         kind = device.caps.kind
         parts: list[Any] = [kind, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
         parts += [a.spec_class for a in arrays]
