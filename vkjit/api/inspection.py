@@ -19,7 +19,7 @@ from ..backends.selection import default_device
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, tune_choice
-from ..launch import plan
+from ..launch import grid
 from ..launch.kernel import Kernel
 from ..runtime.artifact import KernelArtifact
 from ..runtime.device import Device, DeviceCaps
@@ -152,7 +152,7 @@ class _SignatureFound(Exception):  # noqa: N818  control flow, not an error
 class _SignatureProbe(Kernel):
     """A kernel that performs a launch up to the point of compilation, then raises `_SignatureFound`."""
 
-    def _launch_anew(self, groups: plan.Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _launch_anew(self, groups: grid.Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if groups is None and self.spec.over is None and self._groups is None:
             groups = (1, 1, 1)  # a launch needs kernel[groups], but the code doesn't depend on the number of workgroups
         return self._launch_fully(groups, args, kwargs)
@@ -188,7 +188,7 @@ def guess_signature(
         dims = len(str(param.dims).split()) if param.dims is not None else 1
         rank = dims if param.name == kernel.spec.over else rank  # the grid has the axes of the array `over`
         args.append(ArrayArg(dtype, dims, contiguous=True, restrict=True))
-    size = local or kernel.declared_local() or plan.default_local_size(rank, caps)
+    size = local or kernel.declared_local() or grid.default_local_size(rank, caps)
     padded = (*size, 1, 1)  # with at least three axes
     bounds = caps.kind in ("cpu", "llvm-cpu", "interpreter")  # where launches check bounds by default
     return Signature(

@@ -32,7 +32,8 @@ from ..runtime.capture import note_extents, shadowing
 from ..runtime.device import Device, DeviceArray
 from ..runtime.prepared_launch import CallPattern, PreparedLaunch, ShapeRule, picker
 from . import bind, host_arrays
-from .plan import Grid, array_extents, grid_for_shape, is_split
+from .grid import Grid, grid_for_shape, is_split
+from .plan import array_extents
 
 __all__ = [
     "MISS",

@@ -31,7 +31,6 @@ from ..frontend import (
     ScalarArg,
     Signature,
     constant_key,
-    tune_choice,
 )
 from ..runtime import dispatch_cache, host_spans, sanitizer_reports
 from ..runtime.device import Device, DeviceArray
@@ -50,7 +49,8 @@ from .cache import (
     values_in_key,
 )
 from .cost_model import describe_argument
-from .plan import Grid, LaunchPlan
+from .grid import Grid, LaunchGrid, checked_grid, is_split
+from .plan import LaunchPlan
 from .tunable import Tunable, is_tunable
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ class Kernel(Tunable):
         self._elements = [c.parameter.element for c in self._expanded.composites]
         self._parameters = tuple(p.name for p in self._expanded.params)
         self._cost: Callable[[dict[str, Any]], Any] | None = None
+        self.grid = LaunchGrid(self.spec, self._expanded, groups, local)
         self._in_key = values_in_key(self.spec, groups, local)
         self._lock = new_lock()
         self._tunable, self.tuned = is_tunable(self.spec, local), {}
@@ -172,9 +173,8 @@ class Kernel(Tunable):
         return f"<vk.kernel {self.spec.name}({bind.signature_text(self.spec)[1:-1]})>"
 
     def declared_local(self) -> tuple[int, ...] | None:
-        """The workgroup size given at the decoration, where it is a constant."""
-        chosen = tune_choice(self._local)
-        return None if chosen is None or callable(chosen) else plan.checked_grid(chosen, "local=", self.name)
+        """Return the declared workgroup size, if it is a constant."""
+        return self.grid.declared_local()
 
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
         """Return the kernel with that number of workgroups."""
@@ -182,7 +182,7 @@ class Kernel(Tunable):
             raise ArgumentError(
                 f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
             )
-        return functools.partial(self._launch, plan.checked_grid(groups, "the number of workgroups", self.name))
+        return functools.partial(self._launch, checked_grid(groups, "the number of workgroups", self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launch. Return the Outs that were left out (one, or a tuple in order), or None."""
@@ -260,15 +260,15 @@ class Kernel(Tunable):
         staged = host_arrays.stage(device, spec, hosts, array_dtypes, values) if hosts else None
         made = bind.allocate_outs(spec, values, known, bound, device)
         named = values if given is values else struct_arguments.user_values(spec, self.spec, values, given, structs)
-        shape = None if self.spec.over is None else self._over_shape(values)
-        local = self._local_size(device, named, shape)
-        grid = self._grid_size(groups, device, named, local, shape)
+        shape = self.grid.over_shape(values)
+        local = self.grid.local_size(device, named, shape)
+        grid = self.grid.groups(groups, device, named, local, shape)
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
         if not plan.of_library(self.__module__):  # its callers look at that, and may fill where elements share a place
             host_arrays.check_places(self.spec.name, spec, chosen.artifact.writes, hosts, values)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
-            self._check_axes(groups, chosen.artifact.info["grid_axes"])
+            self.grid.check_axes(groups, chosen.artifact.info["grid_axes"])
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
         for i in made if signature.debug else ():
             bind.poison(values[i])
@@ -310,8 +310,8 @@ class Kernel(Tunable):
         captures, device = constant_captures([*values, *self._elements]), chosen.device
 
         shapes = None
-        if not made and chosen.trip_bound is None and not signature.cut and not callable(tune_choice(self._local)):
-            if groups is not None or not callable(self._groups):
+        if not made and chosen.trip_bound is None and not signature.cut and not self.grid.local_is_computed:
+            if groups is not None or not self.grid.groups_are_computed:
                 shapes = shape_rule(self.spec, arrays, signature.local_size)
 
         def cached(ready: LaunchPlan, grid: Grid, values: list[Any]) -> CachedLaunch | None:
@@ -332,9 +332,9 @@ class Kernel(Tunable):
                 values[i] = bind.coerce_scalar(values[i], coercion.dtype, coercion.name)
             known = bind.bind_dims(self.spec, {i: values[i].shape for i in arrays})
             bind.allocate_outs(self.spec, values, known, bound, device)
-            shape = None if self.spec.over is None else self._over_shape(values)
-            grid = self._grid_size(groups, device, values, signature.local_size, shape)
-            if plan.is_split(grid, device.caps) is not signature.cut:
+            shape = self.grid.over_shape(values)
+            grid = self.grid.groups(groups, device, values, signature.local_size, shape)
+            if is_split(grid, device.caps) is not signature.cut:
                 return None
             ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
             found = None if is_new else cached(ready, grid, values)
@@ -347,7 +347,7 @@ class Kernel(Tunable):
 
         found = cached(ready, grid, values)
         if found is not None and arrays:
-            form.add(given, found, None if shapes is not None or callable(tune_choice(self._local)) else resolve)
+            form.add(given, found, None if shapes is not None or self.grid.local_is_computed else resolve)
             self._forms[form_key] = form
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
@@ -404,97 +404,6 @@ class Kernel(Tunable):
                 dtype = param.dtype if param.dtype is not None else bind.natural_type(values[i], param.name)
             values[i] = bind.coerce_scalar(values[i], dtype, param.name)
 
-    def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
-        """Calls a function of `groups=` or `local=` with the arguments that it asks for."""
-        available: dict[str, Any] = {p.name: v for p, v in zip(self.spec.params, values, strict=True)}
-        available["dev"] = device
-        wanted = list(inspect.signature(function).parameters)
-        missing = [name for name in wanted if name not in available]
-        if missing:
-            raise ArgumentError(
-                f"{self.name}: the launch function asks for {missing[0]!r}; there are {', '.join(available)}"
-            )
-        return function(**{name: available[name] for name in wanted})
-
-    def _local_size(self, device: Device, values: list[Any], shape: tuple[int, ...] | None) -> Grid:
-        __tracebackhide__ = True
-        chosen = tune_choice(self._local)
-        if callable(chosen):
-            chosen = self._named(chosen, device, values)
-        if chosen is None:
-            return plan.default_local_size(1 if shape is None else len(shape), device.caps)
-        local = plan.checked_grid(chosen, "local=", self.name)
-        if shape is not None:
-            self._check_over_local(local, len(shape))
-        caps = device.caps
-        total = local[0] * local[1] * local[2]
-        if (
-            total == 0
-            or total > caps.max_invocations
-            or any(size > limit for size, limit in zip(local, caps.max_local_size, strict=True))
-        ):
-            raise ArgumentError(
-                f"{self.name}: a workgroup of {local} has {total} invocations; {device.name} takes 1 to "
-                f"{caps.max_invocations}, per axis at most {caps.max_local_size}"
-            )
-        return local
-
-    def _check_over_local(self, local: Grid, rank: int) -> None:
-        """A workgroup with more axes than the array would run elements several times."""
-        if any(size > 1 for size in local[max(rank, 1) :]):
-            raise ArgumentError(
-                f"{self.name} runs over {self.spec.over!r} of {rank} dimensions: local={local} has more; expected at most "
-                f"{max(rank, 1)} sizes above 1"
-            )
-
-    def _check_axes(self, groups: Grid, read: tuple[int, ...]) -> None:
-        """Workgroups along an axis that the kernel doesn't read all do the same: [] was meant otherwise."""
-        __tracebackhide__ = True
-        repeated = [axis for axis, size in enumerate(groups) if size > 1 and axis not in read]
-        if not repeated:
-            return
-        axis = repeated[-1]
-        sizes = groups[: max(i for i in range(3) if groups[i] > 1) + 1]
-        kept = [count if i in read or i < axis else 1 for i, count in enumerate(sizes)]
-        while len(kept) > 1 and kept[-1] == 1:
-            kept.pop()
-        instead, size = f"{self.name}{kept}(...)", groups[axis]
-        advice = f", as here; write {instead}"
-        if self._local is None:
-            advice = f": for workgroups of {size} invocations write @vk.kernel(local={size}) and {instead}"
-        raise ArgumentError(
-            f"{self.name}{list(sizes)}: the kernel reads no vk.global_id({axis}), vk.group_id({axis}) or vk.num_groups({axis}), "
-            f"so that all {size} workgroups along axis {axis} would do the same work. In vkjit, [] holds the numbers "
-            f"of workgroups per axis, and local= sets the size of a workgroup{advice}"
-        )
-
-    def _over_shape(self, values: list[Any]) -> tuple[int, ...]:
-        """The shape of the array that the kernel runs over."""
-        for composite in self._expanded.composites:
-            if composite.parameter.name == self.spec.over:
-                shape: tuple[int, ...] = values[composite.first].shape
-                return shape[: len(shape) - composite.part_axes]
-        position = self._expanded.over_position
-        assert position is not None  # else it was split into a composite
-        return tuple(values[position].shape)
-
-    def _grid_size(
-        self, groups: Grid | None, device: Device, values: list[Any], local: Grid, shape: tuple[int, ...] | None
-    ) -> Grid:
-        __tracebackhide__ = True
-        if groups is not None:
-            return groups
-        if shape is not None:
-            return plan.grid_for_shape(shape, local)
-        chosen = self._groups
-        if chosen is None:
-            raise ArgumentError(
-                f"{self.name} has neither over= nor groups=: launch it as {self.name}[groups](...) with the number of workgroups"
-            )
-        if callable(chosen):
-            chosen = self._named(chosen, device, values)
-        return plan.checked_grid(chosen, "groups=", self.name)
-
     def _signature(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
     ) -> Signature:
@@ -505,7 +414,7 @@ class Kernel(Tunable):
         overlaps: tuple[tuple[int, int, bool], ...] = ()
         if sanitize and not restrict:
             overlaps = host_arrays.overlapping(dict(zip(spec.arrays, arrays, strict=True)))
-        cut = plan.is_split(grid, device.caps)
+        cut = is_split(grid, device.caps)
         kind = device.caps.kind
         parts: list[Any] = [kind, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
         parts += [a.spec_class for a in arrays]

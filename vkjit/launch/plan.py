@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,85 +19,26 @@ from ..frontend import ArrayArg, Signature
 from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.capture import note_extents, shadowing
-from ..runtime.device import Buffer, Device, DeviceArray, DeviceCaps
+from ..runtime.device import Buffer, Device, DeviceArray
 from ..runtime.prepared_launch import REPORT, Hole, PreparedLaunch, prepare
 from . import host_arrays
+from .grid import Grid, is_split, parts
 
 if TYPE_CHECKING:
     from ..passes.analysis.trip_bound import TripBound
 
-__all__ = [
-    "LaunchPlan", "alignments", "array_extents", "checked_grid", "default_local_size", "field_code", "grid_for_shape", "is_split",
-    "of_library",
-]  # fmt: skip
+__all__ = ["LaunchPlan", "alignments", "array_extents", "field_code", "of_library"]
 
 _STRUCT_CODES = {
     "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
     "f16": "e", "f32": "f", "f64": "d", "index": "q", "bf16": "f",
 }  # fmt: skip
 
-Grid = tuple[int, int, int]
-
 MAX_INVOCATIONS = 2**63 - 1
 """Of a launch: ids are signed and have 64 bits."""
 
 CAP_MARGIN = 64
 """Iterations that are kept free below a driver's cap."""
-
-
-def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
-    """The workgroup size that the library chooses for a kernel over `rank` axes."""
-    if caps.kind == "llvm-cpu":  # a workgroup is a loop over vectors: long, and along rows
-        most = caps.max_invocations
-        return (min(512, most), 1, 1) if rank <= 1 else (min(256, most), min(4, most // min(256, most)), 1)
-    budget = min(256 if caps.kind not in ("cpu", "interpreter") else 128, caps.max_invocations)
-    if rank <= 1:
-        return (min(budget, caps.max_local_size[0]), 1, 1)
-    wide = min(32, budget, caps.max_local_size[0])
-    return (wide, max(1, min(budget // wide, caps.max_local_size[1])), 1)
-
-
-def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
-    """Workgroups that cover one invocation per element: the last axis along x, those before the last two folded onto z."""
-    (wide, high, deep), rank, folded = local, len(shape), 1
-    for extent in shape[:-2]:
-        folded *= extent
-    return (
-        -(-shape[-1] // wide) if rank else 1,
-        -(-shape[-2] // high) if rank > 1 else 1,
-        -(-folded // deep),
-    )
-
-
-def checked_grid(value: Any, what: str, name: str) -> Grid:
-    """A grid or workgroup size as three sizes; `what` the user gave to the kernel of that name."""
-    __tracebackhide__ = True
-    sizes = (value,) if isinstance(value, (int, np.integer)) else value
-    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
-        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
-    for size in sizes:
-        if isinstance(size, (bool, np.bool_)):
-            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints, found a bool")
-        if not isinstance(size, (int, np.integer)) or size < 0:
-            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
-    padded = (*map(int, sizes), 1, 1)
-    return (padded[0], padded[1], padded[2])
-
-
-def is_split(groups: Grid, caps: DeviceCaps) -> bool:
-    """Return True if a grid takes several dispatches."""
-    limits = caps.max_groups
-    return groups[0] > limits[0] or groups[1] > limits[1] or groups[2] > limits[2]
-
-
-def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
-    """Cuts a grid into (base, size) pieces within the limits."""
-    starts = [range(0, total, limit) for total, limit in zip(groups, limits, strict=True)]
-    for z in starts[2]:
-        for y in starts[1]:
-            for x in starts[0]:
-                width, height, depth = (min(m, t - b) for m, t, b in zip(limits, groups, (x, y, z), strict=True))
-                yield (x, y, z), (width, height, depth)
 
 
 def of_library(module: str) -> bool:
@@ -160,7 +101,7 @@ class LaunchPlan:
             self._queue(groups, values, reads, writes, (0, 0, 0), groups)
             return
         self._check_parts(groups, limits)
-        for base, size in _parts(groups, limits):
+        for base, size in parts(groups, limits):
             self._queue(size, values, reads, writes, base, groups)
 
     def _check_parts(self, groups: Grid, limits: Grid) -> None:

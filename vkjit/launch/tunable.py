@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..lang.control import Tune
 from . import extensions
-from .plan import Grid
+from .grid import Grid, LaunchGrid
 
 if TYPE_CHECKING:
     from ..autotune.kernels import TunedLaunch
@@ -26,6 +26,7 @@ class Tunable:
     """Mixin of `Kernel` for tunable parameters. `tuned` caches settings by device and argument types and shapes."""
 
     spec: KernelSpec
+    grid: LaunchGrid
     tuned: dict[Any, TunedLaunch | None]
     _local: Any
     _groups: Any
@@ -67,9 +68,9 @@ class Tunable:
             return None
         listed = [values.get(p.name, _first(p.default)) for p in self.spec.params]
         shape = None if self.spec.over is None else tuple(values[self.spec.over].shape)
-        local: Grid = self._local_size(device, listed, shape)  # type: ignore[attr-defined]
+        local: Grid = self.grid.local_size(device, listed, shape)
         given = None if groups is None else ((groups,) if isinstance(groups, int) else tuple(groups))
-        grid: Grid = self._grid_size(given, device, listed, local, shape)  # type: ignore[attr-defined]
+        grid: Grid = self.grid.groups(given, device, listed, local, shape)
         return grid, local
 
 

@@ -22,7 +22,7 @@ __all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunc
 REPORT = -1
 """The number of the address of a report in a `Hole`."""
 
-Picker = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+Picker = Callable[[Any], tuple[Any, ...]]
 
 Grid = tuple[int, int, int]
 

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UNKNOWN, ArgumentError, LoopLimitError, ReportSite
+from ..launch.grid import Grid
 from ..launch.host_arrays import byte_range
-from ..launch.plan import Grid, LaunchPlan
+from ..launch.plan import LaunchPlan
 from ..passes.sanitizer.layout import (
     EPOCH_BITS,
     FIRST_VALUE,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.launch import plan
+from vkjit.launch import grid, plan
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def small(device: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def last_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make launches beyond the limits run only their last four workgroups."""
 
-    def last(groups: plan.Grid, limits: plan.Grid) -> Any:
+    def last(groups: grid.Grid, limits: grid.Grid) -> Any:
         count = min(4, limits[0])
         yield (groups[0] - count, 0, 0), (count, groups[1], groups[2])
 

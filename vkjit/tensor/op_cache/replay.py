@@ -248,7 +248,7 @@ class Replay:
                 addresses = [
                     o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects
                 ]
-                step.run(device, buffers, tuple(addresses))  # type: ignore[call-arg,arg-type]
+                step.run(device, buffers, tuple(addresses))  # type: ignore[call-arg]
             for number in gone:
                 objects[number] = buffers[number] = None
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from vkjit.errors import VkjitError
 from vkjit.frontend import tune_choice
+from vkjit.launch.grid import default_local_size
 from vkjit.launch.kernel import Kernel
-from vkjit.launch.plan import default_local_size
 
 from ..cases.case import Case
 from .strategies import Drawing

@@ -38,14 +38,14 @@ def make_plan(
     sources: list[tuple[int, int]] = []
     """By value: the number of the array and the item of its descriptor."""
     for number, place in enumerate(pattern.places):
-        words = 1 if pattern.shapes is None else len(pattern.example[place].__vkjit_array__.descriptor)
-        sources += [(number, item) for item in range(words)]
+        items = 1 if pattern.shapes is None else len(pattern.example[place].__vkjit_array__.descriptor)
+        sources += [(number, item) for item in range(items)]
     holes = [hole for hole in launch.holes if hole.number != REPORT]  # zero in kernels that report nothing
     filled = {sources[hole.number][0] for hole in holes if hole.number < len(sources)}
     numbers = [n for n in range(len(pattern.places)) if pattern.checked or n in launch.used or n in filled]
     row_of = {number: row for row, number in enumerate(numbers)}
-    rows = [_array_row(pattern, pattern.places[number], number in launch.writes) for number in numbers]
-    fields = [
+    rows: list[Any] = [_array_row(pattern, pattern.places[number], number in launch.writes) for number in numbers]
+    fields: list[Any] = [
         _word_row(hole, row_of[sources[hole.number][0]], sources[hole.number][1])
         if hole.number < len(sources)
         else _scalar_row(hole, pattern.scalars[hole.number - len(sources)], pattern.example)
@@ -147,9 +147,9 @@ def _range(code: str) -> tuple[int, int, int]:
     return size, -(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1
 
 
-def _shape_rows(pattern: CallPattern, rule: ShapeRule, limits: tuple[int, ...]) -> tuple[list[tuple[int, ...]], Any]:
+def _shape_rows(pattern: CallPattern, rule: ShapeRule, limits: tuple[int, ...]) -> tuple[list[Any], list[Any] | None]:
     """Return the rows of pairs and of axes; None for the axes if machine code can't compute the grid."""
-    pairs = [(a, _WORD * (1 + i), b, _WORD * (1 + j)) for (a, i), (b, j) in rule.equal]
+    pairs: list[Any] = [(a, _WORD * (1 + i), b, _WORD * (1 + j)) for (a, i), (b, j) in rule.equal]
     pairs += [(LITERAL, size, array, _WORD * (1 + axis)) for array, axis, size in rule.sizes]
     if rule.over is None:
         return pairs, []
