@@ -69,6 +69,11 @@ def test_both_sides_are_measured_in_turn_and_their_medians_taken() -> None:
     assert (result.ours, result.reference, result.ratio) == (2.0, 5.0, 2.5)
 
 
+def test_a_note_stands_beside_the_status() -> None:
+    result = run_row("group", Row("row", "ms", always(0.5), Target(value=1.0), note=lambda: "at launch 7"))
+    assert (result.status, result.reason) == ("ok", "at launch 7")
+
+
 def test_a_target_bounds_something() -> None:
     with pytest.raises(ValueError, match="a value, a ratio or both"):
         Target()
