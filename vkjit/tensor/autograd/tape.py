@@ -11,6 +11,7 @@ node to the `GradMeta` of its operands.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import sys
@@ -24,14 +25,14 @@ from vkjit.errors import ArgumentError, InternalError, ShapeError, VkjitError
 from vkjit.runtime.device import Device
 
 from ..memory import allocate, write_value
-from .mode import set_grad_enabled, state
+from .mode import state
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
     "RULES", "UNTRACKED", "VIEWS", "GradMeta", "Node", "RemovableHandle", "RuleRow", "accumulates_grad", "backward",
-    "backward_since", "current_sequence_number", "grad", "record", "record_unchecked", "rule",
+    "backward_since", "current_sequence_number", "grad", "record", "record_unchecked", "rule", "sequence", "versions_of",
 ]  # fmt: skip
 
 Gradient = Any
@@ -39,7 +40,7 @@ Gradient = Any
 Rule = Callable[..., Sequence[Gradient]]
 """A vector-Jacobian product (see `RULES`)."""
 
-_sequence = itertools.count()
+sequence = itertools.count()
 """Source of `Node.number` and of the numbers that `current_sequence_number` returns."""
 
 
@@ -54,6 +55,11 @@ class RuleRow:
     vjp: Rule
     keeps_inputs: bool | tuple[int, ...]
     keeps_outputs: bool
+
+    def keeps_input(self, position: int) -> bool:
+        """True if the VJP reads the value of the operand at `position`."""
+        keeps = self.keeps_inputs
+        return keeps if isinstance(keeps, bool) else position in keeps
 
 
 RULES: dict[str, RuleRow] = {}
@@ -95,7 +101,7 @@ class GradMeta:
     gradient during a backward pass.
     """
 
-    __slots__ = ("__weakref__", "device", "dtype", "grad", "hooks", "node", "requires_grad", "retains_grad", "shape")
+    __slots__ = ("__weakref__", "_hooks", "device", "dtype", "grad", "node", "requires_grad", "retains_grad", "shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device, *, requires_grad: bool = False) -> None:
         self.shape = shape
@@ -105,7 +111,18 @@ class GradMeta:
         self.retains_grad = False
         self.grad: Tensor | None = None
         self.node: Node | None = None
-        self.hooks: list[Callable[[Tensor], Tensor | None]] = []
+        self._hooks: list[Callable[[Tensor], Tensor | None]] | None = None
+
+    @property
+    def hooks(self) -> list[Callable[[Tensor], Tensor | None]]:
+        """The tensor's hooks, in the order in which they are called."""
+        if self._hooks is None:
+            self._hooks = []
+        return self._hooks
+
+    @hooks.setter
+    def hooks(self, hooks: list[Callable[[Tensor], Tensor | None]]) -> None:
+        self._hooks = hooks
 
 
 class Node:
@@ -137,18 +154,14 @@ class Node:
         self.name = name
         self.row = row
         self.params = params
-        # tensors among the parameters (indices), with their versions
-        self._parameters = [(t, t.version) for value in params.values() for t in _tensors_of(value)] if params else ()
+        self._parameters: Sequence[tuple[Tensor, int]] = versions_of(params) if params else ()
         self.edges: tuple[GradMeta | None, ...] = tuple([getattr(value, "meta", None) for value in inputs])
         self.needs = tuple([edge is not None and edge.requires_grad for edge in self.edges])
-        self.number = next(_sequence)
+        self.number = next(sequence)
         self._results = tuple([weakref.ref(t.meta) for t in outputs])
-        keeps = row.keeps_inputs
-        self._inputs: Any = None
-        if keeps is True:
-            self._inputs = list(map(_kept, inputs))
-        elif keeps:
-            self._inputs = {position: _kept(inputs[position]) for position in keeps}
+        self._inputs: list[tuple[Any, int] | None] | None = None  # None for an operand that isn't kept
+        if row.keeps_inputs:
+            self._inputs = [_kept(v) if row.keeps_input(i) else None for i, v in enumerate(inputs)]
         self._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
         self._released = False
 
@@ -163,10 +176,10 @@ class Node:
         Raises VkjitError if the operand was changed in place after the operation was recorded, InternalError if the
         rule didn't ask to keep it.
         """
-        kept_inputs = self._inputs
-        if kept_inputs is None or (type(kept_inputs) is dict and position not in kept_inputs):
+        kept = None if self._inputs is None else self._inputs[position]
+        if kept is None:
             raise InternalError(f"the gradient rule of {self.name} reads an operand that it did not ask to keep")
-        value, version = kept_inputs[position]
+        value, version = kept
         self._check(value, version, f"operand {position}")
         return value
 
@@ -214,6 +227,11 @@ class Node:
 
 NodeClass: type[Node] = Node
 """The class of newly recorded nodes; anomaly mode replaces it."""
+
+
+def versions_of(params: dict[str, Any]) -> list[tuple[Tensor, int]]:
+    """Return the tensors among the parameters of an operation (indices), with their versions."""
+    return [(t, t.version) for value in params.values() for t in _tensors_of(value)]
 
 
 def _tensors_of(value: Any) -> tuple[Any, ...]:
@@ -266,7 +284,7 @@ def record_unchecked(name: str, inputs: tuple[Any, ...], params: dict[str, Any],
         if tensor._root is UNTRACKED:
             _find_root(name, inputs, tensor)
     if state.recorder is not None:
-        state.recorder.note_node(name, row, inputs, params, tuple(outputs))
+        state.recorder.note_node(node, inputs, tuple(outputs))
 
 
 def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:
@@ -284,21 +302,21 @@ def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:
 _BY_NUMBER = operator.attrgetter("number")
 
 
-def _collect(roots: Sequence[Node]) -> list[Node]:
-    """Return the roots and all nodes that they depend on, newest first.
+def _collect(roots: Sequence[Tensor]) -> list[Node]:
+    """Return the nodes of the roots and all nodes that they depend on, newest first.
 
     This is a topological order, since a node is recorded after the nodes that computed its operands.
     """
     seen: set[int] = set()
     nodes: list[Node] = []
-    stack = list(roots)
+    stack: list[Node | None] = [root.meta.node for root in roots]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if node is None or id(node) in seen:
             continue
         seen.add(id(node))
         nodes.append(node)
-        stack += [edge.node for edge in node.edges if edge is not None and edge.node is not None]
+        stack += [edge.node for edge in node.edges if edge is not None]
     nodes.sort(key=_BY_NUMBER, reverse=True)
     return nodes
 
@@ -344,27 +362,81 @@ class _BackwardPass:
     """A backward pass: visits nodes from the newest to the oldest.
 
     The gradients delivered for a tensor (identified by its `GradMeta`) are summed until the node that computed the
-    tensor is visited. After the pass, `target_gradients` has the gradients of the tensors in `targets`, by the id of
-    their `GradMeta`.
+    tensor is visited. After the pass, `target_gradients` has the gradients of the tensors in `targets`.
     """
 
-    def __init__(self, targets: Sequence[GradMeta]) -> None:
-        self._pending: dict[int, tuple[GradMeta, Tensor]] = {}
-        self._targets = {id(meta) for meta in targets}
-        self.target_gradients: dict[int, Tensor] = {}
+    def __init__(self, targets: Sequence[GradMeta] = ()) -> None:
+        self._pending: dict[GradMeta, Tensor] = {}
+        self._targets = frozenset(targets)
+        self._updates: list[tuple[GradMeta, Tensor]] = []
+        """Gradients to be added to `.grad` at the end of the pass."""
+        self.target_gradients: dict[GradMeta, Tensor] = {}
 
     def deliver(self, meta: GradMeta, gradient: Tensor) -> None:
         """Add `gradient` to the pending gradient of the tensor that `meta` belongs to."""
-        key = id(meta)
-        waiting = self._pending.get(key)
-        self._pending[key] = (meta, gradient if waiting is None else waiting[1] + gradient)
+        waiting = self._pending.get(meta)
+        self._pending[meta] = gradient if waiting is None else waiting + gradient
 
-    def take(self, meta: GradMeta) -> Tensor | None:
-        """Remove a tensor's pending gradient and return it, after the tensor's hooks have run; None if there is none."""
-        waiting = self._pending.pop(id(meta), None)
-        if waiting is None:
-            return None
-        gradient = waiting[1]
+    def run(
+        self, roots: Sequence[Tensor], *, retain_graph: bool, create_graph: bool, update_grad: bool, since: int = 0
+    ) -> None:
+        """Run the pass from the roots, whose gradients have been delivered.
+
+        With `create_graph`, the gradient rules are recorded. With `update_grad`, add the gradients of leaves and of
+        tensors with `retains_grad` to their `.grad`. Unless `retain_graph` is set, visited nodes release their kept
+        values, except those with a `number` below `since`.
+        """
+        outer = state.enabled, state.accumulates_grad
+        try:
+            state.enabled, state.accumulates_grad = create_graph, update_grad
+            self._visit_nodes(roots, retain_graph, update_grad, since)
+            self._visit_leaves(update_grad)
+            _update_grads(self._updates)
+        finally:
+            state.enabled, state.accumulates_grad = outer
+
+    def _visit_nodes(self, roots: Sequence[Tensor], retain_graph: bool, update_grad: bool, since: int) -> None:
+        """Visit all nodes; parameters as for `run`."""
+        pending, anomaly = self._pending, state.anomaly
+        for node in _collect(roots):
+            gradients: list[Tensor | None] = []
+            is_reached = False
+            for reference in node._results:
+                meta = reference()
+                gradient = None if meta is None else pending.pop(meta, None)
+                if meta is not None and gradient is not None:
+                    is_reached = True
+                    if meta._hooks or self._targets:
+                        gradient = self._observed(meta, gradient)
+                    if update_grad and meta.retains_grad:
+                        self._updates.append((meta, gradient))
+                gradients.append(gradient)
+            if not is_reached:
+                continue
+            vjp = node.vjp if anomaly is None else functools.partial(anomaly.vjp, node)
+            for edge, need, gradient in zip(node.edges, node.needs, vjp(gradients), strict=True):
+                if need and edge is not None and gradient is not None:
+                    if gradient._array.shape != edge.shape:
+                        raise InternalError(
+                            f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}"
+                        )
+                    if gradient._array.dtype is not edge.dtype:
+                        gradient = gradient.to(edge.dtype)
+                    pending[edge] = pending[edge] + gradient if edge in pending else gradient
+            if not retain_graph and node.number >= since:
+                node.release()
+
+    def _visit_leaves(self, update_grad: bool) -> None:
+        """Handle the gradients that are still pending: they belong to tensors that no visited node computed."""
+        for meta in list(self._pending):
+            gradient = self._pending.pop(meta)
+            if meta._hooks or self._targets:
+                gradient = self._observed(meta, gradient)
+            if update_grad and meta.node is None:
+                self._updates.append((meta, gradient))
+
+    def _observed(self, meta: GradMeta, gradient: Tensor) -> Tensor:
+        """Return a tensor's gradient after its hooks have run; note it if the tensor is a target."""
         for hook in meta.hooks:
             replaced = hook(gradient)
             if replaced is None:
@@ -375,49 +447,9 @@ class _BackwardPass:
                     f"{gradient.shape}: shape and type must stay"
                 )
             gradient = replaced
-        if id(meta) in self._targets:
-            self.target_gradients[id(meta)] = gradient
+        if meta in self._targets:
+            self.target_gradients[meta] = gradient
         return gradient
-
-    def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, update_grad: bool, since: int = 0) -> None:
-        """Run the pass from the roots, whose gradients have been delivered.
-
-        With `update_grad`, add the gradients of leaves and of tensors with `retains_grad` to their `.grad`. Unless
-        `retain_graph` is set, visited nodes release their kept values, except those with a `number` below `since`.
-        """
-        outer, state.accumulates_grad = state.accumulates_grad, update_grad
-        try:
-            self._walk(roots, retain_graph, update_grad, since)
-        finally:
-            state.accumulates_grad = outer
-
-    def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, update_grad: bool, since: int) -> None:
-        """Visit all nodes, then the leaves that received gradients; parameters as for `run`."""
-        updates = _GradUpdates()
-        vjp = Node.vjp if state.anomaly is None else state.anomaly.vjp
-        for node in _collect([meta.node for meta in roots if meta.node is not None]):
-            results = node.results
-            gradients = [None if meta is None else self.take(meta) for meta in results]
-            if update_grad:
-                for meta, gradient in zip(results, gradients, strict=True):
-                    if meta is not None and meta.retains_grad and gradient is not None:
-                        updates.add(meta, gradient)
-            if all(g is None for g in gradients):
-                continue
-            for edge, need, gradient in zip(node.edges, node.needs, vjp(node, gradients), strict=True):
-                if need and gradient is not None:
-                    assert edge is not None
-                    self.deliver(edge, _checked_gradient(node, edge, gradient))
-            if not retain_graph and node.number >= since:
-                node.release()
-        # gradients still pending belong to tensors that no visited node computed: leaves
-        for meta, _ in list(self._pending.values()):
-            gradient = self.take(meta)
-            if update_grad and gradient is not None and meta.node is None:
-                updates.add(meta, gradient)
-        # drop these references, so that `_is_shared` doesn't count them
-        node = gradient = gradients = None  # type: ignore[assignment]
-        updates.deliver()
 
 
 def accumulates_grad() -> bool:
@@ -425,38 +457,27 @@ def accumulates_grad() -> bool:
     return state.accumulates_grad
 
 
-class _GradUpdates:
-    """Gradients collected during a backward pass, to be added to `.grad` at its end.
+def _update_grads(updates: list[tuple[GradMeta, Tensor]]) -> None:
+    """Add gradients collected during a backward pass to `.grad`, and empty the list.
 
     A user may write into `.grad`, so a gradient tensor becomes `.grad` without a copy only if nothing else refers to
-    its memory. Otherwise it is cloned.
+    its memory. Otherwise it is cloned. The backward pass must have dropped its own references to the gradients (see
+    `_is_shared`).
     """
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[GradMeta, Tensor]] = []
-
-    def add(self, meta: GradMeta, gradient: Tensor) -> None:
-        """Add a gradient for the `.grad` of a tensor."""
-        self._waiting.append((meta, gradient))
-
-    def deliver(self) -> None:
-        """Update `.grad` of all tensors.
-
-        The backward pass must have dropped its own references to the gradients (see `_is_shared`).
-        """
-        use_counts: dict[int, int] = {}  # number of collected gradients by the identity of their memory
-        for key in [id(pair[1].memory_key) for pair in self._waiting]:
-            use_counts[key] = use_counts.get(key, 0) + 1
-        while self._waiting:
-            pair = self._waiting.pop()
-            meta = pair[0]
-            # the gradient stays in the pair: a local variable would be one more reference to it
-            if meta.grad is not None:
-                meta.grad = meta.grad + pair[1]
-            elif use_counts[id(pair[1].memory_key)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
-                meta.grad = pair[1].clone()
-            else:
-                meta.grad = pair[1]
+    use_counts: dict[int, int] = {}  # number of collected gradients by the identity of their memory
+    for pair in updates:
+        key = id(pair[1]._version)
+        use_counts[key] = use_counts.get(key, 0) + 1
+    while updates:
+        pair = updates.pop()
+        meta = pair[0]
+        # the gradient stays in the pair: a local variable would be one more reference to it
+        if meta.grad is not None:
+            meta.grad = meta.grad + pair[1]
+        elif use_counts[id(pair[1]._version)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
+            meta.grad = pair[1].clone()
+        else:
+            meta.grad = pair[1]
 
 
 def _reference_count(pair: tuple[Any, Any]) -> int:
@@ -465,41 +486,32 @@ def _reference_count(pair: tuple[Any, Any]) -> int:
 
 
 # An unshared gradient is recognized by its reference counts. The counts that an unshared object has depend on the
-# Python version, so they are measured here, with pairs like those of `_GradUpdates`.
+# Python version, so they are measured here, with pairs like those of `_update_grads`.
 
 
 class _Probe:
-    """Stands for an unshared gradient: an object with a `memory_key` to which nothing else refers."""
+    """Stands for an unshared gradient: an object with a `_version` to which nothing else refers."""
 
-    __slots__ = ("memory_key",)
+    __slots__ = ("_version",)
 
     def __init__(self) -> None:
-        self.memory_key = object()
+        self._version = object()
 
 
 def _memory_reference_count(pair: tuple[Any, Any]) -> int:
-    """Return the number of references to the second item's `memory_key`, including references made by this call."""
-    return sys.getrefcount(pair[1].memory_key)
+    """Return the number of references to the second item's `_version`, including references made by this call."""
+    return sys.getrefcount(pair[1]._version)
 
 
 _UNSHARED_COUNT = _reference_count((None, object()))
 """Reference count of a gradient tensor to which only its pair refers."""
 _UNSHARED_MEMORY_COUNT = _memory_reference_count((None, _Probe()))
-"""Reference count of the `memory_key` of a tensor whose memory no other tensor shares."""
+"""Reference count of the `_version` of a tensor whose memory no other tensor shares."""
 
 
 def _is_shared(pair: tuple[GradMeta, Tensor]) -> bool:
     """True if the gradient tensor is referenced outside the pair, or another tensor shares its memory."""
     return _reference_count(pair) > _UNSHARED_COUNT or _memory_reference_count(pair) > _UNSHARED_MEMORY_COUNT
-
-
-def _checked_gradient(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:
-    """Return a gradient converted to the operand's dtype. Raises InternalError if its shape isn't the operand's."""
-    if gradient.shape != edge.shape:
-        raise InternalError(
-            f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}"
-        )
-    return gradient if gradient.dtype is edge.dtype else gradient.to(edge.dtype)
 
 
 def backward(
@@ -536,18 +548,19 @@ def backward_since(
                 "backward() on a tensor that doesn't require a gradient: set requires_grad=True on what it is "
                 "computed from"
             )
-    walk = _BackwardPass([])
+    walk = _BackwardPass()
     for tensor in tensors:
-        tensor.follow()
+        if tensor._history != tensor._version.recorded:
+            tensor.follow()
     for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
         walk.deliver(tensor.meta, _seed(tensor, gradient))
-    with set_grad_enabled(create_graph):
-        walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, update_grad=True, since=since)
+    keep = retain_graph or create_graph
+    walk.run(tensors, retain_graph=keep, create_graph=create_graph, update_grad=True, since=since)
 
 
 def current_sequence_number() -> int:
     """Return a number that is above the `number` of all existing nodes and below the `number` of all later nodes."""
-    return next(_sequence)
+    return next(sequence)
 
 
 def _listed(tensors: Any) -> list[Any]:
@@ -578,9 +591,8 @@ def grad(
     for tensor, weight in zip(roots, weights, strict=True):
         walk.deliver(tensor.meta, _seed(tensor, weight))
     keep = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph):
-        walk.run([t.meta for t in roots], retain_graph=keep, update_grad=False)
-    results = tuple(walk.target_gradients.get(id(t.meta)) for t in targets)
+    walk.run(roots, retain_graph=keep, create_graph=create_graph, update_grad=False)
+    results = tuple(walk.target_gradients.get(t.meta) for t in targets)
     if not allow_unused and any(r is None for r in results):
         position = next(i for i, r in enumerate(results) if r is None)
         raise ArgumentError(

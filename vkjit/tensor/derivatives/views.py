@@ -113,8 +113,7 @@ def _cat(node: Node, gradient: Any) -> tuple[Any, ...]:
     dim = node.params["dim"]
     gradients = []
     start = 0
-    for edge, size in zip(node.edges, _sizes(node, dim), strict=True):
-        needed = edge is not None and edge.requires_grad
+    for needed, size in zip(node.needs, _sizes(node, dim), strict=True):
         gradients.append(views.narrow(gradient, dim, start, size) if needed else None)
         start += size
     return tuple(gradients)

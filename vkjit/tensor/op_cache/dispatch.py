@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from math import copysign
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from vkjit.runtime import host_spans, sanitizer_reports
@@ -19,12 +18,14 @@ from vkjit.runtime.handles import on_fork
 from vkjit.stdlib.registry import forced_class
 
 from ..autograd.mode import state
+from ..autograd.tape import Node
 from ..tensor import Tensor
-from .key import call_key, simple_key
+from .key import call_key, short_key
+from .nodes import ReadNode, ReplayedNode, VjpReads, VjpReplay
 from .recorder import OpRecorder
 from .replay import Replay, tensor_of
 
-__all__ = ["cached", "replay_write", "with_replay"]
+__all__ = ["cached", "note_vjp", "replay_write", "with_replay"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,28 +48,24 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
-            if not (params or state.special or _blocks or _listeners or setting is not None) and operands:
-                simple = simple_key(label, operands)
-                if simple is not None:
-                    entry = table_of(simple[1][0].buffer.device).get(simple[0])
-                    if entry.__class__ is Replay and not shadowing.captured and forced_class() is None:
-                        made = None if entry.make_result is None else entry.make_result(*simple[1])
-                        if made:
-                            return tensor_of(made)
-                        made = entry.run([operand for operand in operands if operand.__class__ is Tensor])
-                        if made is not None:
-                            return made
-            if state.observed or _blocks or _listeners or "out" in params:
+            special = state.special
+            if (special and state.observed) or _blocks or _listeners or "out" in params:
                 return function(*operands, **params)
-            found = call_key(label, operands, params)
+            found = short_key(label, operands, params) if 0 < len(operands) < 3 and not special else None
+            if found is None:
+                found = call_key(label, operands, params)
             if found is None:
                 return function(*operands, **params)
-            key, tensors = found
+            key, tensors, arrays = found
             if setting is not None:
                 key = (*key, setting())
             table = table_of(tensors[0]._array.buffer.device)
             entry = table.get(key)
             if entry.__class__ is Replay and forced_class() is None:
+                if entry.make_result is not None and not shadowing.captured:
+                    made = entry.make_result(*arrays)
+                    if made:
+                        return tensor_of(made)
                 result = entry.run(tensors)
                 if result is not None:
                     return result
@@ -91,44 +88,28 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
 
     The caller has switched recording off, and counts the write.
     """
-    if state.observed or _blocks or _listeners:
+    special = state.special
+    if (special and state.observed) or _blocks or _listeners:
         write(target, *operands, **params)
         return
-    if _write_simple(write, (target, *operands), params):
-        return
-    found = call_key(write, (target, *operands), params)
+    found = short_key(write, (target, *operands), params) if len(operands) < 2 and not special else None
+    if found is None:
+        found = call_key(write, (target, *operands), params)
     if found is None or forced_class() is not None:
         write(target, *operands, **params)
         return
-    key, tensors = found
+    key, tensors, arrays = found
     table = table_of(tensors[0]._array.buffer.device)
     entry = table.get(key)
     if entry.__class__ is Replay:
+        if entry.maker is not None and not (entry.writes or shadowing.captured) and entry.maker(*arrays):
+            return
         if entry.run(tensors) is not None:
             return
     elif entry is not False:
         _run_and_note(write, (target, *operands), params, key, tensors, table, entry or 0, in_place=True)
         return
     write(target, *operands, **params)
-
-
-def _write_simple(write: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> bool:
-    """Replay a write of one launch on tensors and numbers; return False, and nothing has happened, if that isn't possible."""
-    simple = simple_key(write, operands)
-    if simple is None or state.autocast_dtype is not None:
-        return False
-    key, arrays = simple
-    for word, value in params.items():
-        if value.__class__ is float:
-            key += (word, float, value, copysign(1.0, value))
-        elif value.__class__ is int:
-            key += (word, int, value)
-        else:
-            return False
-    entry = table_of(arrays[0].buffer.device).get(key)
-    if entry.__class__ is not Replay or entry.maker is None or shadowing.captured or forced_class() is not None:
-        return False
-    return bool(entry.maker(*arrays))
 
 
 def _run_and_note(
@@ -147,28 +128,77 @@ def _run_and_note(
     if calls < _CALLS_BEFORE_RECORDING or sanitizer_reports.current_checks():
         _count(table, key, min(calls + 1, _CALLS_BEFORE_RECORDING))
         return function(*operands, **params)
+    result, entry = _recorded(functools.partial(function, *operands, **params), tensors, in_place)
+    if entry is not None:
+        with _changing:
+            table[key] = entry
+    return result
+
+
+def _recorded(call: Callable[[], Any], tensors: list[Tensor], in_place: bool = False) -> tuple[Any, Any]:
+    """Run `call`, whose operands are `tensors`.
+
+    Returns its result and its `Replay`: False if the call can't be replayed, None if it couldn't be recorded this time.
+    """
     device = tensors[0]._array.buffer.device
     if any(tensor._array.buffer.device is not device for tensor in tensors):
-        return function(*operands, **params)
+        return call(), None
     if device.caps.kind == "interpreter":
-        with _changing:
-            table[key] = False
-        return function(*operands, **params)
+        return call(), False
     recorder = OpRecorder(device, tensors)
     try:
         started = recorder.start()
-        result = function(*operands, **params)
+        result = call()
     finally:
         try:
             recorder.stop()
         except BaseException:  # e.g. a KeyboardInterrupt within stop()
             recorder.stop()
             raise
-    if started:
-        replay = recorder.replay(() if in_place else result)
-        with _changing:
-            table[key] = replay or False
-    return result
+    return result, (recorder.replay(() if in_place else result) or False) if started else None
+
+
+def note_vjp(
+    node: ReplayedNode,
+    gradients: Sequence[Any],
+    tensors: list[Tensor],
+    key: tuple[Any, ...],
+    table: Table,
+    reads: VjpReads | None,
+) -> Sequence[Any]:
+    """Call a node's gradient rule, and note what it reads (the first call of a key) or does (the second).
+
+    `tensors` are the gradients without None, `reads` is what the first call noted.
+    """
+    results: Sequence[Any]
+    entry: Any
+    if not repeating() or sanitizer_reports.current_checks():
+        return Node.vjp(node, gradients)
+    if reads is None:
+        reading = ReadNode(node)
+        results = Node.vjp(reading, gradients)  # type: ignore[arg-type]  # stands for a node
+        entry = reading.reads
+    else:
+        operands = node.operands(tensors, reads)
+        if operands is None:
+            return Node.vjp(node, gradients)
+        results, replay = _recorded(lambda: Node.vjp(node, gradients), operands)
+        if replay is None:
+            return results
+        entry = replay and _is_pure(replay, len(tensors)) and VjpReplay(replay, reads)
+    with _changing:
+        table[key] = entry
+        _drop_oldest(table)
+    return results
+
+
+def _is_pure(replay: Replay, count: int) -> bool:
+    """True if a gradient rule has written no operand, and returned no kept value: only its first `count` operands, the
+    gradients, and new tensors.
+    """
+    numbers = [number for number in replay.results if number is not None]
+    sources = [n if n < replay.count else replay.plans[n - replay.count].source for n in numbers]
+    return not replay.writes and not replay.nodes and not any(count <= s < replay.count for s in sources)
 
 
 def _count(table: Table, key: tuple[Any, ...], count: int) -> None:
@@ -176,8 +206,13 @@ def _count(table: Table, key: tuple[Any, ...], count: int) -> None:
     with _changing:
         if table.setdefault(key, count).__class__ is int:
             table[key] = count
-        while len(table) > _MAX_KEYS:
-            del table[next(iter(table))]
+        _drop_oldest(table)
+
+
+def _drop_oldest(table: Table) -> None:
+    """Drop the oldest keys of a full table; the caller holds `_changing`."""
+    while len(table) > _MAX_KEYS:
+        del table[next(iter(table))]
 
 
 def _in_child() -> None:

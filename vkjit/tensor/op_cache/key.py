@@ -9,6 +9,7 @@ Layouts, types and names can't be mistaken for each other, so the key determines
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from math import copysign
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from vkjit.dtypes import DType
 from ..autograd.mode import state
 from ..tensor import Tensor
 
-__all__ = ["cacheable", "call_key", "simple_key"]
+__all__ = ["cacheable", "call_key", "short_key"]
 
 K = TypeVar("K", bound=type)
 
@@ -43,84 +44,93 @@ def cacheable(kind: K) -> K:
     return kind
 
 
-def call_key(
-    label: Any, operands: tuple[Any, ...], params: dict[str, Any]
-) -> tuple[tuple[Any, ...], list[Tensor]] | None:
-    """Return the key of a call and its tensors in order, or None if the call can't be cached."""
+_Call = tuple[tuple[Any, ...], list[Tensor], Sequence[Any]]
+"""The key of a call, its tensors in order, and their arrays."""
+
+
+def call_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Call | None:
+    """Return the key of a call, its tensors in order, and their arrays; None if the call can't be cached."""
     key: list[Any] = [label]
     tensors: list[Tensor] = []
+    arrays: list[Any] = []
+    requires_grad = is_sharing = False
     for operand in operands:
         kind: Any = operand.__class__
         if kind is Tensor:  # as `_add`, for the most frequent cases
-            layout = operand._array.layout
-            if layout is None or operand._history != operand._version.recorded:
+            array = operand._array
+            if array.layout is None or operand._history != operand._version.recorded:
                 return None
-            key.append(layout)
+            key.append(array.layout)
             if operand.meta.requires_grad:
                 key.append(REQUIRES_GRAD)
+                requires_grad = True
+            for other in arrays:
+                if other.buffer is array.buffer:
+                    is_sharing = True
             tensors.append(operand)
-        elif kind in _PLAIN:
+            arrays.append(array)
+        elif kind is int or kind is bool:
             key += (kind, operand)
         elif not _add(operand, key, tensors):
             return None
-    if params:
-        for word, value in params.items():
-            key.append(word)
-            if value.__class__ in _PLAIN:
-                key += (value.__class__, value)
-            elif not _add(value, key, tensors):
-                return None
-    if not tensors:
+    if params and not _add_keywords(params, key, tensors):
         return None
-    if len(tensors) > 2 or tensors[0]._array.buffer is tensors[-1]._array.buffer:
-        _add_sharing(tensors, key)  # adds nothing for a single tensor
-    if state.enabled and REQUIRES_GRAD in key:
+    if len(arrays) < len(tensors):  # tensors in keywords or containers
+        arrays = [tensor._array for tensor in tensors]
+        requires_grad, is_sharing = REQUIRES_GRAD in key, True
+    elif not tensors:
+        return None
+    if is_sharing:
+        _add_sharing(tensors, key)
+    if requires_grad and state.enabled:
         key.append(RECORDING)
     if state.autocast_dtype is not None:
         key.append(state.autocast_dtype)
-    return tuple(key), tensors
+    return tuple(key), tensors, arrays
 
 
-def simple_key(label: Any, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """Return the key of a call and the arrays of its tensors, faster than `call_key`, whose keys it gives.
+def short_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Call | None:
+    """Return what `call_key` returns outside of autocast, faster; None for all but the most frequent calls.
 
-    For calls on tensors in different buffers, of which none requires a gradient, and numbers; None for other calls.
+    There are one or two operands: a tensor, and a number or a tensor in another buffer.
     """
-    x = operands[0]
-    if x.__class__ is not Tensor or x.meta.requires_grad or x._history != x._version.recorded:
+    x, y = operands[0], operands[-1]
+    if x.__class__ is not Tensor or x._history != x._version.recorded or x._array.layout is None:
         return None
-    a: Any = x._array
-    count = len(operands)
-    if count == 1:
-        return (label, a.layout), (a,)
-    if count == 2:
-        y: Any = operands[1]
+    a, needs = x._array, x.meta.requires_grad
+    key: Any = (label, a.layout, REQUIRES_GRAD) if needs else (label, a.layout)
+    tensors: list[Tensor] = [x]
+    arrays: tuple[Any, ...] = (a,)
+    if len(operands) == 2:
         if y.__class__ is Tensor:
             b = y._array
-            if b.buffer is a.buffer or y.meta.requires_grad or y._history != y._version.recorded:
+            if b.buffer is a.buffer or b.layout is None or y._history != y._version.recorded:
                 return None
-            return (label, a.layout, b.layout), (a, b)
-        if y.__class__ is int:
-            return (label, a.layout, int, y), (a,)
-    key: tuple[Any, ...] = (label, a.layout)
-    arrays: tuple[Any, ...] = (a,)
-    for y in operands[1:]:
-        if y.__class__ is Tensor:
-            array = y._array
-            if y.meta.requires_grad or y._history != y._version.recorded:
-                return None
-            for other in arrays:
-                if other.buffer is array.buffer:
-                    return None
-            arrays += (array,)
-            key += (array.layout,)
-        elif y.__class__ is float:
-            key += (float, y, copysign(1.0, y))
+            key += (b.layout, REQUIRES_GRAD) if y.meta.requires_grad else (b.layout,)
+            needs = needs or y.meta.requires_grad
+            tensors, arrays = [x, y], (a, b)
         elif y.__class__ is int:
             key += (int, y)
+        elif y.__class__ is float and y == y:  # NaN never matches as a dictionary key
+            key += (float, y, copysign(1.0, y))
         else:
             return None
-    return key, arrays
+    for word, value in params.items():
+        if value.__class__ not in _PLAIN:
+            return None
+        key += (word, value.__class__, value)
+    return (key + (RECORDING,) if needs and state.enabled else key), tensors, arrays
+
+
+def _add_keywords(params: dict[str, Any], key: list[Any], tensors: list[Tensor]) -> bool:
+    """Add keyword arguments to the key; return False if one can't be part of it."""
+    for word, value in params.items():
+        key.append(word)
+        if value.__class__ in _PLAIN:
+            key += (value.__class__, value)
+        elif not _add(value, key, tensors):
+            return False
+    return True
 
 
 def _add(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:

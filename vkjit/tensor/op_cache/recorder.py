@@ -18,21 +18,18 @@ from vkjit.runtime.device import Device
 from vkjit.runtime.launch_recorder import LaunchRecorder, RecordedLaunch, Step
 
 from ..autograd.mode import state
-from ..autograd.tape import UNTRACKED, RuleRow
+from ..autograd.tape import UNTRACKED, Node
 from ..tensor import Tensor
+from .nodes import ArrayPlan, Items, NodePlan, TensorNumber
 from .replay import (
     FRESH,
     NO_MEMORY,
     NO_ROOT,
     ROOT_UNTRACKED,
-    ArrayPlan,
     FastLaunch,
-    Items,
-    NodePlan,
     PlannedStep,
     Replay,
     SingleLaunch,
-    TensorNumber,
     TensorPlan,
 )
 
@@ -54,7 +51,7 @@ class OpRecorder:
         self._device = device
         self._tensors = tensors
         self._launches = LaunchRecorder(device, [tensor._array for tensor in tensors])
-        self._nodes: list[tuple[str, RuleRow, tuple[Any, ...], dict[str, Any], tuple[Tensor, ...]]] = []
+        self._nodes: list[tuple[Node, tuple[Any, ...], tuple[Tensor, ...]]] = []
         self._before = [(t._version.value, t._version.recorded, t.meta) for t in tensors]
         self._is_replayable = True
         self._numbers = {id(tensor): number for number, tensor in reversed(list(enumerate(tensors)))}
@@ -76,11 +73,9 @@ class OpRecorder:
             state.recorder = None
         self._launches.stop()
 
-    def note_node(
-        self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: tuple[Tensor, ...]
-    ) -> None:
+    def note_node(self, node: Node, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
         """Note a node that was put on the tape."""
-        self._nodes.append((name, row, inputs, params, outputs))
+        self._nodes.append((node, inputs, outputs))
 
     def note_not_replayable(self) -> None:
         """Note that the call depends on something that isn't in its key."""
@@ -127,8 +122,8 @@ class OpRecorder:
     def _alive(self, results: tuple[int | None, ...]) -> set[int | None]:
         """Return the numbers of the tensors whose values are needed after the call: results, and what nodes keep."""
         alive = set(results) | self._parameter_numbers
-        for _, row, inputs, _, outputs in self._nodes:
-            values = [*_kept(row, inputs), *(outputs if row.keeps_outputs else ())]
+        for node, inputs, outputs in self._nodes:
+            values = [*_kept(node, inputs), *(outputs if node.row.keeps_outputs else ())]
             alive |= {self._numbers[id(value)] for value in values if isinstance(value, Tensor)}
         roots = {self._plans[n - len(self._tensors)].root for n in alive if n is not None and n >= len(self._tensors)}
         return alive | roots
@@ -161,26 +156,22 @@ class OpRecorder:
                 raise _NotReplayableError  # autograd recorded a write in place
             if version.value != value:
                 writes.setdefault(id(version), (number, version.value - value))
-        for _, row, inputs, _, _ in self._nodes if writes else ():
-            if any(isinstance(value, Tensor) and id(value._version) in writes for value in _kept(row, inputs)):
+        for node, inputs, _ in self._nodes if writes else ():
+            if any(isinstance(value, Tensor) and id(value._version) in writes for value in _kept(node, inputs)):
                 raise _NotReplayableError  # whether the node saw the value before or after the write isn't known
         return tuple(writes.values())
 
-    def _node_plan(
-        self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: tuple[Tensor, ...]
-    ) -> NodePlan:
-        numbers = tuple(
-            [
-                (self._number_of(value), None) if isinstance(value, Tensor) else (None, _constant(value))
-                for value in inputs
-            ]
-        )
-        templates = {word: self._template(value) for word, value in params.items()}
+    def _node_plan(self, node: Node, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> NodePlan:
+        operands: list[tuple[int | None, Any, bool]] = []
+        for position, value in enumerate(inputs):
+            number, constant = (self._number_of(value), None) if isinstance(value, Tensor) else (None, _constant(value))
+            operands.append((number, constant, node.row.keeps_input(position)))
+        templates = {word: self._template(value) for word, value in node.params.items()}
         filled = tuple(
             [(word, t) for word, t in templates.items() if isinstance(t, (TensorNumber, ArrayPlan, Items, dict))]
         )
         made = tuple([(self._number_of(tensor, is_output=True), tensor._array.dtype.is_float) for tensor in outputs])
-        return NodePlan(name, templates, filled, numbers, made)
+        return NodePlan(node.name, node.row, templates, filled, tuple(operands), node.needs, made, object())
 
     def _template(self, value: Any) -> Any:
         """Return a value with the tensors and arrays in it replaced by what stands for them."""
@@ -228,9 +219,7 @@ class OpRecorder:
             root = NO_ROOT if tensor._root is None else self._made_root(tensor._root)  # comes before its views
             owner = next((n for n, t in enumerate(self._planned) if t._version is version), None)
             shares = FRESH if owner is None else len(self._tensors) + owner
-            if version.recorded or (
-                owner is None and any(self._plans[n].source == source for n in range(len(self._plans)))
-            ):
+            if version.recorded:
                 raise _NotReplayableError
             return TensorPlan(source, shares, array.offset, array.dtype, layout, tensor._is_view, root, version.value)
         owner = next((n for n, t in enumerate(self._tensors) if t._version is version), None)
@@ -257,10 +246,9 @@ class OpRecorder:
         return self._number_of(root, is_output=True)
 
 
-def _kept(row: RuleRow, inputs: tuple[Any, ...]) -> list[Any]:
+def _kept(node: Node, inputs: tuple[Any, ...]) -> list[Any]:
     """Return the operands whose values a node keeps."""
-    keeps = row.keeps_inputs
-    return list(inputs) if keeps is True else [inputs[i] for i in keeps] if keeps else []
+    return [value for position, value in enumerate(inputs) if node.row.keeps_input(position)]
 
 
 def _constant(value: Any) -> Any:

@@ -20,20 +20,17 @@ from vkjit.runtime.prepared_launch import CallPattern
 from ..autograd import tape
 from ..autograd.tape import UNTRACKED, GradMeta, Node
 from ..tensor import Tensor, Version
+from .nodes import NodePlan, put_node
 
 __all__ = [
     "FRESH",
     "NO_MEMORY",
     "NO_ROOT",
     "ROOT_UNTRACKED",
-    "ArrayPlan",
     "FastLaunch",
-    "Items",
-    "NodePlan",
     "PlannedStep",
     "Replay",
     "SingleLaunch",
-    "TensorNumber",
     "TensorPlan",
     "tensor_of",
 ]
@@ -138,43 +135,6 @@ class TensorPlan(NamedTuple):
     version: int
 
 
-class TensorNumber(NamedTuple):
-    """Stands for a numbered tensor in a template."""
-
-    number: int
-
-
-class ArrayPlan(NamedTuple):
-    """Stands for an array in a template; the fields are those of `TensorPlan`."""
-
-    source: int
-    offset: int
-    dtype: DType
-    layout: Any
-
-
-class Items(NamedTuple):
-    """Stands for a tuple in a template: its class, and templates of its items."""
-
-    kind: Callable[[Any], Any]
-    items: tuple[Any, ...]
-
-
-class NodePlan(NamedTuple):
-    """A node that a replay puts on the tape: the operation's name, parameters and operands.
-
-    `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` are pairs of
-    a tensor's number and None, or None and a constant. `outputs` are the numbers of
-    its results, with True for those of float types, which require a gradient.
-    """
-
-    name: str
-    params: dict[str, Any]
-    filled_params: tuple[tuple[str, Any], ...]
-    inputs: tuple[tuple[int | None, Any], ...]
-    outputs: tuple[tuple[int, bool], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Replay:
     """The work of a call on `count` tensors.
@@ -226,7 +186,7 @@ class Replay:
     def _finish(self, operands: list[Tensor], tensors: list[Tensor], buffers: list[Any]) -> Any:
         """Put the nodes on the tape, count the writes and return the result."""
         for node in self.nodes:
-            _put_node(node, tensors, buffers, self.count)
+            put_node(node, tensors, buffers, self.count)
         for number, count in self.writes:
             operands[number]._version.value += count
         if self.kind is None:
@@ -260,7 +220,10 @@ def tensor_of(array: DeviceArray) -> Tensor:
     version.value = version.recorded = 0
     tensor._array, tensor._version, tensor._is_view = array, version, False
     tensor._history, tensor._root = 0, None
-    tensor.meta = GradMeta(array.shape, array.dtype, array.buffer.device)
+    meta = tensor.meta = _new(GradMeta)
+    meta.shape, meta.dtype, meta.device = array.shape, array.dtype, array.buffer.device
+    meta.requires_grad = meta.retains_grad = False
+    meta.grad = meta.node = meta._hooks = None
     return tensor  # type: ignore[no-any-return]
 
 
@@ -299,36 +262,8 @@ def _tensor(plan: TensorPlan, tensors: list[Tensor], buffers: list[Any], count: 
     else:
         owner = tensors[root]
         tensor._root = owner if owner._root is None else owner._root
-    tensor.meta = GradMeta(layout[3], dtype, device)
+    meta = tensor.meta = _new(GradMeta)
+    meta.shape, meta.dtype, meta.device = layout[3], dtype, device
+    meta.requires_grad = meta.retains_grad = False
+    meta.grad = meta.node = meta._hooks = None
     return tensor  # type: ignore[no-any-return]
-
-
-def _filled(template: Any, tensors: list[Tensor], buffers: list[Any], count: int) -> Any:
-    """Return the value that a template stands for: a numbered tensor, an array, a dictionary of templates, or itself."""
-    kind = template.__class__
-    if kind is TensorNumber:
-        return tensors[template.number]
-    if kind is ArrayPlan:
-        source, offset, dtype, layout = template
-        if source < count:
-            base = tensors[source]._array
-            return DeviceArray.placed(base.buffer, base.offset + offset, dtype, layout)
-        return DeviceArray.placed(buffers[source], offset, dtype, layout)
-    if kind is Items:
-        return template.kind([_filled(item, tensors, buffers, count) for item in template.items])
-    if kind is dict:
-        return {word: _filled(item, tensors, buffers, count) for word, item in template.items()}
-    return template
-
-
-def _put_node(plan: NodePlan, tensors: list[Tensor], buffers: list[Any], count: int) -> None:
-    """Put a node on the tape."""
-    params = plan.params
-    if plan.filled_params:
-        params = params | {word: _filled(template, tensors, buffers, count) for word, template in plan.filled_params}
-    inputs = tuple([constant if n is None else tensors[n] for n, constant in plan.inputs])
-    node = Node(plan.name, tape.RULES[plan.name], inputs, params, [tensors[n] for n, _ in plan.outputs])
-    for number, is_float in plan.outputs:
-        if is_float:
-            meta = tensors[number].meta
-            meta.requires_grad, meta.node = True, node

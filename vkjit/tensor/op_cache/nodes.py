@@ -1,0 +1,262 @@
+"""Autograd nodes that replays put on the tape, and the replay of their vector-Jacobian products.
+
+A plan of a node determines everything that the node's gradient rule depends on, except the gradients of the results. So
+the rule is called with the same host work for equal plans and equal layouts of these gradients: it is recorded as one
+call of the op cache, and replayed later (`ReplayedNode.vjp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+from vkjit.dtypes import DType
+from vkjit.runtime import host_spans, sanitizer_reports
+from vkjit.runtime.array import DeviceArray
+from vkjit.runtime.dispatch_cache import table_of
+from vkjit.stdlib.registry import forced_class
+
+from ..autograd import tape
+from ..autograd.mode import state
+from ..autograd.tape import GradMeta, Node, RuleRow
+from ..tensor import Tensor
+
+if TYPE_CHECKING:
+    from .replay import Replay
+
+__all__ = [
+    "ArrayPlan",
+    "Items",
+    "NodePlan",
+    "ReadNode",
+    "ReplayedNode",
+    "TensorNumber",
+    "VjpReads",
+    "VjpReplay",
+    "put_node",
+]
+
+_new = object.__new__
+_blocks, _listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
+
+
+class TensorNumber(NamedTuple):
+    """Stands for a numbered tensor in a template."""
+
+    number: int
+
+
+class ArrayPlan(NamedTuple):
+    """Stands for an array in a template; the fields are those of `TensorPlan`."""
+
+    source: int
+    offset: int
+    dtype: DType
+    layout: Any
+
+
+class Items(NamedTuple):
+    """Stands for a tuple in a template: its class, and templates of its items."""
+
+    kind: Callable[[Any], Any]
+    items: tuple[Any, ...]
+
+
+class NodePlan(NamedTuple):
+    """A node that a replay puts on the tape: the operation's name, parameters and operands.
+
+    `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` have a
+    tensor's number and None, or None and a constant, and True if the node keeps the operand's value. `outputs` are the
+    numbers of its results, with True for those of float types, which require a gradient. `token` stands for the plan in keys.
+    """
+
+    name: str
+    row: RuleRow
+    params: dict[str, Any]
+    filled_params: tuple[tuple[str, Any], ...]
+    inputs: tuple[tuple[int | None, Any, bool], ...]
+    needs: tuple[bool, ...]
+    outputs: tuple[tuple[int, bool], ...]
+    token: object
+
+
+class VjpReads(NamedTuple):
+    """The positions of the operands and results whose kept values a gradient rule reads."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class VjpReplay(NamedTuple):
+    """The replay of a node's vector-Jacobian product.
+
+    Its operands are the gradients, the values in `reads`, and the tensors and arrays among the node's parameters.
+    """
+
+    replay: Replay
+    reads: VjpReads
+
+
+class ReplayedNode(Node):
+    """A node that a replay has put on the tape according to `plan`."""
+
+    __slots__ = ("plan",)
+    plan: NodePlan
+
+    def vjp(self, gradients: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of the operands, given those of the results; replay an earlier call if possible.
+
+        The rule runs as usual if the gradients are recorded, if a setting or an observer of this thread could change
+        what it does, if a kept value was changed in place (the rule raises the error), and if a gradient shares memory
+        with another value.
+        """
+        if state.enabled or state.special or state.anomaly is not None or _blocks or _listeners or self._released:
+            return super().vjp(gradients)
+        key: list[Any] = [self.plan.token]
+        tensors: list[Any] = []
+        for gradient in gradients:
+            if gradient is None:
+                key.append(None)
+            elif gradient.__class__ is Tensor and gradient._array.layout is not None:
+                key.append(gradient._array.layout)
+                tensors.append(gradient)
+                if gradient.meta.requires_grad:
+                    return super().vjp(gradients)
+            else:
+                return super().vjp(gradients)
+        table = table_of(tensors[0]._array.buffer.device)
+        call = tuple(key)
+        entry = table.get(call)
+        if entry is False or forced_class() is not None:
+            return super().vjp(gradients)
+        if entry.__class__ is VjpReplay:
+            operands = self.operands(tensors, entry.reads)
+            results = None if operands is None else entry.replay.run(operands)
+            return super().vjp(gradients) if results is None else results
+        from .dispatch import note_vjp  # imports this module
+
+        return note_vjp(self, gradients, tensors, call, table, entry)
+
+    def operands(self, gradients: list[Any], reads: VjpReads) -> list[Any] | None:
+        """Return the operands of a `VjpReplay`; None if it can't be used because of them."""
+        tensors = [*gradients]
+        inputs: Any = self._inputs
+        outputs: Any = self._outputs
+        kept = [inputs[position] for position in reads.inputs] if reads.inputs else []
+        if reads.outputs:
+            kept += [outputs[position] for position in reads.outputs]
+        for value, version in kept:
+            if value._version.value != version:
+                return None
+            tensors.append(value)
+        for value, version in self._parameters:
+            if value._version.value != version:
+                return None
+        for word, _ in self.plan.filled_params:
+            _add_memory(self.params[word], tensors)
+        for number, gradient in enumerate(gradients):
+            buffer = gradient._array.buffer
+            for other in tensors[number + 1 :]:
+                if other._array.buffer is buffer:
+                    return None
+        return tensors
+
+
+class ReadNode:
+    """Stands for a node in a call of its gradient rule, and notes which kept values the rule reads."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.inputs_read: list[int] = []
+        self.outputs_read: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    def input(self, position: int) -> Any:
+        """As `Node.input`."""
+        value = self._node.input(position)
+        if isinstance(value, Tensor) and position not in self.inputs_read:
+            self.inputs_read.append(position)
+        return value
+
+    def output(self, position: int = 0) -> Tensor:
+        """As `Node.output`."""
+        if position not in self.outputs_read:
+            self.outputs_read.append(position)
+        return self._node.output(position)
+
+    @property
+    def reads(self) -> VjpReads:
+        """What the rule has read so far."""
+        return VjpReads(tuple(self.inputs_read), tuple(self.outputs_read))
+
+
+def _add_memory(value: Any, tensors: list[Any]) -> None:
+    """Add the tensors in a parameter to the list, and tensors for the arrays in it, in the order of the template."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+    elif isinstance(value, DeviceArray):
+        tensors.append(Tensor.of(value))
+    elif isinstance(value, (dict, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            _add_memory(item, tensors)
+
+
+def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int) -> None:
+    """Put a node on the tape, as `tape.record_unchecked` does."""
+    name, row, params, filled_params, operands, needs, outputs, _ = plan
+    node = _new(ReplayedNode)
+    parameters: Any = ()
+    if filled_params:
+        filled = {word: _filled(template, tensors, buffers, count) for word, template in filled_params}
+        params = params | filled
+        parameters = tape.versions_of(filled)
+    edges: list[GradMeta | None] = []
+    inputs: list[Any] = []
+    for number, constant, is_kept in operands:
+        if number is None:
+            edges.append(None)
+            inputs.append((constant, 0) if is_kept else None)
+            continue
+        tensor = tensors[number]
+        edges.append(tensor.meta)
+        if is_kept:  # as `Tensor.alias`
+            kept: Any = _new(Tensor)
+            version = kept._version = tensor._version
+            kept._array, kept.meta, kept._root = tensor._array, tensor.meta, None
+            kept._history, kept._is_view = tensor._history, tensor._is_view
+            inputs.append((kept, version.value))
+        else:
+            inputs.append(None)
+    results: list[Any] = []
+    for number, is_float in outputs:
+        meta = tensors[number].meta
+        if is_float:
+            meta.requires_grad, meta.node = True, node
+        results.append(ref(meta))
+    kept_outputs = None
+    if row.keeps_outputs:
+        kept_outputs = [(t.detach(), t._version.value) for t in [tensors[number] for number, _ in outputs]]
+    node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs
+    node.edges, node._results, node.number = tuple(edges), tuple(results), next(tape.sequence)
+    node._parameters, node._inputs, node._outputs, node._released = parameters, inputs, kept_outputs, False
+
+
+def _filled(template: Any, tensors: list[Any], buffers: list[Any], count: int) -> Any:
+    """Return the value that a template stands for: a numbered tensor, an array, a dictionary of templates, or itself."""
+    kind = template.__class__
+    if kind is TensorNumber:
+        return tensors[template.number]
+    if kind is ArrayPlan:
+        source, offset, dtype, layout = template
+        if source < count:
+            base = tensors[source]._array
+            return DeviceArray.placed(base.buffer, base.offset + offset, dtype, layout)
+        return DeviceArray.placed(buffers[source], offset, dtype, layout)
+    if kind is Items:
+        return template.kind([_filled(item, tensors, buffers, count) for item in template.items])
+    if kind is dict:
+        return {word: _filled(item, tensors, buffers, count) for word, item in template.items()}
+    return template
