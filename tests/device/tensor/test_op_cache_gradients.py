@@ -332,9 +332,9 @@ def test_gradients_become_grad_without_a_copy(monkeypatch: pytest.MonkeyPatch) -
 def test_requirements_that_change_after_recording() -> None:
     def call(seed: int) -> list[Any]:
         x, y = leaves(seed, [(2, 3), (2, 3)])
-        joined = vk.cat([x, y])
+        both_parts = vk.cat([x, y])
         x.requires_grad_(seed % 2 == 0)
-        joined.sum().backward()
+        both_parts.sum().backward()
         return [None if t.grad is None else t.grad.numpy() for t in (x, y)]
 
     both(call, 2 * CALLS)

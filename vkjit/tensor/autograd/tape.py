@@ -11,7 +11,6 @@ node to the `GradMeta` of its operands.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 import sys
@@ -372,15 +371,19 @@ class _BackwardPass:
         """Gradients to be added to `.grad` at the end of the pass."""
         self.target_gradients: dict[GradMeta, Tensor] = {}
 
-    def deliver(self, meta: GradMeta, gradient: Tensor) -> None:
-        """Add `gradient` to the pending gradient of the tensor that `meta` belongs to."""
-        waiting = self._pending.get(meta)
-        self._pending[meta] = gradient if waiting is None else waiting + gradient
+    def start(self, roots: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """Deliver the gradients with which the pass starts (see `_seed`)."""
+        for root in roots:
+            if root._history != root._version.recorded:
+                root.follow()
+        for root, given in zip(roots, gradients, strict=True):
+            gradient, pending = _seed(root, given), self._pending
+            pending[root.meta] = pending[root.meta] + gradient if root.meta in pending else gradient
 
     def run(
         self, roots: Sequence[Tensor], *, retain_graph: bool, create_graph: bool, update_grad: bool, since: int = 0
     ) -> None:
-        """Run the pass from the roots, whose gradients have been delivered.
+        """Run the pass from the roots, with which it was started.
 
         With `create_graph`, the gradient rules are recorded. With `update_grad`, add the gradients of leaves and of
         tensors with `retains_grad` to their `.grad`. Unless `retain_graph` is set, visited nodes release their kept
@@ -413,8 +416,8 @@ class _BackwardPass:
                 gradients.append(gradient)
             if not is_reached:
                 continue
-            vjp = node.vjp if anomaly is None else functools.partial(anomaly.vjp, node)
-            for edge, need, gradient in zip(node.edges, node.needs, vjp(gradients), strict=True):
+            results = node.vjp(gradients) if anomaly is None else anomaly.vjp(node, gradients)
+            for edge, need, gradient in zip(node.edges, node.needs, results, strict=True):
                 if need and edge is not None and gradient is not None:
                     if gradient._array.shape != edge.shape:
                         raise InternalError(
@@ -423,6 +426,7 @@ class _BackwardPass:
                     if gradient._array.dtype is not edge.dtype:
                         gradient = gradient.to(edge.dtype)
                     pending[edge] = pending[edge] + gradient if edge in pending else gradient
+            results = ()  # the pass refers to pending gradients only
             if not retain_graph and node.number >= since:
                 node.release()
 
@@ -549,11 +553,7 @@ def backward_since(
                 "computed from"
             )
     walk = _BackwardPass()
-    for tensor in tensors:
-        if tensor._history != tensor._version.recorded:
-            tensor.follow()
-    for tensor, gradient in zip(tensors, gradients or [None] * len(tensors), strict=True):
-        walk.deliver(tensor.meta, _seed(tensor, gradient))
+    walk.start(tensors, gradients or [None] * len(tensors))
     keep = retain_graph or create_graph
     walk.run(tensors, retain_graph=keep, create_graph=create_graph, update_grad=True, since=since)
 
@@ -585,11 +585,8 @@ def grad(
     """
     roots, targets = _listed(outputs), _listed(inputs)
     weights = [None] * len(roots) if grad_outputs is None else _listed(grad_outputs)
-    for root in roots:
-        root.follow()
     walk = _BackwardPass([t.meta for t in targets])
-    for tensor, weight in zip(roots, weights, strict=True):
-        walk.deliver(tensor.meta, _seed(tensor, weight))
+    walk.start(roots, weights)
     keep = create_graph if retain_graph is None else retain_graph
     walk.run(roots, retain_graph=keep, create_graph=create_graph, update_grad=False)
     results = tuple(walk.target_gradients.get(t.meta) for t in targets)

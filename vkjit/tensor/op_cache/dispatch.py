@@ -21,11 +21,11 @@ from ..autograd.mode import state
 from ..autograd.tape import Node
 from ..tensor import Tensor
 from .key import call_key, short_key
-from .nodes import ReadNode, ReplayedNode, VjpReads, VjpReplay
+from .nodes import ReadNode, ReplayedNode, VjpReads, VjpReplay, handle_first_calls
 from .recorder import OpRecorder
 from .replay import Replay, tensor_of
 
-__all__ = ["cached", "note_vjp", "replay_write", "with_replay"]
+__all__ = ["cached", "replay_write", "with_replay"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -158,7 +158,7 @@ def _recorded(call: Callable[[], Any], tensors: list[Tensor], in_place: bool = F
     return result, (recorder.replay(() if in_place else result) or False) if started else None
 
 
-def note_vjp(
+def _note_vjp(
     node: ReplayedNode,
     gradients: Sequence[Any],
     tensors: list[Tensor],
@@ -190,6 +190,9 @@ def note_vjp(
         table[key] = entry
         _drop_oldest(table)
     return results
+
+
+handle_first_calls(_note_vjp)
 
 
 def _is_pure(replay: Replay, count: int) -> bool:

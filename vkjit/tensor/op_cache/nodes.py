@@ -34,6 +34,7 @@ __all__ = [
     "TensorNumber",
     "VjpReads",
     "VjpReplay",
+    "handle_first_calls",
     "put_node",
 ]
 
@@ -98,6 +99,19 @@ class VjpReplay(NamedTuple):
     reads: VjpReads
 
 
+_note_vjp: Callable[..., Sequence[Any]]
+"""Calls a gradient rule that isn't replayed yet; see `handle_first_calls`."""
+
+
+def handle_first_calls(note_vjp: Callable[..., Sequence[Any]]) -> None:
+    """Register the function that calls gradient rules that aren't replayed yet, and records them.
+
+    The function is in `dispatch`, which imports this module and so can't be imported here.
+    """
+    global _note_vjp
+    _note_vjp = note_vjp
+
+
 class ReplayedNode(Node):
     """A node that a replay has put on the tape according to `plan`."""
 
@@ -134,9 +148,7 @@ class ReplayedNode(Node):
             operands = self.operands(tensors, entry.reads)
             results = None if operands is None else entry.replay.run(operands)
             return super().vjp(gradients) if results is None else results
-        from .dispatch import note_vjp  # imports this module
-
-        return note_vjp(self, gradients, tensors, call, table, entry)
+        return _note_vjp(self, gradients, tensors, call, table, entry)
 
     def operands(self, gradients: list[Any], reads: VjpReads) -> list[Any] | None:
         """Return the operands of a `VjpReplay`; None if it can't be used because of them."""
