@@ -293,7 +293,7 @@ class Tensor(TensorMethods):
         """
         if not self.requires_grad:
             raise ArgumentError("a hook on a tensor that requires no gradient would never be called")
-        return RemovableHandle(self.meta.hooks, hook)
+        return RemovableHandle(self.meta, hook)
 
     def backward(
         self, gradient: Tensor | None = None, *, retain_graph: bool = False, create_graph: bool = False

@@ -164,6 +164,22 @@ class Node:
         self._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
         self._released = False
 
+    @classmethod
+    def of_view(cls, name: str, row: RuleRow, edge: GradMeta, params: dict[str, Any], result: GradMeta) -> None:
+        """Record a view whose rule keeps no values, of an operand that requires a gradient; faster than the constructor."""
+        node = cls.__new__(cls)
+        node.name, node.row, node.params, node._parameters = name, row, params, ()
+        node.edges, node.needs, node.number = (edge,), (True,), next(_sequence)
+        node._results = (weakref.ref(result),)
+        node._inputs = node._outputs = None
+        node._released = False
+        result.requires_grad, result.node = True, node
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """True if the node keeps no values, neither of operands or results nor of tensors among its parameters."""
+        return not (self.row.keeps_inputs or self.row.keeps_outputs or self._parameters)
+
     @property
     def results(self) -> list[GradMeta | None]:
         """The GradMeta of each result; None if the tensor is gone and nothing on the tape depends on it."""
@@ -341,12 +357,13 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
 
 
 class RemovableHandle:
-    """A registered hook; `remove()` unregisters it and may be called any number of times."""
+    """A hook registered on a tensor; `remove()` unregisters it and may be called any number of times."""
 
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
-        self._hooks: list[Any] | None = hooks
+    def __init__(self, meta: GradMeta, hook: Any) -> None:
+        self._hooks: list[Any] | None = meta.hooks if isinstance(meta.hooks, list) else []
         self._hook = hook
-        hooks.append(hook)
+        meta.hooks = self._hooks
+        self._hooks.append(hook)
 
     def remove(self) -> None:
         """Unregister the hook."""
