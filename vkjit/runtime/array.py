@@ -33,6 +33,8 @@ MAX_ELEMENTS = 2**63 - 1
 NARROW_LIMIT = 2**31 - 1
 _MAX_LAYOUTS = 1 << 16
 
+_new = object.__new__
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpecClass:
@@ -101,6 +103,20 @@ class DeviceArray:
         unaligned, made.spec_class, tail, made.shape, made.strides, made.layout = layout
         if address % LAYOUT_ALIGNMENT or buffer.shared:
             made.layout = None
+            if address % ROW_ALIGNMENT:
+                made.spec_class = unaligned
+        made.descriptor = (address, *tail)
+        return made
+
+    def shifted(self, shift: int, layout: _Layout) -> DeviceArray:
+        """An array of the same type, `shift` bytes after this one, of a layout that `layout_of` gave."""
+        made = _new(DeviceArray)
+        made.buffer, made.offset, made.dtype = self.buffer, self.offset + shift, self.dtype
+        address = self.descriptor[0] + shift
+        unaligned, made.spec_class, tail, made.shape, made.strides, made.layout = layout
+        if self.layout is None or shift % LAYOUT_ALIGNMENT:
+            if address % LAYOUT_ALIGNMENT or self.buffer.shared:
+                made.layout = None
             if address % ROW_ALIGNMENT:
                 made.spec_class = unaligned
         made.descriptor = (address, *tail)

@@ -18,7 +18,6 @@ import numpy as np
 
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
-from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.elementwise import functions
 
 from ..autograd.mode import state
@@ -26,6 +25,7 @@ from ..dispatch import is_recording, operation, run_in_place
 from ..memory import allocate
 from ..op_cache import cached
 from ..tensor import Tensor
+from ..view_cache import cached_view, row_view
 from . import creation, elementwise_launch
 from .arithmetic import where
 from .axis import scatter_assign_along, three_axes
@@ -149,19 +149,20 @@ def _basic(x: Tensor, plan: Plan) -> Tensor:
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`."""
-    # fast path for an int, if neither autocast nor an interceptor nor autograd must see the operation
     if index.__class__ is int and not state.intercepts and not is_recording((x,)):
-        array = x._array
-        if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
-            start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
-            return x.view_of(DeviceArray(array.buffer, start, array.dtype, array.shape[1:], array.strides[1:]))
-    return _get_item(x, index)
+        row = row_view(x, index)
+        if row is not None:
+            return row
+    return _get_item(x, index) if index.__class__ is Tensor else _get_view(x, index)
 
 
 @cached("get_item()")
 def _get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`, for any index."""
     return get_planned(x, parse(x, index))
+
+
+_get_view = cached_view(_get_item)
 
 
 def get_planned(x: Tensor, plan: Plan) -> Tensor:

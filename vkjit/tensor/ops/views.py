@@ -18,6 +18,7 @@ from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import cached
 from ..tensor import Tensor, as_shape
+from ..view_cache import cached_view
 from . import broadcast, elementwise_launch
 
 __all__ = [
@@ -121,6 +122,7 @@ def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
     return Tensor(DeviceArray(copied.buffer, copied.offset, copied.dtype, shape, contiguous_strides(shape)))
 
 
+@cached_view
 @cached("reshape()")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """Return x in another shape: a view if the strides allow it, else a copy.
@@ -131,7 +133,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x if target == x.shape else _reshape(x, shape=target)
 
 
-@cached("view()")
+@cached_view
 def view(x: Tensor, *shape: Any) -> Tensor:
     """Return a view in another shape. Raises ShapeError if the strides don't allow it (see `reshape`)."""
     target = _filled_shape(x, shape)
@@ -153,6 +155,7 @@ def ravel(x: Tensor) -> Tensor:
     return reshape(x, -1) if x.numel() else reshape(x, 0)
 
 
+@cached_view
 @cached("flatten()")
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the axes from start_dim to end_dim (inclusive) into one."""
@@ -165,6 +168,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
 
+@cached_view
 @cached("unflatten()")
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split an axis into several; one size may be -1."""
@@ -176,14 +180,14 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return reshape(x, (*x.shape[:axis], *filled, *x.shape[axis + 1 :]))
 
 
-@cached("unsqueeze()")
+@cached_view
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Insert an axis of size 1, which becomes axis `dim` of the result."""
     axis = axis_of(dim, x.ndim + 1, "unsqueeze")
     return _reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
-@cached("squeeze()")
+@cached_view
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove all axes of size 1, or only those in `dim`; axes in `dim` of another size are kept."""
     if dim is None:
@@ -210,7 +214,7 @@ def _listed(axes: tuple[Any, ...], dims: Any) -> tuple[Any, ...]:
     return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
 
 
-@cached("permute()")
+@cached_view
 def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Reorder the axes: `permute(x, 2, 0, 1)`."""
     flat = _listed(axes, dims)
@@ -220,7 +224,7 @@ def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     return _permute(x, order=order)
 
 
-@cached("transpose()")
+@cached_view
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two axes."""
     order = list(range(x.ndim))
@@ -234,7 +238,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 swapaxes = swapdims = transpose
 
 
-@cached("t()")
+@cached_view
 def t(x: Tensor) -> Tensor:
     """Transpose a matrix; vectors and 0-d tensors are returned as they are."""
     if x.ndim > 2:
@@ -242,7 +246,7 @@ def t(x: Tensor) -> Tensor:
     return x if x.ndim < 2 else transpose(x, 0, 1)
 
 
-@cached("mT()")
+@cached_view
 def mT(x: Tensor) -> Tensor:
     """Swap the last two axes."""
     if x.ndim < 2:
@@ -250,7 +254,7 @@ def mT(x: Tensor) -> Tensor:
     return transpose(x, -2, -1)
 
 
-@cached("movedim()")
+@cached_view
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Move axis source[i] to position destination[i] for all i; the other axes keep their order."""
     sources = [axis_of(d, x.ndim, "movedim") for d in ((source,) if isinstance(source, int) else source)]
@@ -273,7 +277,7 @@ def _expand(x: Tensor, *, shape: Shape) -> Tensor:
     return x.view_of(broadcast.expand(x._array, shape))
 
 
-@cached("expand()")
+@cached_view
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """Expand axes of size 1 and add leading axes, without copying; -1 keeps a size."""
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -320,7 +324,7 @@ def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
     return slice_view(x, starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
 
 
-@cached("narrow()")
+@cached_view
 def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """Return `length` elements from `start` along an axis."""
     axis = axis_of(dim, x.ndim, "narrow")
@@ -332,7 +336,7 @@ def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return _part(x, axis, first, length)
 
 
-@cached("select()")
+@cached_view
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """Return the slice at one index of an axis, without that axis."""
     axis = axis_of(dim, x.ndim, "select")
@@ -359,12 +363,14 @@ def flip_view(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     return x
 
 
+@cached_view
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return the slices along an axis, without that axis."""
     axis = axis_of(dim, x.ndim, "unbind")
     return tuple(select(x, axis, i) for i in range(x.shape[axis]))
 
 
+@cached_view
 def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into parts of one size (the last part may be smaller), or into parts of the sizes in a list."""
     axis = axis_of(dim, x.ndim, "split")
@@ -382,6 +388,7 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
     return tuple(_part(x, axis, int(start), size) for start, size in zip(offsets, sections, strict=False))
 
 
+@cached_view
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into at most `chunks` equal parts (the last may be smaller).
 
@@ -403,6 +410,7 @@ def _diagonal(x: Tensor, *, offset: int) -> Tensor:
     return strided(x, (*x.shape[:-2], size), (*x.strides[:-2], x.strides[-2] + x.strides[-1]), start)
 
 
+@cached_view
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return the diagonal of the matrices along two axes, as the last axis.
 
