@@ -27,20 +27,20 @@ TO_UNIT = 2.0**-24
 # debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def apply_dropout(
-    x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, scale: vk.f32, A: vk.Const[object]
+    x: vk.In[T, "N"], seed: vk.In[vk.u64, "1"], y: vk.Out[T, "N"], chance: vk.f32, scale: vk.f32, A: vk.Const[object]
 ):
     """y = 0 with probability `chance`, else x * scale, computed in the type A; four elements per invocation."""
     e = vk.global_id(0)
     first = 4 * e
-    words = vk.philox(seed, e)
+    words = vk.philox(seed[0], e)
     for i in vk.unroll(4):
         if first + i < x.shape[0]:
             is_kept = vk.f32(words[i] >> 8) * TO_UNIT >= chance
             y[first + i] = T(vk.where(is_kept, A(x[first + i]) * A(scale), 0))
 
 
-def dropout(x: DeviceArray, y: DeviceArray, seed: int, p: float) -> None:
-    """y = 0 with probability `p` (0 to 1), else x / (1 - p), for each element; x and y are dense."""
+def dropout(x: DeviceArray, y: DeviceArray, seed: DeviceArray, p: float) -> None:
+    """y = 0 with probability `p` (0 to 1), else x / (1 - p), for each element; x and y are dense, `seed` has one."""
     if 0 not in y.shape:
         scale = 1 / (1 - p) if p < 1 else 0.0
-        apply_dropout(flattened(x), flattened(y), seed, float(p), float(scale), accumulator_type(x.dtype))
+        apply_dropout(flattened(x), seed, flattened(y), float(p), float(scale), accumulator_type(x.dtype))

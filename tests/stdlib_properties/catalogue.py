@@ -354,7 +354,7 @@ def _direct() -> tuple[KernelProperty, ...]:
             "elements": {"I": [vk.i32], "count": "3*C", "size": [4], "out": [3], "at": (0, 3)},
             "dims": {"x": "4*C", "at": "3*C", "y": "3*C", "C": (1, 30)}, **_F32}),
         KernelProperty(dropout.apply_dropout, _dropped, {
-            "elements": {"A": [vk.f32], "chance": [0.0, 2.0], "scale": (0.5, 2.0)}, **_F32}),
+            "elements": {"A": [vk.f32], "chance": [0.0, 2.0], "scale": (0.5, 2.0), "seed": [3]}, **_F32}),
     )  # fmt: skip
 
 

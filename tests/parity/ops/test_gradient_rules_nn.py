@@ -13,6 +13,7 @@ from tests.parity.ops.test_gradient_rules import between, check_rule, normal, we
 from vkjit.stdlib.registry import forcing_class
 from vkjit.tensor.nn import pool
 from vkjit.tensor.nn.embedding import dropout_with_seed
+from vkjit.tensor.ops.random import seed_tensor
 
 F = vk.nn.functional
 CLASSES = np.array([2, 0, 3, 1])
@@ -100,7 +101,7 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "convolution_weight": (lambda x, w: F.conv1d(x, w) ** 2, [normal(1, 2, 5), normal(3, 2, 3)]),
     "cross_entropy": (lambda x: F.cross_entropy(x, classes(), reduction="sum"), [normal(4, 4)]),
     "divergence": (lambda x, t: F.kl_div(x, t, reduction="sum"), [normal(2, 3), between(0.2, 0.8, 2, 3)]),
-    "dropout": (lambda x: dropout_with_seed(x, p=0.5, seed=3) ** 2, [normal(8)]),
+    "dropout": (lambda x: dropout_with_seed(x, seed_tensor(3, x.device), 0.5) ** 2, [normal(8)]),
     "embedding": (lambda w: F.embedding(vk.tensor(ROWS), w) ** 2, [normal(4, 3)]),
     "embedding_gradient": (of_gradient(lambda w: F.embedding(vk.tensor(ROWS), w)), [normal(4, 3), normal(2, 3, 3)]),
     "norm_with_statistics": (

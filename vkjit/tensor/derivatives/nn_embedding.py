@@ -40,6 +40,6 @@ def _of_bag_sum(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (_embedding(gradient, bag_indices(node.params["offsets"], values.shape[0]), skipped=-1),)
 
 
-@rule("dropout")
+@rule("dropout", inputs=(1, 2))
 def _dropout(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return (dropout_with_seed(gradient, **node.params),)
+    return dropout_with_seed(gradient, node.input(1), node.input(2)), None, None

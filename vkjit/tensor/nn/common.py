@@ -66,7 +66,8 @@ def int_per_axis(value: Any, count: int, name: str, what: str, minimum: int = 0)
 
 def dense(x: Tensor) -> DeviceArray:
     """Return the elements of x as a contiguous array in C order: x's own memory if it is contiguous, else a copy."""
-    return contiguous(x)._array
+    array = x._array
+    return array if array.spec_class.contiguous else contiguous(x)._array
 
 
 def dense_view(array: DeviceArray, *shape: int) -> DeviceArray:

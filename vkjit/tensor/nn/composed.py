@@ -54,7 +54,7 @@ def _dropped(x: Any, mask_shape: tuple[int, ...], p: float) -> Tensor:
     of x that share an element of the mask are replaced together.
     """
     ones: Any = creation.ones(mask_shape, dtype=x.dtype, device=x.device)
-    mask: Any = dropout_with_seed(ones, p=p, seed=random.next_seed()) != 0
+    mask: Any = dropout_with_seed(ones, random.next_seed_tensor(x.device), p) != 0
     # 1 / standard deviation after the replacement, for x of mean 0 and variance 1; the mean is then SELU_FLOOR * p
     scale = 1 / math.sqrt((1 - p) * (1 + p * SELU_FLOOR**2)) if p < 1 else 0.0
     return where(mask, x, SELU_FLOOR) * scale - scale * SELU_FLOOR * p

@@ -142,11 +142,14 @@ def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
     return y
 
 
-@operation("dropout")
-def dropout_with_seed(x: Tensor, *, p: float, seed: int) -> Tensor:
-    """Zero elements of x with probability p, and divide the remaining ones by 1 - p. The seed selects the elements."""
+@operation("dropout", replayable=True)
+def dropout_with_seed(x: Tensor, seed: Tensor, p: float) -> Tensor:
+    """Zero elements of x with probability p, and divide the remaining ones by 1 - p.
+
+    The seed, a u64 tensor with one element, selects the elements.
+    """
     y = allocate_like(x.shape, x.dtype, x)
-    dropout_kernels.dropout(dense(x), y._array, seed, p)
+    dropout_kernels.dropout(dense(x), y._array, seed._array, p)
     return y
 
 
@@ -165,7 +168,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     check_float(x, "dropout")
     if not training or _check_probability(p, "dropout") == 0:
         return x
-    return dropout_with_seed(x, p=float(p), seed=random.next_seed())
+    return dropout_with_seed(x, random.next_seed_tensor(x.device), float(p))
 
 
 def _dropout_channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
@@ -179,9 +182,8 @@ def _dropout_channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
     if not training or _check_probability(p, name) == 0:
         return x
     mask_shape = x.shape[: x.ndim - axes]
-    mask = dropout_with_seed(
-        creation.ones(mask_shape, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed()
-    )
+    ones = creation.ones(mask_shape, dtype=x.dtype, device=x.device)
+    mask = dropout_with_seed(ones, random.next_seed_tensor(x.device), float(p))
     return x * mask.reshape(*mask_shape, *[1] * axes)
 
 

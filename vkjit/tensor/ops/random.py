@@ -8,17 +8,22 @@ tensor takes the next counter values of its stream, one for 4 elements. So resul
 from __future__ import annotations
 
 import secrets
+import weakref
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError
-from vkjit.runtime.device import DeviceArray
+from vkjit.runtime.array import LAYOUT_ALIGNMENT, layout_of
+from vkjit.runtime.capture import is_capturing
+from vkjit.runtime.device import Device, DeviceArray
 from vkjit.runtime.handles import new_lock
 from vkjit.stdlib.random import random as kernels
 
 from ..autograd.mode import state
+from ..memory import allocate
 from ..tensor import Tensor, as_shape
 from . import creation
 from .creation import DeviceLike, as_dtype
@@ -79,6 +84,12 @@ class Generator:
 _stream = Generator()
 """The default stream."""
 
+_SEEDS = 256
+"""Seeds that are computed at once: the set-up of NumPy's generator takes most of the time."""
+_SEED_LAYOUT = layout_of(dtypes.u64, (1,), (1,))
+_uploaded: weakref.WeakKeyDictionary[Device, tuple[tuple[int, int], DeviceArray]] = weakref.WeakKeyDictionary()
+"""Seeds on devices, one every LAYOUT_ALIGNMENT bytes, with the seed of the stream and the first counter value."""
+
 
 def manual_seed(seed: int) -> int:
     """Restart the default stream from a seed and return the seed."""
@@ -101,12 +112,43 @@ def set_rng_state(state: tuple[int, int]) -> None:
     _stream.set_state(state)
 
 
+def _seeds(seed: int, first: int, count: int) -> npt.NDArray[np.uint64]:
+    """Return the 63-bit seeds for the `count` counter values from `first` on of a stream."""
+    # the last word of the counter, 1, selects a range that no tensor uses
+    words = np.random.Philox(key=seed, counter=np.array([first, 0, 0, 1], np.uint64)).random_raw(4 * count)
+    return words[::4] >> np.uint64(1)  # type: ignore[no-any-return]  # one of the four words for a counter value
+
+
 def next_seed() -> int:
     """Return a 63-bit seed drawn from the default stream, for kernels that generate random numbers themselves."""
+    return int(_seeds(*_stream.take(1), 1)[0])
+
+
+def next_seed_tensor(device: Device) -> Tensor:
+    """Return what `next_seed` would, as a u64 tensor with one element, which the caller mustn't change.
+
+    The device gets many seeds with one upload. While its work is captured, which permits no upload, it gets one seed by
+    fills, so that replays of the graph use that seed again.
+    """
     seed, counter = _stream.take(1)
-    # the last word of the counter, 1, selects a range that no tensor uses
-    words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()
-    return int(words) >> 1
+    place = counter % _SEEDS
+    key = seed, counter - place
+    uploaded = _uploaded.get(device)
+    if uploaded is None or uploaded[0] != key:
+        if is_capturing(device):
+            return seed_tensor(int(_seeds(seed, counter, 1)[0]), device)
+        spread = np.zeros((_SEEDS, LAYOUT_ALIGNMENT // 8), np.uint64)
+        spread[:, 0] = _seeds(*key, _SEEDS)
+        uploaded = _uploaded[device] = key, creation.upload(spread, dtypes.u64, device)._array
+    return Tensor.of(uploaded[1].shifted(place * LAYOUT_ALIGNMENT, _SEED_LAYOUT))
+
+
+def seed_tensor(seed: int, device: Device) -> Tensor:
+    """Return a seed as a u64 tensor with one element."""
+    array = allocate((1,), dtypes.u64, device)
+    device.fill(array.buffer, 0, 4, seed & 0xFFFFFFFF)
+    device.fill(array.buffer, 4, 4, seed >> 32)
+    return Tensor.of(array)
 
 
 def _generator(seed: int | None, generator: Generator | None) -> Generator:
