@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import vkjit as vk
 from vkjit.dtypes import DType
+from vkjit.runtime.array import ROW_ALIGNMENT
 from vkjit.runtime.device import Device, DeviceArray, contiguous_strides
 
 from .registry import device_class
@@ -26,6 +27,7 @@ __all__ = [
     "flattened",
     "index_type",
     "is_dense",
+    "placeholder",
     "scratch",
     "sum_partials",
     "sum_partials_into_two",
@@ -50,6 +52,15 @@ def accumulator_type(dtype: DType) -> DType:
 def index_type(*arrays: DeviceArray) -> DType:
     """Return the integer type that can index every element of each array: i32 if it is wide enough, else i64."""
     return vk.i32 if all(math.prod(a.shape) < 2**31 for a in arrays) else vk.i64
+
+
+def placeholder(array: DeviceArray, dtype: DType | None = None) -> DeviceArray:
+    """Return an empty vector at the array's memory, for an argument that a constant of the kernel switches off.
+
+    Being empty, it overlaps no output, so that the compiler may still assume that arrays don't alias.
+    """
+    # aligned, as arrays usually are: the alignment of an argument is part of a kernel's specialization
+    return DeviceArray(array.buffer, array.offset - array.offset % ROW_ALIGNMENT, dtype or array.dtype, (0,), (1,))
 
 
 def scratch(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:

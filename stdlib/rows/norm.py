@@ -21,7 +21,7 @@ import numpy as np
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator_type, flattened, scratch, sum_partials
+from ..partial_sums import accumulator_type, flattened, placeholder, scratch, sum_partials
 from ..registry import MAX_CPU_ITERATIONS, device_class, row_kernel_class
 from . import norm_chunks as kernels, norm_per_row
 
@@ -45,6 +45,8 @@ GPUs use one, so that accesses are coalesced.
 """
 MAX_ELEMENTS_PER_INVOCATION = 32
 """Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
+MIN_CHUNK = 256
+"""Elements of a row that aren't distributed over several invocations on a software driver."""
 MIN_ROWS_PER_INVOCATION_KERNEL = 64
 """Minimum number of rows for which one invocation per row keeps all threads of a software driver busy."""
 
@@ -112,7 +114,7 @@ def _chunk_shape(rows: Rows, kind: str) -> tuple[int, int]:
     """
     # at most about 256 chunks in all, or 2048 on GPUs
     if kind == "cpu":
-        max_elements = min(MAX_CPU_ITERATIONS // 4, max(256, vk.cdiv(rows.count * rows.length, 256)))
+        max_elements = min(MAX_CPU_ITERATIONS // 4, max(MIN_CHUNK, vk.cdiv(rows.count * rows.length, 256)))
     else:
         max_elements = max(4096, vk.cdiv(rows.count * rows.length, 2048))
     if rows.inner >= max_elements:
@@ -200,8 +202,9 @@ def _register_plan(affine: AffineLayout) -> tuple[int, int] | None:
 
 
 def _use_invocation_per_row(affine: AffineLayout) -> bool:
-    """True if one invocation per row is efficient on a software driver: rows are many and not too long."""
-    return affine.rows >= MIN_ROWS_PER_INVOCATION_KERNEL and affine.length <= MAX_CPU_ITERATIONS // 4
+    """True if one invocation per row is efficient on a software driver: rows are many and not too long, or short."""
+    max_length = MAX_CPU_ITERATIONS // 4 if affine.rows >= MIN_ROWS_PER_INVOCATION_KERNEL else MIN_CHUNK
+    return affine.length <= max_length
 
 
 def normalize_rows(
@@ -213,33 +216,32 @@ def normalize_rows(
     epsilon: float,
     *,
     center: bool,
-) -> tuple[DeviceArray, DeviceArray]:
-    """Compute y, the layer norm of each row of x (without `center` the RMS norm); return each row's mean and scale.
+    stored: bool = True,
+) -> tuple[DeviceArray, DeviceArray] | None:
+    """Compute y, the layer norm of each row of x (without `center` the RMS norm).
 
-    `scale` is 1 / sqrt(variance + epsilon). `affine.per_element` is true, and x isn't empty.
+    If `stored`, return each row's mean and `scale`, which is 1 / sqrt(variance + epsilon). `affine.per_element` is true,
+    and x isn't empty.
     """
     dtype, device = accumulator_type(x.dtype), x.device
-    mean, scale = (scratch((affine.rows,), dtype, device) for _ in range(2))
-    eps_scalar = _scalar(x, epsilon)
-    flags = (weight is not None, bias is not None, center)
-    # `scale` stands in for a missing weight or bias, which the kernels don't read
-    factors = scale if weight is None else weight
-    offsets = scale if bias is None else bias
     register_plan = _register_plan(affine)
-    if row_kernel_class(device) == "gpu" and register_plan is not None:
-        norm_per_row.norm_per_workgroup(
-            _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, eps_scalar, *flags, *register_plan
-        )
+    is_gpu = row_kernel_class(device) == "gpu"
+    if (register_plan is None) if is_gpu else not _use_invocation_per_row(affine):
+        # contiguous rows of one axis: the outer extent is 1
+        mean, _, scale = moments(x, Rows(affine.rows, 1, affine.length, affine.length, 0, 1), epsilon, center=center)
+        normalize(x, mean if center else None, scale, weight, bias, y, affine)
         return mean, scale
-    if row_kernel_class(device) == "cpu" and _use_invocation_per_row(affine):
-        norm_per_row.norm_per_invocation(
-            _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, eps_scalar, *flags
-        )
-        return mean, scale
-    # contiguous rows of one axis: the outer extent is 1
-    mean, _, scale = moments(x, Rows(affine.rows, 1, affine.length, affine.length, 0, 1), epsilon, center=center)
-    normalize(x, mean if center else None, scale, weight, bias, y, affine)
-    return mean, scale
+    unused = placeholder(y, dtype)
+    mean, scale = (scratch((affine.rows,), dtype, device) if stored else unused for _ in range(2))
+    arguments = (
+        _matrix(x, affine), unused if weight is None else weight, unused if bias is None else bias, _matrix(y, affine),
+        mean, scale, _scalar(x, epsilon), weight is not None, bias is not None, center, stored,
+    )  # fmt: skip
+    if is_gpu:
+        norm_per_row.norm_per_workgroup(*arguments, *(register_plan or ()))
+    else:
+        norm_per_row.norm_per_invocation(*arguments)
+    return (mean, scale) if stored else None
 
 
 def row_gradient(
@@ -292,7 +294,9 @@ def gradient_sums(
         kernels.row_gradient_sums(*arrays, sums, *_sizes(g, affine.rows, *layout), *flags)
         return _sum_chunks(sums)
     # at most about 256 chunks in all, unless loops would get too long
-    chunk_length = min(affine.length, MAX_CPU_ITERATIONS // 2, max(256, vk.cdiv(affine.rows * affine.length, 256)))
+    chunk_length = min(
+        affine.length, MAX_CPU_ITERATIONS // 2, max(MIN_CHUNK, vk.cdiv(affine.rows * affine.length, 256))
+    )
     chunks = vk.cdiv(affine.length, chunk_length)
     sums = scratch((chunks, 2, affine.rows), dtype, device)
     kernels.chunk_gradient_sums(*arrays, sums, *_sizes(g, affine.rows, chunks, chunk_length, *layout), *flags)

@@ -1,8 +1,8 @@
 """Layer and RMS norm kernels that process each row with one invocation or one workgroup, forward and backward.
 
 `norm` launches them. Matrices have shape (lines, length): `lines` rows of `length` elements, each normalized by its own
-mean and variance, with weight and bias of shape (length,). The forward kernels also store `mean`, and `scale`, which is
-1 / sqrt(variance + epsilon), for each row; the gradient kernels need both. In the kernels with one workgroup per row,
+mean and variance, with weight and bias of shape (length,). With STORED the forward kernels also store `mean`, and
+`scale`, which is 1 / sqrt(variance + epsilon), for each row; the gradient kernels need both. In the kernels with one workgroup per row,
 SIZE invocations keep the row in registers, ITEMS elements each, and read it once. WEIGHT and BIAS are true if there is
 a weight or bias; otherwise the array is a placeholder. CENTER is true if the mean is subtracted (layer norm), false for
 RMS norm.
@@ -35,16 +35,17 @@ def norm_per_invocation(
     weight: vk.In[W, "C"],
     bias: vk.In[B, "D"],
     y: vk.Out[R, "lines length"],
-    mean: vk.Out[A, "lines"],
-    scale: vk.Out[A, "lines"],
+    mean: vk.Out[A, "S"],
+    scale: vk.Out[A, "S"],
     epsilon: A,
     WEIGHT: vk.Const[bool],
     BIAS: vk.Const[bool],
     CENTER: vk.Const[bool],
+    STORED: vk.Const[bool],
 ):
     """Compute y = (x - mean) * scale * weight + bias, one invocation per row.
 
-    WEIGHT, BIAS and CENTER are described in the module docstring.
+    The constants are described in the module docstring.
     """
     line = vk.i32(vk.global_id(0))
     if line >= x.shape[0]:
@@ -73,8 +74,9 @@ def norm_per_invocation(
         if BIAS:
             value += A(bias[j])
         y[line, j] = R(value)
-    mean[line] = center
-    scale[line] = factor
+    if STORED:
+        mean[line] = center
+        scale[line] = factor
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
@@ -83,12 +85,13 @@ def norm_per_workgroup(
     weight: vk.In[W, "C"],
     bias: vk.In[B, "D"],
     y: vk.Out[R, "lines length"],
-    mean: vk.Out[A, "lines"],
-    scale: vk.Out[A, "lines"],
+    mean: vk.Out[A, "S"],
+    scale: vk.Out[A, "S"],
     epsilon: A,
     WEIGHT: vk.Const[bool],
     BIAS: vk.Const[bool],
     CENTER: vk.Const[bool],
+    STORED: vk.Const[bool],
     ITEMS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
@@ -122,7 +125,7 @@ def norm_per_workgroup(
             if BIAS:
                 value += A(bias[j])
             y[line, j] = R(value)
-    if invocation == 0:
+    if STORED and invocation == 0:
         mean[line] = center
         scale[line] = factor
 

@@ -19,7 +19,7 @@ from vkjit.stdlib.rows import norm as kernels
 from vkjit.stdlib.rows.norm import AffineLayout, Rows
 
 from ..autograd.mode import no_grad
-from ..dispatch import operation
+from ..dispatch import is_recording, operation
 from ..op_cache import cached
 from ..ops import creation
 from ..ops.elementwise_launch import common_device
@@ -48,9 +48,9 @@ def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tens
 
 @operation("layer_norm")
 def _layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, axes: int, eps: float, center: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (output, mean per row, scale per row), where a row spans the last `axes` axes.
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, axes: int, eps: float, center: bool, stored: bool
+) -> tuple[Tensor, ...]:
+    """Return (output, mean per row, scale per row), where a row spans the last `axes` axes; if not `stored` only (output,).
 
     center=False doesn't subtract the mean, for RMS norm.
     """
@@ -59,8 +59,10 @@ def _layer_norm(
     if x.numel() == 0:
         empty = creation.zeros(affine.rows, dtype=accumulator_type(x.dtype), device=x.device)
         return y, empty, empty
-    mean, scale = kernels.normalize_rows(dense(x), _array(weight), _array(bias), y._array, affine, eps, center=center)
-    return y, Tensor(mean), Tensor(scale)
+    statistics = kernels.normalize_rows(
+        dense(x), _array(weight), _array(bias), y._array, affine, eps, center=center, stored=stored
+    )
+    return (y,) if statistics is None else (y, *map(Tensor, statistics))
 
 
 def _row_affine(x: Tensor, axes: int) -> AffineLayout:
@@ -122,7 +124,8 @@ def layer_norm(
     x, shape = _last_axes(x, normalized_shape, "layer_norm")
     check_parameter(weight, x, shape, "layer_norm", "the weight")
     check_parameter(bias, x, shape, "layer_norm", "the bias")
-    return _layer_norm(x, weight, bias, axes=len(shape), eps=eps, center=True)[0]
+    stored = is_recording((x, weight, bias))  # the derivatives take the statistics
+    return _layer_norm(x, weight, bias, axes=len(shape), eps=eps, center=True, stored=stored)[0]
 
 
 @cached("rms_norm()")
@@ -131,7 +134,8 @@ def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps
     x, shape = _last_axes(x, normalized_shape, "rms_norm")
     check_parameter(weight, x, shape, "rms_norm", "the weight")
     epsilon = _EPSILON[x.dtype.name] if eps is None else eps
-    return _layer_norm(x, weight, None, axes=len(shape), eps=epsilon, center=False)[0]
+    stored = is_recording((x, weight))
+    return _layer_norm(x, weight, None, axes=len(shape), eps=epsilon, center=False, stored=stored)[0]
 
 
 # machine epsilon by dtype, the default of `rms_norm`
