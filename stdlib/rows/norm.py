@@ -33,6 +33,7 @@ __all__ = [
     "gradient_sums",
     "moments",
     "normalize",
+    "normalize_channels",
     "normalize_rows",
     "row_gradient",
     "update_running",
@@ -43,6 +44,8 @@ CPU_SEGMENT = 8
 
 GPUs use one, so that accesses are coalesced.
 """
+MAX_CHANNEL = 4096
+"""Maximum number of elements of a channel that one workgroup normalizes: more are split into chunks."""
 MAX_ELEMENTS_PER_INVOCATION = 32
 """Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
 MIN_CHUNK = 256
@@ -147,6 +150,48 @@ def moments(
     sizes = _sizes(x, rows.outer, rows.inner, *chunk_shape)
     kernels.combine_moments(means, squares, mean, variance, scale, _scalar(x, epsilon), *sizes, center)
     return mean, variance, scale
+
+
+def normalize_channels(
+    x: DeviceArray,
+    weight: DeviceArray | None,
+    bias: DeviceArray | None,
+    running: tuple[DeviceArray | None, DeviceArray | None],
+    y: DeviceArray,
+    rows: Rows,
+    epsilon: float,
+    momentum: float,
+    *,
+    stored: bool,
+) -> tuple[DeviceArray, DeviceArray] | None:
+    """Compute y, the batch norm of x; if `stored`, return the mean and scale of each channel. x is dense and not empty.
+
+    `rows` are the channels over the batch, `weight` and `bias` have an element for each. `running` are the running mean
+    and variance to update by `momentum`, in place. The running variance is unbiased (divided by length - 1).
+    """
+    unbiased = rows.length / max(rows.length - 1, 1)
+    dtype, device, count = accumulator_type(x.dtype), x.device, rows.count
+    if row_kernel_class(device) != "gpu" or rows.length > MAX_CHANNEL:
+        mean, variance, scale = moments(x, rows, epsilon)
+        # rows are channels of samples; with a sample stride of 0, all samples share the statistics of a channel
+        affine = AffineLayout(count * rows.outer, rows.inner, per_element=False, channels=count, sample_stride=0)
+        normalize(x, mean, scale, weight, bias, y, affine)
+        for old, batch, factor in zip(running, (mean, variance), (1.0, unbiased), strict=True):
+            if old is not None:
+                update_running(old, batch, 1 - momentum, momentum * factor)
+        return mean, scale
+    unused = placeholder(y)
+    mean, scale = (scratch((count,), dtype, device) if stored else placeholder(y, dtype) for _ in range(2))
+    rows = rows.with_longer_axis_inner()
+    nested = rows.outer == 1 or rows.inner >= kernels.GROUP
+    scalars = [_scalar(x, value) for value in (epsilon, 1 - momentum, momentum, momentum * unbiased)]
+    optional = (weight, bias, *running)
+    kernels.normalize_channels(
+        flattened(x), *(unused if array is None else array for array in optional), flattened(y), mean, scale,
+        *scalars, *_sizes(x, count, rows.outer, rows.inner, rows.step, rows.outer_step, rows.inner_step),
+        *(array is not None for array in optional), stored, nested,
+    )  # fmt: skip
+    return (mean, scale) if stored else None
 
 
 def update_running(running: DeviceArray, batch: DeviceArray, running_weight: float, batch_weight: float) -> None:

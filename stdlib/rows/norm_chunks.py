@@ -8,8 +8,8 @@ weight.
 
 `mean` and `scale` are the mean and 1 / sqrt(variance + epsilon); "the normalized x" is (x - mean) * scale. g is the
 gradient of the normalization's output. Element types: T is that of the first array of each kernel, U that of x in the
-gradients, W and B those of weight and bias, R that of the result. All sizes have type I, which is i32 if all offsets
-fit, else i64. Statistics and sums have type A, f32 or f64.
+gradients, U and V those of the running statistics, W and B those of weight and bias, R that of the result. All sizes
+have type I, which is i32 if all offsets fit, else i64. Statistics and sums have type A, f32 or f64.
 
 The constants WEIGHT and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is
 true if the mean is subtracted, and PER_ELEMENT is `norm.AffineLayout.per_element`.
@@ -31,12 +31,14 @@ __all__ = [
     "combine_moments",
     "gradient_values",
     "normalize",
+    "normalize_channels",
     "row_gradient_sums",
     "update_running",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
+V = TypeVar("V", bound=vk.Element)
 W = TypeVar("W", bound=vk.Element)
 B = TypeVar("B", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
@@ -218,6 +220,64 @@ def update_running(running: vk.InOut[T, "N"], batch: vk.In[A, "N"], running_weig
     """Update running statistics with those of a batch: running = running_weight * running + batch_weight * batch."""
     i = vk.global_id(0)
     running[i] = T(running_weight * A(running[i]) + batch_weight * batch[i])
+
+
+@vk.kernel(groups=lambda rows: int(rows), local=GROUP, debug=False)
+def normalize_channels(
+    x: vk.In[T, "N"],
+    weight: vk.In[W, "V"],
+    bias: vk.In[B, "D"],
+    running_mean: vk.InOut[U, "E"],
+    running_variance: vk.InOut[V, "F"],
+    y: vk.Out[R, "N"],
+    mean: vk.Out[A, "S"],
+    scale: vk.Out[A, "S"],
+    epsilon: A,
+    running_weight: A,
+    mean_weight: A,
+    variance_weight: A,
+    rows: I,  # noqa: ARG001  # used by the grid size
+    outer: I,
+    inner: I,
+    step: I,
+    outer_step: I,
+    inner_step: I,
+    WEIGHT: vk.Const[bool],
+    BIAS: vk.Const[bool],
+    RUNNING_MEAN: vk.Const[bool],
+    RUNNING_VARIANCE: vk.Const[bool],
+    STORED: vk.Const[bool],
+    NESTED: vk.Const[bool],
+):
+    """Do the work of `chunk_moments`, `combine_moments`, `update_running` and `normalize`, one workgroup per row.
+
+    A row, a channel over the batch, is a single chunk, and has one weight and bias. With RUNNING_MEAN and
+    RUNNING_VARIANCE the running statistics are updated: `mean_weight` and `variance_weight` are those of the batch. Mean
+    and scale are written if STORED. The other parameters are those of the kernels named.
+    """
+    wg, invocation, row = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
+    base, count = row * step, A(outer * inner)
+    total = sum_over(x, base, invocation, outer, inner, outer_step, inner_step, A(0), A, NESTED, False)
+    center = wg.sum(total) / count
+    total = sum_over(x, base, invocation, outer, inner, outer_step, inner_step, center, A, NESTED, True)
+    spread = wg.sum(total) / count
+    factor = 1 / vk.sqrt(spread + epsilon)
+    w, b = A(1), A(0)
+    if WEIGHT:
+        w = A(weight[row])
+    if BIAS:
+        b = A(bias[row])
+    for k in range(invocation, outer * inner, GROUP):
+        place = base + k // inner * outer_step + k % inner * inner_step
+        y[place] = R((A(x[place]) - center) * factor * w + b)
+    if invocation == 0:
+        if STORED:
+            mean[row] = center
+            scale[row] = factor
+        if RUNNING_MEAN:
+            running_mean[row] = U(running_weight * A(running_mean[row]) + mean_weight * center)
+        if RUNNING_VARIANCE:
+            running_variance[row] = V(running_weight * A(running_variance[row]) + variance_weight * spread)
 
 
 @vk.func

@@ -2,10 +2,10 @@
 
 `norm` launches them. Matrices have shape (lines, length): `lines` rows of `length` elements, each normalized by its own
 mean and variance, with weight and bias of shape (length,). With STORED the forward kernels also store `mean`, and
-`scale`, which is 1 / sqrt(variance + epsilon), for each row; the gradient kernels need both. In the kernels with one workgroup per row,
-SIZE invocations keep the row in registers, ITEMS elements each, and read it once. WEIGHT and BIAS are true if there is
-a weight or bias; otherwise the array is a placeholder. CENTER is true if the mean is subtracted (layer norm), false for
-RMS norm.
+`scale`, which is 1 / sqrt(variance + epsilon), for each row; the gradient kernels need both. In the kernels with one
+workgroup per row, SIZE invocations keep the row in registers, ITEMS elements each, and read it once. WEIGHT and BIAS
+are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is true if the mean is subtracted
+(layer norm), false for RMS norm.
 
 Element types: T is that of x, or of the output's gradient g, U that of x in the gradient kernels, W and B those of
 weight and bias, R that of the result. Statistics and sums have type A, f32 or f64.

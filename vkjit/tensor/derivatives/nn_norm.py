@@ -121,7 +121,7 @@ def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
         )
     # x as rows of one channel of a sample each, with statistics per channel, the same for all samples
     affine = AffineLayout(n * c, d, per_element=False, channels=c, sample_stride=0, channels_per_statistic=1)
-    mean, scale = node.output(1), node.output(3)  # result 2 is the variance
+    mean, scale = node.output(1), node.output(2)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     of_input = None
     if node.needs[0]:

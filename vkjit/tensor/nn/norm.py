@@ -242,24 +242,28 @@ def _with_channels(x: Any, name: str) -> None:
 
 @operation("batch_norm")
 def _batch_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (output, mean, variance, scale), with one mean, variance and scale per channel."""
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float, running: tuple[Tensor | None, ...],
+    momentum: float, stored: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return (output, mean, scale), with one mean and scale per channel; if not `stored` only (output,).
+
+    `running` are the running mean and variance, which are moved by the factor `momentum`.
+    """
     n, c, d = _channel_sizes(x)
+    y = allocate_like(x.shape, x.dtype, x)
+    if x.numel() == 0:
+        empty = creation.zeros(c, dtype=accumulator_type(x.dtype), device=x.device)
+        return y, empty, empty
     # a row of the statistics is a channel over the batch: n runs of d adjacent elements, c * d apart
     rows = Rows(count=c, outer=n, inner=d, step=d, outer_step=c * d, inner_step=1)
-    mean, variance, scale = _statistics(x, rows, eps)
-    y = allocate_like(x.shape, x.dtype, x)
-    kernels.normalize(
-        dense(x),
-        mean._array,
-        scale._array,
-        _array(weight),
-        _array(bias),
-        y._array,
-        _batch_affine(x),
+    mean, variance = (None if old is None else old._array for old in running)
+    statistics = kernels.normalize_channels(
+        dense(x), _array(weight), _array(bias), (mean, variance), y._array, rows, eps, momentum, stored=stored
     )
-    return y, mean, variance, scale
+    for old in running:
+        if old is not None:
+            old.bump_version()
+    return (y,) if statistics is None else (y, *map(Tensor, statistics))
 
 
 def _batch_affine(x: Tensor) -> AffineLayout:
@@ -313,11 +317,8 @@ def batch_norm(
         return _normalize_by_running(x, running_mean, running_var, weight, bias, eps)
     if n * d == 1:
         raise ShapeError(f"batch_norm(): training needs more than one value per channel, found shape {x.shape}")
-    y, mean, variance, _ = _batch_norm(x, weight, bias, eps=eps)
-    if x.numel():
-        _update_running(running_mean, mean, momentum)
-        _update_running(running_var, variance, momentum, n * d / (n * d - 1))
-    return y
+    running, stored = (running_mean, running_var), is_recording((x, weight, bias))
+    return _batch_norm(x, weight, bias, eps=eps, running=running, momentum=momentum, stored=stored)[0]
 
 
 def _normalize_by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
