@@ -26,7 +26,7 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import scratch
+from ..partial_sums import flattened, placeholder, scratch
 from ..rows.softmax import GROUP, chunk_length, combine_chunks, matrix, row_statistics, use_workgroups
 
 __all__ = ["cross_entropy", "cross_entropy_gradient", "nll", "nll_gradient"]
@@ -334,7 +334,7 @@ def cross_entropy(
     Classes aren't weighted if `weight` is None. Rows with the target `ignore_index` have loss and scale 0.
     """
     m, s, length = row_statistics(x)
-    factors = _vector(m if weight is None else weight)  # without weights, a placeholder
+    factors = placeholder(m) if weight is None else weight
     smooth = m  # a placeholder
     if smoothing:
         smooth = scratch(m.shape, m.dtype, x.device)
@@ -356,14 +356,6 @@ def cross_entropy(
     return m, s
 
 
-def _vector(array: DeviceArray) -> DeviceArray:
-    """Return the array if it has one axis, else a placeholder: a vector of one element on its memory.
-
-    The kernel doesn't read a placeholder.
-    """
-    return array if len(array.shape) == 1 else DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
-
-
 def cross_entropy_gradient(
     g: DeviceArray,
     x: DeviceArray,
@@ -382,9 +374,8 @@ def cross_entropy_gradient(
     None if classes aren't weighted.
     """
     m, s = statistics
-    # without weights, both are placeholders
-    factors = _vector(m if weight is None else weight)
-    weight_total = _vector(m if weight_sum is None else weight_sum)
+    factors = placeholder(m) if weight is None else weight
+    weight_total = placeholder(m) if weight_sum is None else flattened(weight_sum)
     options = (ignore_index, float(smoothing), weight is not None)
     # as in `row_statistics`: a workgroup or an invocation per chunk
     if use_workgroups(x):
@@ -408,7 +399,7 @@ def nll(
     ignore_index: int,
 ) -> None:
     """Compute the loss of each row, -weight * x at the target class, and `scale`, the weight of this class."""
-    factors = _vector(scale) if weight is None else weight  # without weights, a placeholder
+    factors = placeholder(scale) if weight is None else weight
     nll_rows(x, target, factors, loss, scale, ignore_index, weight is not None)
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
+from ..partial_sums import placeholder
 from ..registry import MAX_CPU_ITERATIONS, device_class
 
 __all__ = ["cross_entropy_mean", "cross_entropy_mean_gradient", "mean_of_rows", "supports_fused", "supports_mean"]
@@ -192,13 +193,8 @@ def cross_entropy_mean(
     x has two axes; `target` and the statistics have one, with an element per row; y and `inverse` have one element.
     """
     m, s = statistics
-    factors = _placeholder(x) if weight is None else weight
+    factors = placeholder(x) if weight is None else weight
     cross_entropy_by_group(x, target, factors, m, s, y, inverse, ignore_index, weight is not None, inverse.dtype)
-
-
-def _placeholder(array: DeviceArray) -> DeviceArray:
-    """Return a vector of one element on the array's memory: a placeholder for an argument that isn't read."""
-    return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
 
 
 def cross_entropy_mean_gradient(
@@ -213,5 +209,5 @@ def cross_entropy_mean_gradient(
 ) -> None:
     """y = the gradient of x, from g, the gradient of the mean, and the outputs of `cross_entropy_mean`."""
     m, s = statistics
-    factors = m if weight is None else weight  # m is a placeholder for weights, which isn't read
+    factors = placeholder(m) if weight is None else weight
     mean_gradient(g, inverse, x, target, factors, m, s, y, ignore_index, weight is not None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import vkjit as vk
-from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.partial_sums import placeholder
 from vkjit.stdlib.registry import device_class
 
 __all__ = ["linear", "linear_gradients", "supports"]
@@ -168,7 +168,7 @@ def supports(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) 
 
 def linear(x: Any, weight: Any, bias: Any, y: Any, accumulate: vk.DType) -> None:
     """Queue y = x @ weight.T + bias, summed in the type `accumulate`. The bias has one axis or is None."""
-    linear_tiles(x, weight, _placeholder(weight) if bias is None else bias, y, accumulate, bias is not None, vk.fma)
+    linear_tiles(x, weight, placeholder(weight) if bias is None else bias, y, accumulate, bias is not None, vk.fma)
 
 
 def linear_gradients(g: Any, x: Any, weight: Any, bias: Any, accumulate: vk.DType) -> None:
@@ -176,9 +176,4 @@ def linear_gradients(g: Any, x: Any, weight: Any, bias: Any, accumulate: vk.DTyp
 
     g is the gradient of the output of `linear`; `accumulate` is the type of the sums.
     """
-    gradient_tiles(g, x, weight, _placeholder(weight) if bias is None else bias, accumulate, bias is not None, vk.fma)
-
-
-def _placeholder(array: Any) -> Any:
-    """Return a one-element view of an array, a placeholder for an argument that isn't accessed."""
-    return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
+    gradient_tiles(g, x, weight, placeholder(weight) if bias is None else bias, accumulate, bias is not None, vk.fma)

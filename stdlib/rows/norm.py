@@ -220,11 +220,11 @@ def normalize(
     """
     if 0 in y.shape:
         return
-    # an array that is None is replaced by `scale` as a placeholder, which the kernel doesn't read
     segments, size = _segments(affine, x)
+    unused = placeholder(scale)
     kernels.normalize(
-        flattened(x), scale if mean is None else mean, scale, scale if weight is None else weight,
-        scale if bias is None else bias, flattened(y),
+        flattened(x), scale if mean is None else mean, scale, unused if weight is None else weight,
+        unused if bias is None else bias, flattened(y),
         *_sizes(x, affine.rows, segments, affine.length, affine.channels, affine.sample_stride, affine.channels_per_statistic),
         affine.per_element, weight is not None, bias is not None, mean is not None, size,
     )  # fmt: skip

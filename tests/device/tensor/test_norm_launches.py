@@ -56,12 +56,13 @@ def test_small_norms_take_one_launch(device: Device, recorded: bool) -> None:
 @pytest.mark.parametrize("length", [5, 256, 257, 3000])
 def test_results_are_the_same_without_recording(length: int) -> None:
     values, weight = floats(3, 3, length), floats(4, length)
-    for norm in (
+    norms: tuple[Callable[[Any, Any], Any], ...] = (
         lambda x, w: F.layer_norm(x, (length,), w, None),
         lambda x, w: F.layer_norm(x, (length,), None, w),
         lambda x, w: F.rms_norm(x, (length,), w),
         lambda x, w: F.batch_norm(x, None, None, w, None, True),
-    ):
+    )
+    for norm in norms:
         found = norm(vk.tensor(values), vk.tensor(weight))
         recorded = norm(vk.tensor(values, requires_grad=True), vk.tensor(weight))
         np.testing.assert_array_equal(found.numpy(), recorded.detach().numpy())
@@ -99,7 +100,7 @@ def test_batch_norm_updates_what_it_is_given(device: Device, kind: str, shape: t
 
 
 def test_replays_update_running_statistics() -> None:
-    layer = vk.nn.BatchNorm1d(6)
+    layer: Any = vk.nn.BatchNorm1d(6)
     expected, version = np.zeros(6), layer.running_mean.version
     for seed in range(6):
         values = floats(seed, 5, 6)
@@ -112,7 +113,7 @@ def test_replays_update_running_statistics() -> None:
 
 
 def test_backward_after_a_second_forward_pass() -> None:
-    layer = vk.nn.BatchNorm1d(6)
+    layer: Any = vk.nn.BatchNorm1d(6)
     for _ in range(5):
         x = vk.tensor(floats(1, 5, 6), requires_grad=True)
         first, _ = layer(x).sum(), layer(x)  # the second call writes the running statistics again

@@ -317,8 +317,9 @@ def batch_norm(
         return _normalize_by_running(x, running_mean, running_var, weight, bias, eps)
     if n * d == 1:
         raise ShapeError(f"batch_norm(): training needs more than one value per channel, found shape {x.shape}")
-    running, stored = (running_mean, running_var), is_recording((x, weight, bias))
-    return _batch_norm(x, weight, bias, eps=eps, running=running, momentum=momentum, stored=stored)[0]
+    stored = is_recording((x, weight, bias))
+    statistics = (running_mean, running_var)
+    return _batch_norm(x, weight, bias, eps=eps, running=statistics, momentum=momentum, stored=stored)[0]
 
 
 def _normalize_by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
