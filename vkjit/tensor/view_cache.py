@@ -182,7 +182,7 @@ def _plan_of(x: Tensor, view: Any, recorded: bool) -> ViewPlan | None:
     meta: Any = view.meta
     while recorded and meta is not x.meta:
         node = meta.node
-        if node is None or len(node.edges) != 1 or not node.keeps_nothing:
+        if node is None or len(node.edges) != 1 or node._parameters or node.row.keeps_inputs or node.row.keeps_outputs:
             return None
         nodes.append((node.name, node.row, node.params, meta.shape))
         meta = node.edges[0]

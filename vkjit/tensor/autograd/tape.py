@@ -169,16 +169,10 @@ class Node:
         """Record a view whose rule keeps no values, of an operand that requires a gradient; faster than the constructor."""
         node = cls.__new__(cls)
         node.name, node.row, node.params, node._parameters = name, row, params, ()
-        node.edges, node.needs, node.number = (edge,), (True,), next(_sequence)
+        node.edges, node.needs, node.number = (edge,), (True,), next(sequence)
         node._results = (weakref.ref(result),)
-        node._inputs = node._outputs = None
-        node._released = False
+        node._inputs, node._outputs, node._released = None, None, False
         result.requires_grad, result.node = True, node
-
-    @property
-    def keeps_nothing(self) -> bool:
-        """True if the node keeps no values, neither of operands or results nor of tensors among its parameters."""
-        return not (self.row.keeps_inputs or self.row.keeps_outputs or self._parameters)
 
     @property
     def results(self) -> list[GradMeta | None]:
