@@ -1,3 +1,4 @@
+# mypy: disable-error-code="union-attr, no-untyped-call"
 """Replayed gradient rules: the same gradients as without the op cache, and the same errors."""
 
 from __future__ import annotations

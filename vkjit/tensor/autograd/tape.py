@@ -119,10 +119,6 @@ class GradMeta:
             self._hooks = []
         return self._hooks
 
-    @hooks.setter
-    def hooks(self, hooks: list[Callable[[Tensor], Tensor | None]]) -> None:
-        self._hooks = hooks
-
 
 class Node:
     """A recorded operation: its name, its gradient rule (`row`), and what the rule needs.
@@ -134,18 +130,8 @@ class Node:
     """
 
     __slots__ = (
-        "_inputs",
-        "_outputs",
-        "_parameters",
-        "_released",
-        "_results",
-        "edges",
-        "name",
-        "needs",
-        "number",
-        "params",
-        "row",
-    )
+        "_inputs", "_outputs", "_parameters", "_released", "_results", "edges", "name", "needs", "number", "params", "row"
+    )  # fmt: skip
 
     def __init__(
         self, name: str, row: RuleRow, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]
@@ -167,11 +153,10 @@ class Node:
     @classmethod
     def of_view(cls, name: str, row: RuleRow, edge: GradMeta, params: dict[str, Any], result: GradMeta) -> None:
         """Record a view whose rule keeps no values, of an operand that requires a gradient; faster than the constructor."""
-        node = cls.__new__(cls)
+        node: Any = cls.__new__(cls)
         node.name, node.row, node.params, node._parameters = name, row, params, ()
         node.edges, node.needs, node.number = (edge,), (True,), next(sequence)
-        node._results = (weakref.ref(result),)
-        node._inputs, node._outputs, node._released = None, None, False
+        node._results, node._inputs, node._outputs, node._released = (weakref.ref(result),), None, None, False
         result.requires_grad, result.node = True, node
 
     @property
@@ -354,10 +339,9 @@ class RemovableHandle:
     """A hook registered on a tensor; `remove()` unregisters it and may be called any number of times."""
 
     def __init__(self, meta: GradMeta, hook: Any) -> None:
-        self._hooks: list[Any] | None = meta.hooks if isinstance(meta.hooks, list) else []
+        self._hooks: list[Any] | None = meta.hooks
         self._hook = hook
-        meta.hooks = self._hooks
-        self._hooks.append(hook)
+        meta.hooks.append(hook)
 
     def remove(self) -> None:
         """Unregister the hook."""
