@@ -32,7 +32,7 @@ from ..runtime.capture import note_extents, shadowing
 from ..runtime.device import Device, DeviceArray
 from ..runtime.prepared_launch import CallPattern, PreparedLaunch, ShapeRule, picker
 from . import bind, host_arrays
-from .grid import Grid, grid_for_shape, is_split
+from .grid import Grid, grid_for_shape
 from .plan import array_extents
 
 __all__ = [
@@ -100,8 +100,8 @@ class CachedLaunch:
     """
 
     __slots__ = (
-        "_coercions", "_device", "_groups", "_launch", "_launcher", "_outs", "_params", "_poisoned", "_scalars", "_shapes",
-        "_wrap", "captures", "hits", "plan",
+        "_coercions", "_device", "_groups", "_launch", "_launcher", "_limits", "_outs", "_params", "_poisoned",
+        "_scalars", "_shapes", "_wrap", "captures", "hits", "plan",
     )  # fmt: skip
 
     def __init__(
@@ -119,7 +119,7 @@ class CachedLaunch:
         poisoned: bool,
     ) -> None:
         self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
-        self._groups, self._shapes, self._params = groups, shapes, params
+        self._groups, self._shapes, self._params, self._limits = groups, shapes, params, device.caps.max_groups
         self._outs = [(a.buffer.nbytes, a.dtype, a.shape, a.strides) for a in outs]
         self._coercions, self._scalars, self._wrap = tuple(coercions), scalars, wrap
         self._poisoned = poisoned
@@ -137,7 +137,8 @@ class CachedLaunch:
                 return MISS
             if shapes.over is not None:
                 groups = grid_for_shape(arrays[shapes.over].shape, shapes.local)
-                if 0 in groups or is_split(groups, self._device.caps):
+                (x, y, z), (most_x, most_y, most_z) = groups, self._limits
+                if not (0 < x <= most_x and 0 < y <= most_y and 0 < z <= most_z):
                     return MISS
         made = None
         if self._outs:

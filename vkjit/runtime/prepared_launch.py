@@ -159,10 +159,8 @@ def prepare(
 
 
 def picker(places: Sequence[int]) -> Picker:
-    """Return a function that returns the items at these places of a sequence as a tuple."""
+    """Return a function that returns the items at these places of a tuple as a tuple (of other sequences as sequences)."""
     if len(places) > 1:
         return operator.itemgetter(*places)
-    if not places:
-        return lambda _: ()
-    place = places[0]
-    return lambda items: (items[place],)
+    first = places[0] if places else 0
+    return operator.itemgetter(slice(first, (first + 1 or None) if places else 0))

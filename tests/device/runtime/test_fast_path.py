@@ -362,7 +362,7 @@ def test_an_interruption_in_the_middle_costs_a_barrier_and_no_order(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(accelerator, "recorder", lambda: None)
+        patch.setattr(accelerator.state, "recorder", None)
         patch.setattr(type(device._queue), "emit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             two(x, y)
@@ -381,8 +381,8 @@ def test_native_and_python_record_the_same(device: Any, monkeypatch: pytest.Monk
         if not native:
             for kernel in (two, deep):
                 kernel._forget()
-            monkeypatch.setattr(accelerator._State, "functions", {})
-            monkeypatch.setattr(accelerator._State, "failed", True)
+            monkeypatch.setattr(accelerator, "state", accelerator._State())
+            monkeypatch.setattr(accelerator.state, "failed", True)
         else:
             wait_for_machine_code(monkeypatch)
         for _ in range(1200):

@@ -62,12 +62,12 @@ def test_without_a_compiler_there_is_no_machine_code(monkeypatch: pytest.MonkeyP
     def refused(*_: Any) -> Any:
         raise FeatureError("no LLVM")
 
-    fresh: Any = type("State", (), {"functions": {}, "thread": None, "failed": False})
-    monkeypatch.setattr(accelerator, "_State", fresh)
+    fresh = accelerator._State()
+    monkeypatch.setattr(accelerator, "state", fresh)
     monkeypatch.setattr(host_compiler, "compile_functions", refused)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
     accelerator.start()
-    assert fresh.failed and not accelerator.is_ready() and accelerator.recorder() is None
+    assert fresh.failed and not accelerator.is_ready() and fresh.recorder is None
 
 
 @pytest.mark.skipif(bool(obstacle()), reason=f"no native code: {obstacle()}")
@@ -83,8 +83,8 @@ def test_machine_code_that_fails_its_self_test_is_not_used(monkeypatch: pytest.M
         text: str = usual(dataclasses.replace(found, queue=queue, items=found.items + 8 * (spoiled == "address")))
         return text.replace("store i32", "store i16") if spoiled == "x" else text
 
-    fresh: Any = type("State", (), {"functions": {}, "thread": None, "failed": False})
-    monkeypatch.setattr(accelerator, "_State", fresh)
+    fresh = accelerator._State()
+    monkeypatch.setattr(accelerator, "state", fresh)
     monkeypatch.setattr(accelerator, "launch_code", code)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
     accelerator.start()
@@ -92,8 +92,8 @@ def test_machine_code_that_fails_its_self_test_is_not_used(monkeypatch: pytest.M
 
 
 def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh: Any = type("State", (), {"functions": {}, "thread": None, "failed": False})
-    monkeypatch.setattr(accelerator, "_State", fresh)
+    fresh = accelerator._State()
+    monkeypatch.setattr(accelerator, "state", fresh)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "0")
     accelerator.start()
     assert fresh.thread is None and not fresh.failed

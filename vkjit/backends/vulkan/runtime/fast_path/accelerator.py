@@ -7,12 +7,11 @@ objects can't be looked into, without LLVM, if its self-test fails, or if VKJIT_
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from vkjit import dtypes
 from vkjit.errors import VkjitError
@@ -31,7 +30,7 @@ from .abi import Plan, layout
 from .machine_code import launch_code
 from .plan import make_plan
 
-__all__ = ["Accelerated", "compile_plan", "is_ready", "recorder", "start"]
+__all__ = ["Accelerated", "compile_plan", "is_ready", "start", "state"]
 
 Accelerated = Callable[..., bool]
 """Launches with the arguments of a call. Returns False, and nothing has happened, if Python must decide."""
@@ -56,11 +55,19 @@ _SWITCH_INTERVAL = 1e-4
 
 
 class _State:
-    """The machine code of this process: the addresses of its functions, none before it is ready; the thread that compiles."""
+    """The machine code of this process."""
 
-    functions: ClassVar[dict[str, int]] = {}
-    thread: threading.Thread | None = None
-    failed = False
+    def __init__(self) -> None:
+        self.functions: dict[str, int] = {}
+        """The addresses of its functions; none before it is ready."""
+        self.recorder: Callable[[int], None] | None = None
+        """Makes the driver calls of a record, given its address and flags; None without machine code."""
+        self.thread: threading.Thread | None = None
+        """The thread that compiles, or has compiled."""
+        self.failed = False
+
+
+state = _State()
 
 
 def start() -> None:
@@ -69,35 +76,24 @@ def start() -> None:
     Raises ArgumentError for other settings than 0 and 1.
     """
     wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
-    if _State.functions or _State.failed or wanted is False or layout() is None:
+    if state.functions or state.failed or wanted is False or layout() is None:
         return
-    if _State.thread is None:
-        _State.thread = threading.Thread(target=_compile_all, name="vkjit machine code")
-        _State.thread.start()
+    if state.thread is None:
+        state.thread = threading.Thread(target=_compile_all, name="vkjit machine code")
+        state.thread.start()
     if wanted:
-        _State.thread.join()
+        state.thread.join()
 
 
 def is_ready() -> bool:
     """Return True if machine code can be used."""
-    return bool(_State.functions)
+    return bool(state.functions)
 
 
 def compile_plan(plan: Plan) -> Accelerated | None:
     """Return a function that launches by this plan or those that follow it; None if there is no machine code (yet)."""
-    address = _State.functions.get(_LAUNCH)
+    address = state.functions.get(_LAUNCH)
     return None if address is None else cpython.method(address, plan)
-
-
-@functools.cache
-def _recorder(address: int) -> Callable[[int], None]:
-    return cpython.method(address, None)
-
-
-def recorder() -> Callable[[int], None] | None:
-    """Return a function that makes the driver calls of a record, given its address and flags; None without machine code."""
-    address = _State.functions.get(_RECORD)
-    return None if address is None else _recorder(address)
 
 
 def _compile_all() -> None:
@@ -110,11 +106,11 @@ def _compile_all() -> None:
             text = launch_code(found) + _EXTRA.format(read=read, counted=counted, none=id(None))
             functions = host_compiler.compile_functions(text, _LAUNCH, _RECORD, _NOTHING)
             if _self_test(functions):
-                _State.functions = functions
+                state.functions, state.recorder = functions, cpython.method(functions[_RECORD], None)
     except VkjitError:
         pass
     finally:
-        _State.failed = not _State.functions
+        state.failed = not state.functions
         if sys.getswitchinterval() == lowered:
             sys.setswitchinterval(before)
 
@@ -164,7 +160,7 @@ def _self_test(functions: dict[str, int]) -> bool:
 
 
 def _in_child() -> None:
-    _State.thread = None  # it exists in the parent alone
+    state.thread = None  # it exists in the parent alone
 
 
 on_fork(_in_child)

@@ -82,7 +82,7 @@ class FastPath:
                 if hazard:
                     flags |= queue.begin_epoch()
                 queue.note_use(read, written)
-                call = accelerator.recorder() if is_native and accelerator.is_ready() else None
+                call = accelerator.state.recorder if is_native else None
                 if call is None:
                     queue.emit(kernel, flags, groups, block)
                 else:
