@@ -20,7 +20,7 @@ MODULES = {
     "hints": "mask_tests, preconditions", "holding": "cross_loop_reuse", "identities": "algebraic_simplify",
     "impatient": "time_limited", "index_fours": "gather_vec4", "inplace_more": "inplace_copies", "jit": "launch/kernel",
     "join": "cat", "keys": "ordered_keys", "laws": "metamorphic", "loss_more": "loss_functions", "more": "a name for what it holds",
-    "native_words": "launch_abi", "nn_more": "composed", "origins": "provenance", "overlap": "software_pipeline",
+    "native_words": "abi", "nn_more": "composed", "origins": "provenance", "overlap": "software_pipeline",
     "phases": "barrier_regions", "processor": "softmax_cpu_plan", "quota": "cpu_count", "recipe": "launch/cache",
     "repeat": "launch_recorder", "repeats": "op_cache", "rounds": "loop_interchange", "sights": "numeric_events",
     "staging": "host_arrays", "streaming": "nontemporal_stores", "watch": "cancellation", "ways": "dispatch_cache",
@@ -31,11 +31,11 @@ KEPT_MODULES = frozenset({"vkjit/testing/fuzz/watch/__init__.py"})
 """Modules whose name is that of a retired one, but means what the field means by it: watched memory accesses."""
 
 NAMES = {
-    "Ahead": "Prefetch", "Alike": "ValueNumbers", "Calls": "CallShape", "Canaries": "Redzones", "Crew": "ThreadPool",
-    "DirectLaunch": "FastLaunch", "DirectRecorder": "FastPathRecorder", "Extreme": "MinMax", "Fit": "ScalarCoercion",
-    "Form": "SpecClass", "Keys": "CallKeys", "LawFailure": "RelationFailure", "Launching": "RecordedLaunch", "Mend": "Repair",
-    "Overlapped": "PipelinedProduct", "Recipe": "CachedLaunch", "Shorts": "FastPaths", "Sights": "NumericEvents",
-    "TakenApart": "SplitStruct", "Way": "FastPath", "Watch": "CancellationToken", "Witness": "LaunchRecorder",
+    "Ahead": "Prefetch", "Alike": "ValueNumbers", "Calls": "CallForm", "Canaries": "Redzones", "Crew": "ThreadPool",
+    "DirectLaunch": "PreparedLaunch", "DirectRecorder": "FastPath", "Extreme": "MinMax", "Fit": "ScalarCoercion",
+    "Form": "SpecClass", "Keys": "CallForm", "LawFailure": "RelationFailure", "Launching": "RecordedLaunch", "Mend": "Repair",
+    "Overlapped": "PipelinedProduct", "Recipe": "CachedLaunch", "Shorts": "CallForm", "Sights": "NumericEvents",
+    "TakenApart": "SplitStruct", "Way": "CallForm", "Watch": "CancellationToken", "Witness": "LaunchRecorder",
     "Workshop": "LoweringContext", "at_home": "owner", "distrust": "mark_dirty", "each_round": "at_iteration",
     "held_rows": "softmax_in_registers", "joined": "cat_elements, pack_f32x2", "known_rounds": "known_trip_count",
     "last_round": "masked_iteration_cost", "leave_round": "leave_iteration", "lenders": "external_waits",
