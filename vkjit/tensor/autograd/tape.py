@@ -119,6 +119,10 @@ class GradMeta:
             self._hooks = []
         return self._hooks
 
+    @hooks.setter
+    def hooks(self, hooks: list[Callable[[Tensor], Tensor | None]]) -> None:
+        self._hooks = hooks
+
 
 class Node:
     """A recorded operation: its name, its gradient rule (`row`), and what the rule needs.

@@ -48,7 +48,7 @@ def _in_place_view(name: str, function: Callable[..., Tensor]) -> Callable[..., 
         # not recorded: keep the autograd settings, and give the gradient the new shape too
         old_meta = self.meta
         self.reset_meta()
-        self.meta.requires_grad, self.meta._hooks = old_meta.requires_grad, old_meta._hooks
+        self.meta.requires_grad, self.meta.hooks = old_meta.requires_grad, old_meta.hooks
         self.meta.grad = None if old_meta.grad is None else function(old_meta.grad, *args, **params)
         return self
 
