@@ -147,7 +147,19 @@ def _provide_services() -> None:
     provide("sanitized launch", service("sanitizer.launch", "launch"))
     # This service is a function, too: it returns the module.
     provide("array namespace", lambda: lambda: importlib.import_module(".array_api", __name__))
-    host_compiler.provide(service("backends.cpu.runtime.llvm", "compile_functions"))
+    # Machine code of launches is compiled by the CPU back end's LLVM and kept in the same cache.
+    compile_functions = service("backends.cpu.runtime.llvm", "compile_functions")
+    load_code, store_code = (
+        service("compiler.cache", "load_machine_code"),
+        service("compiler.cache", "store_machine_code"),
+    )
+    host_compiler.provide(
+        host_compiler.Services(
+            lambda text, *names: compile_functions()(text, *names),
+            lambda name: load_code()(name),
+            lambda name, data: store_code()(name, data),
+        )
+    )
     # Drivers' pipeline caches are loaded from and stored to the compiler's disk cache.
     load_pipelines = service("compiler.cache", "load_pipelines")
     store_pipelines = service("compiler.cache", "store_pipelines")

@@ -260,6 +260,18 @@ def store_pipelines(name: str, data: bytes) -> None:
         _write(folder / f"{name}.bin", data)
 
 
+def load_machine_code(name: str) -> bytes | None:
+    """Return the machine code of the host stored under a name, after checking its checksum; None if there is none."""
+    data = read_file("machine", f"{name}.bin") or b""
+    body = data[len(MAGIC) + 32 :]
+    return body if data[: len(MAGIC) + 32] == MAGIC + hashlib.sha256(body).digest() else None
+
+
+def store_machine_code(name: str, body: bytes) -> None:
+    """Store machine code of the host under a name. Failures are ignored."""
+    write_file("machine", f"{name}.bin", MAGIC + hashlib.sha256(body).digest() + body)
+
+
 def read_file(folder: str, name: str) -> bytes | None:
     """Return the content of a file in a folder of the cache, without validating it; None if this user has no such file.
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ import pytest
 from vkjit.backends.cpu import obstacle
 from vkjit.backends.vulkan.runtime import record as launch_record
 from vkjit.backends.vulkan.runtime.fast_path import abi, accelerator, machine_code
-from vkjit.errors import ArgumentError, FeatureError
+from vkjit.errors import ArgumentError, FeatureError, InternalError
 from vkjit.runtime import host_compiler
 
 COMMAND, PIPELINE, LAYOUT, MEMORY, STAGES = 0x1000_0001, 0x2_0000_0002, 0x3_0000_0003, 0x4_0000_0004, 0x1800
@@ -100,3 +104,45 @@ def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "maybe")
     with pytest.raises(ArgumentError, match="expected 0"):
         accelerator.start()
+
+
+_LOAD = """
+import sys
+import vkjit
+from vkjit.backends.vulkan.runtime.fast_path import accelerator
+accelerator.load()
+print(accelerator.is_ready(), "llvmlite" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(bool(obstacle()), reason=f"no native code: {obstacle()}")
+def test_machine_code_is_kept_for_later_processes(tmp_path: Path) -> None:
+    """A later process uses it without LLVM; one that finds the file damaged does without."""
+    if abi.layout() is None or not accelerator._IS_X86:
+        pytest.skip("machine code is kept on x86 only, for interpreters whose objects can be looked into")
+
+    def loaded(setting: str) -> str:
+        environment = {
+            **os.environ,
+            "VKJIT_CACHE_DIR": str(tmp_path),
+            "VKJIT_CACHE": "1",
+            "VKJIT_NATIVE_LAUNCH": setting,
+        }
+        command = [sys.executable, "-c", _LOAD]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert loaded("") == "False False"
+    assert loaded("1") == "True True"
+    assert loaded("") == "True False"
+    (kept,) = (tmp_path / "machine").iterdir()
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data)
+    assert loaded("") == "False False"
+
+
+@pytest.mark.skipif(bool(obstacle()), reason=f"no native code: {obstacle()}")
+def test_code_that_is_not_self_contained_is_refused() -> None:
+    text = "define float @f(float %x) {\n  %y = fadd float %x, 0x3FF3333340000000\n  ret float %y\n}\n"
+    with pytest.raises(InternalError, match="self-contained"):
+        host_compiler.compile_functions(text, "f")

@@ -198,8 +198,20 @@ _linked_for_good: list[Linked] = []
 
 
 def compile_functions(text: str, *names: str) -> dict[str, int]:
-    """Compile a module and return the addresses of its functions, whose code stays loaded; see `runtime.host_compiler`."""
-    linked = link(compile_text(text), *names)
+    """Compile a module for any processor of this family and return the addresses of its functions, whose code stays loaded.
+
+    The code must be self-contained: without constants in memory, and without calls of other modules.
+    """
+    with _lock:
+        target = _llvm().Target.from_default_triple()
+        machine = target.create_target_machine(opt=2, reloc="pic", codemodel="small", jit=True)
+        code = bytes(machine.emit_object(_optimised(text, 2)))
+        sections = [section.name() for section in _llvm().ObjectFileRef.from_data(code).sections() if section.size()]
+        if any(name.startswith((b".rela.text", b".rodata", b".data", b".bss")) for name in sections):
+            raise InternalError(
+                f"machine code that must be self-contained has sections {b', '.join(sections).decode()}"
+            )
+        linked = link(code, *names)
     _linked_for_good.append(linked)
     return linked.addresses
 

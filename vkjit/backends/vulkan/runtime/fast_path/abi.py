@@ -120,10 +120,10 @@ class Layout:
     buffer: dict[str, int]
     kernel: dict[str, int]
     queue: dict[str, int]
-    plan: dict[str, int]
     type: int
     items: int
     content: int
+    payload: int
 
 
 class Plan:
@@ -158,7 +158,12 @@ def layout() -> Layout | None:
     """Return the offsets, or None for an interpreter whose objects can't be looked into."""
     if not cpython.usable():
         return None
-    places = cpython.type_of_objects(), cpython.items_of_tuples(), cpython.content_of_cells()
+    places = (
+        cpython.type_of_objects(),
+        cpython.items_of_tuples(),
+        cpython.content_of_cells(),
+        cpython.payload_of_bytes(),
+    )
     found = (
         cpython.offsets(DeviceArray, "buffer", "spec_class", "descriptor", "shape", "strides"),
         cpython.offsets(
@@ -168,8 +173,8 @@ def layout() -> Layout | None:
         cpython.offsets(
             Queue, "lock", "command_handle", "epoch", "transferred", "bound", "serial", "recorded", "budget"
         ),
-        cpython.offsets(Plan, "address"),
     )
-    array, buffer, kernel, queue, plan = [one or {} for one in found]
-    kind, items, content = [place or 0 for place in places]
-    return Layout(array, buffer, kernel, queue, plan, kind, items, content) if all(found) and all(places) else None
+    array, buffer, kernel, queue = [one or {} for one in found]
+    return (
+        Layout(array, buffer, kernel, queue, *[place or 0 for place in places]) if all(found) and all(places) else None
+    )

@@ -1,13 +1,17 @@
-"""Machine code for launches, compiled once per process, in the background.
+"""Machine code for launches: compiled once per machine, in the background, and kept on disk for later processes.
 
 `compile_plan` makes a function of a plan. Everything works without machine code, but slower: it isn't used on interpreters whose
-objects can't be looked into, without LLVM, if its self-test fails, or if VKJIT_NATIVE_LAUNCH is 0.
+objects can't be looked into, without LLVM if there is none on disk, if its self-test fails, or if VKJIT_NATIVE_LAUNCH is 0.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
+import mmap
+import platform
+import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -27,29 +31,18 @@ from ..pipeline.pipeline import VulkanKernel
 from ..queue.queue import Queue
 from . import cpython
 from .abi import Plan, layout
-from .machine_code import launch_code
+from .machine_code import TABLE, launch_code
 from .plan import make_plan
 
-__all__ = ["Accelerated", "compile_plan", "is_ready", "start", "state"]
+__all__ = ["Accelerated", "compile_plan", "is_ready", "load", "start", "state"]
 
 Accelerated = Callable[..., bool]
 """Launches with the arguments of a call. Returns False, and nothing has happened, if Python must decide."""
 
-_LAUNCH, _RECORD, _NOTHING = "vkjit_launch", "vkjit_record_method", "vkjit_nothing"
-_EXTRA = """
-define i64 @vkjit_record_method(i64 %owner, ptr %args, i64 %count) {{
-  %given = load i64, ptr %args
-  %read = inttoptr i64 {read} to ptr
-  %flagged = call i64 %read(i64 %given)
-  call void @vkjit_record(i64 %flagged)
-  %counted = inttoptr i64 {counted} to ptr
-  call void %counted(i64 {none})
-  ret i64 {none}
-}}
-define void @vkjit_nothing() {{
-  ret void
-}}
-"""
+_FUNCTIONS = ("vkjit_launch", "vkjit_record_method", "vkjit_nothing", "vkjit_end")
+_OFFSETS = struct.Struct("<4Q")
+_IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
+"""True if code may be copied: other processors need their instruction caches flushed."""
 _SWITCH_INTERVAL = 1e-4
 """Seconds for which the compiling thread may keep others from running Python code."""
 
@@ -62,6 +55,10 @@ class _State:
         """The addresses of its functions; none before it is ready."""
         self.recorder: Callable[[int], None] | None = None
         """Makes the driver calls of a record, given its address and flags; None without machine code."""
+        self.memory: Any = None
+        """The mapping that holds the code."""
+        self.table = (ctypes.c_uint64 * len(TABLE))()
+        """The addresses of what `TABLE` names."""
         self.thread: threading.Thread | None = None
         """The thread that compiles, or has compiled."""
         self.failed = False
@@ -70,16 +67,27 @@ class _State:
 state = _State()
 
 
-def start() -> None:
-    """Start compiling in the background; does nothing after the first call. VKJIT_NATIVE_LAUNCH=1 waits for it.
+def load() -> None:
+    """Use the machine code that an earlier process kept. With VKJIT_NATIVE_LAUNCH=1, compile it if there is none.
 
     Raises ArgumentError for other settings than 0 and 1.
     """
     wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
+    found = layout()
+    if state.functions or state.failed or wanted is False or found is None:
+        return
+    data = host_compiler.read(_name(launch_code(found))) if _IS_X86 else None
+    if (data is None or not _use(_placed(data))) and wanted:
+        start()
+
+
+def start() -> None:
+    """Compile in the background; does nothing after the first call. VKJIT_NATIVE_LAUNCH=1 waits for it."""
+    wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
     if state.functions or state.failed or wanted is False or layout() is None:
         return
     if state.thread is None:
-        state.thread = threading.Thread(target=_compile_all, name="vkjit machine code")
+        state.thread = threading.Thread(target=_compile, name="vkjit machine code")
         state.thread.start()
     if wanted:
         state.thread.join()
@@ -92,27 +100,77 @@ def is_ready() -> bool:
 
 def compile_plan(plan: Plan) -> Accelerated | None:
     """Return a function that launches by this plan or those that follow it; None if there is no machine code (yet)."""
-    address = state.functions.get(_LAUNCH)
-    return None if address is None else cpython.method(address, plan)
+    address = state.functions.get("vkjit_launch")
+    return None if address is None else _method(address, plan)
 
 
-def _compile_all() -> None:
+def _method(address: int, plan: Plan | None) -> Callable[..., Any]:
+    """Return machine code as a function for Python."""
+    owner = cpython.Owner(struct.pack("<2Q", 0 if plan is None else plan.address, ctypes.addressof(state.table)))
+    owner.kept = plan
+    return cpython.method(address, owner)
+
+
+def _name(text: str) -> str:
+    """Return the name of the file that keeps the machine code of a text."""
+    return hashlib.sha256(f"{platform.machine()} {sys.platform} {text}".encode()).hexdigest()
+
+
+def _compile() -> None:
+    """Compile, place and test the machine code, and keep it for later processes."""
     found, before = layout(), sys.getswitchinterval()
     sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
     lowered = sys.getswitchinterval()
     try:
         if found is not None:
-            read, counted = cpython.api("PyLong_AsUnsignedLongLong"), cpython.api("Py_IncRef")
-            text = launch_code(found) + _EXTRA.format(read=read, counted=counted, none=id(None))
-            functions = host_compiler.compile_functions(text, _LAUNCH, _RECORD, _NOTHING)
-            if _self_test(functions):
-                state.functions, state.recorder = functions, cpython.method(functions[_RECORD], None)
+            text = launch_code(found)
+            functions = host_compiler.compile_functions(text, *_FUNCTIONS)
+            places = [functions[name] for name in _FUNCTIONS]
+            start, end = functions["vkjit_launch"], functions["vkjit_end"]
+            if not _IS_X86 or (start, end) != (min(places), max(places)):
+                _use(functions)
+                return
+            data = _OFFSETS.pack(*[place - start for place in places]) + ctypes.string_at(start, end - start)
+            if _use(_placed(data)):
+                host_compiler.write(_name(text), data)
     except VkjitError:
         pass
     finally:
         state.failed = not state.functions
         if sys.getswitchinterval() == lowered:
             sys.setswitchinterval(before)
+
+
+def _placed(data: bytes) -> dict[str, int]:
+    """Place machine code in memory; return the addresses of its functions, none if that isn't possible."""
+    offsets, code = _OFFSETS.unpack_from(data), data[_OFFSETS.size :]
+    if max(offsets) != len(code):
+        return {}
+    try:
+        memory = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        memory[:] = code
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        if ctypes.CDLL(None).mprotect(
+            ctypes.c_void_p(start), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC
+        ):
+            return {}
+    except (OSError, AttributeError, TypeError):  # the system has no such calls, or allows no code
+        return {}
+    state.memory = memory
+    return {name: start + offset for name, offset in zip(_FUNCTIONS, offsets, strict=True)}
+
+
+def _use(functions: dict[str, int]) -> bool:
+    """Test machine code and use it from now on; return True if it works."""
+    objects = {
+        "DeviceArray": DeviceArray, "False": False, "None": None, "Queue": Queue, "True": True, "VulkanBuffer": VulkanBuffer
+    }  # fmt: skip
+    for number, name in enumerate(TABLE):
+        state.table[number] = id(objects[name]) if name in objects else cpython.api(name)
+    if not functions or not _self_test(functions):
+        return False
+    state.recorder, state.functions = _method(functions["vkjit_record_method"], None), functions
+    return True
 
 
 def _self_test(functions: dict[str, int]) -> bool:
@@ -133,14 +191,14 @@ def _self_test(functions: dict[str, int]) -> bool:
     holes = (Hole(0, 0), Hole(8, 1, 4), Hole(16, 2, code="i"), Hole(20, 3, code="f"))
     launch = prepare(kernel, bytes(24), holes, 4, (0,), (1,))
     pattern = CallPattern((*arrays, 1, 1.5), (0, 1), (7, 8, 9), scalars=(2, 3))
-    table = ctypes.create_string_buffer(record.TABLE.pack(*[functions[_NOTHING]] * 4, 0, 0))
+    table = ctypes.create_string_buffer(record.TABLE.pack(*[functions["vkjit_nothing"]] * 4, 0, 0))
     memory = record.Record(record.BLOCK + len(launch.block))
     record.HEADER.pack_into(memory, 0, ctypes.addressof(table), 0, 0, len(launch.block))
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     plan = make_plan(launch, pattern, memory, address, queue, current, device)
     if plan is None:
         return False
-    call = cpython.method(functions[_LAUNCH], plan)
+    call = _method(functions["vkjit_launch"], plan)
     refused, done = call(*arrays, 1.5, 1), call(*arrays, -3, 0.25)
     block = record.BLOCK
     first, second = buffers

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from types import CellType
 from typing import Any
 
-__all__ = ["api", "content_of_cells", "items_of_tuples", "method", "offsets", "type_of_objects", "usable"]
+__all__ = [
+    "Owner", "api", "content_of_cells", "items_of_tuples", "method", "offsets", "payload_of_bytes", "type_of_objects", "usable",
+]  # fmt: skip
 
 _WORD = 8
 
@@ -63,6 +65,20 @@ def content_of_cells() -> int | None:
     """Where a closure's cell keeps its value."""
     value = object()
     return _place_of(id(value), _words(CellType(value), CellType.__basicsize__ & -_WORD))
+
+
+@functools.cache
+def payload_of_bytes() -> int | None:
+    """Where an object of `bytes`, or of a class derived from it, keeps its bytes."""
+    mark = b"a mark that is nowhere else in it"
+    found = ctypes.string_at(id(Owner(mark)), bytes.__basicsize__ + len(mark)).find(mark)
+    return found if found > 0 and found % _WORD == 0 else None
+
+
+class Owner(bytes):
+    """The owner of a method of machine code: addresses that the code reads, and in `kept` what they are of."""
+
+    kept: Any = None
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from vkjit.runtime.prepared_launch import CallPattern, Grid, Launcher, PreparedLaunch, picker
-from vkjit.settings import boolean_setting
 
 from .. import record
 from . import accelerator
@@ -39,8 +38,7 @@ class FastPath:
         self._submissions = 0
         self._ffi = queue.vulkan.ffi
         self._table = self._make_table()
-        if boolean_setting("VKJIT_NATIVE_LAUNCH"):
-            accelerator.start()
+        accelerator.load()
 
     def submitted(self) -> None:
         """Count a submission, and have machine code compiled when that begins to pay."""

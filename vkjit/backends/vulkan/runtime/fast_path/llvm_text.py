@@ -1,11 +1,13 @@
-"""A builder of LLVM assembly, one function at a time. Numbers and addresses are i64 unless stated otherwise."""
+"""A builder of LLVM assembly, one function at a time. Numbers and addresses are i64 unless stated otherwise.
+
+The text has no addresses, so that its machine code can be kept for other processes: functions of the C API and Python objects
+are loaded from a table, whose address is the variable `%table`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-
-from . import cpython
 
 __all__ = ["Text"]
 
@@ -13,8 +15,10 @@ __all__ = ["Text"]
 class Text:
     """The lines of one function."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Sequence[str]) -> None:
+        """`table` has the names of the table's items."""
         self.lines: list[str] = []
+        self._table = {name: 8 * number for number, name in enumerate(table)}
         self._count = 0
 
     def new(self, what: str) -> str:
@@ -47,12 +51,16 @@ class Text:
         self.put(f"store {kind} {value}, ptr {self.pointer(base, offset)}, align 1")
 
     def call(self, name: str, *arguments: str, returns: str = "i64") -> str:
-        function = self.new(f"inttoptr i64 {cpython.api(name)} to ptr")
+        function = self.new(f"inttoptr i64 {self.known(name)} to ptr")
         given = ", ".join(f"i64 {a}" for a in arguments)
         if returns == "void":
             self.put(f"call void {function}({given})")
             return ""
         return self.new(f"call {returns} {function}({given})")
+
+    def known(self, name: str) -> str:
+        """Return an item of the table."""
+        return self.load("%table", self._table[name])
 
     def unless(self, condition: str, label: str) -> None:
         """Branch to the label unless the condition holds."""

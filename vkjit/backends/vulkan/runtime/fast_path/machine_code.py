@@ -1,9 +1,10 @@
 """Machine code of a whole launch: check the arguments, find hazards, fill the record, call the driver.
 
-`launch_code` returns the LLVM assembly of `vkjit_launch`, a function for Python (see `cpython.method`) of a `Plan` and the
-arguments of a call. It returns True after it has launched. It returns False, and nothing has happened, if no plan of the chain
-matches or Python has to decide. It holds the GIL and runs no Python code after it has found the thread's queue, so that
-nobody sees half of a launch and no signal is handled in the middle. Reference counts are kept as Python would.
+`launch_code` returns the LLVM assembly. `vkjit_launch` is a function for Python (see `cpython.method`) of the arguments of a
+call; its owner holds the address of a `Plan` and that of a table (see `TABLE`). It returns True after it has launched. It
+returns False, and nothing has happened, if no plan of the chain matches or Python has to decide. It holds the GIL and runs no
+Python code after it has found the thread's queue, so that nobody sees half of a launch and no signal is handled in the
+middle. Reference counts are kept as Python would.
 
 Everything that can fail comes before the first change. Labels: `next` tries the next plan; `refused` returns False; `held` releases
 the queue's lock first.
@@ -11,15 +12,18 @@ the queue's lock first.
 
 from __future__ import annotations
 
-from vkjit.runtime.array import DeviceArray
-
 from .. import record
-from ..memory.buffer import VulkanBuffer
-from ..queue.queue import Queue
 from .abi import ITSELF, LITERAL, NO_ARRAY, Axis, Cell, Constant, Field, Kind, Layout, Name, Pair, Row, Word
 from .llvm_text import Text
 
-__all__ = ["launch_code"]
+__all__ = ["TABLE", "launch_code"]
+
+TABLE = (
+    "PyDict_GetItemWithError", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble", "PyIter_Next", "PyList_Size",
+    "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyObject_CallNoArgs", "PyObject_CallOneArg",
+    "PyObject_GetAttr", "Py_DecRef", "Py_IncRef", "DeviceArray", "False", "None", "Queue", "True", "VulkanBuffer",
+)  # fmt: skip
+"""Names of what machine code takes from a table: functions of the C API, then objects."""
 
 
 class _Launch:
@@ -27,13 +31,18 @@ class _Launch:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.t = Text()
+        self.t = Text(TABLE)
         self.refused = "refused"
         """The label for launches that are left to Python."""
 
     def text(self) -> str:
         t = self.t
-        plan = t.cell(t.call("PyLong_AsLongLong", t.load("%owner", self.layout.plan["address"])))
+        t.put(f"%plan.at = add i64 %owner, {self.layout.payload}")
+        t.put(f"%table.at = add i64 %owner, {self.layout.payload + 8}")
+        t.put("%table.pointer = inttoptr i64 %table.at to ptr")
+        t.put("%table = load i64, ptr %table.pointer")
+        false, true = t.known("False"), t.known("True")
+        plan = t.cell(t.load("%plan.at"))
         self.plan = t.get(plan)
         self.queue = t.call("PyObject_GetAttr", self.of(Word.CURRENT), self.of(Word.ATTRIBUTE))
         t.unless(t.new(f"icmp ne i64 {self.queue}, 0"), "nothing")
@@ -57,20 +66,16 @@ class _Launch:
         self.release()
         t.begin("refused")
         t.begin("answer")
-        answer = t.new(f"phi i64 [{id(False)}, %refused], [{id(True)}, %done]")
+        answer = t.new(f"phi i64 [{false}, %refused], [{true}, %done]")
         t.call("Py_DecRef", self.queue, returns="void")
         t.put("br label %return")
         t.at("nothing")
         t.call("PyErr_Clear", returns="void")
         t.begin("return")
-        result = t.new(f"phi i64 [{answer}, %answer], [{id(False)}, %nothing]")
+        result = t.new(f"phi i64 [{answer}, %answer], [{false}, %nothing]")
         t.call("Py_IncRef", result, returns="void")
         t.put(f"ret i64 {result}")
-        return (
-            f"{record.TEXT}\ndefine i64 @vkjit_launch(i64 %owner, i64 %args, i64 %count) {{\n"
-            + "\n".join(t.lines)
-            + "\n}\n"
-        )
+        return "define i64 @vkjit_launch(i64 %owner, i64 %args, i64 %count) {\n" + "\n".join(t.lines) + "\n}\n"
 
     def of(self, word: Word) -> str:
         return self.t.load(self.plan, 8 * word)
@@ -141,7 +146,7 @@ class _Launch:
                     t.set(inner, t.load(given, slot))
                 array = t.get(inner)
                 t.unless(t.new(f"icmp ne i64 {array}, 0"), "refused")
-                t.unless(t.same(t.load(array, at.type), id(DeviceArray)), "refused")
+                t.unless(t.same(t.load(array, at.type), t.known("DeviceArray")), "refused")
                 for name, word in (("spec_class", Row.SPEC), ("shape", Row.SHAPE), ("strides", Row.STRIDES)):
                     expected = t.load(row, 8 * word)
                     equal = t.same(t.load(array, at.array[name]), expected)
@@ -149,13 +154,13 @@ class _Launch:
                 t.set(buffer, t.load(array, at.array["buffer"]))
                 t.store(t.new(f"add i64 {t.load(array, at.array['descriptor'])}, {at.items}"), row, 8 * Row.ITEMS)
             found = t.get(buffer)
-            t.unless(t.same(t.load(found, at.type), id(VulkanBuffer)), "refused")
+            t.unless(t.same(t.load(found, at.type), t.known("VulkanBuffer")), "refused")
             t.unless(t.same(t.load(found, at.buffer["queue"]), self.queue), "refused")
             t.unless(t.same(t.load(found, at.buffer["device"]), self.of(Word.DEVICE)), "next")
             with t.where(t.same(slot, NO_ARRAY)):
                 t.store(t.new(f"add i64 {found}, {at.buffer['address']}"), row, 8 * Row.ITEMS)
             written = t.load(row, 8 * Row.WRITTEN)
-            alone = t.same(t.load(found, at.buffer["readers"]), id(None))
+            alone = t.same(t.load(found, at.buffer["readers"]), t.known("None"))
             t.unless(t.new(f"or i1 {t.same(written, 0)}, {alone}"), "refused")
             t.store(found, row, 8 * Row.BUFFER)
             with t.where(t.new(f"icmp ne i64 {spec}, 0")), t.each(number) as before:
@@ -206,14 +211,14 @@ class _Launch:
     def lock(self) -> None:
         """Acquire the queue's lock if it is free."""
         t, queue = self.t, self.layout.queue
-        t.unless(t.same(t.load(self.queue, self.layout.type), id(Queue)), "refused")
+        t.unless(t.same(t.load(self.queue, self.layout.type), t.known("Queue")), "refused")
         t.unless(t.same(t.load(self.queue, queue["lock"]), self.of(Word.LOCK)), "refused")
-        answer = t.call("PyObject_CallOneArg", self.of(Word.ACQUIRE), str(id(False)))
+        answer = t.call("PyObject_CallOneArg", self.of(Word.ACQUIRE), t.known("False"))
         with t.where(t.same(answer, 0)):
             t.call("PyErr_Clear", returns="void")
         t.unless(t.new(f"icmp ne i64 {answer}, 0"), "refused")
         t.call("Py_DecRef", answer, returns="void")
-        t.unless(t.same(answer, id(True)), "refused")
+        t.unless(t.same(answer, t.known("True")), "refused")
         self.refused = "held"
 
     def release(self) -> None:
@@ -230,7 +235,7 @@ class _Launch:
         t.unless(t.new(f"icmp sle i64 {recorded}, {self.number(t.load(self.queue, at.queue['budget']))}"), "held")
         hazard = self.hazard()
         transferred = t.load(self.queue, at.queue["transferred"])
-        t.unless(t.new(f"or i1 {t.same(hazard, 0)}, {t.same(transferred, id(False))}"), "held")
+        t.unless(t.new(f"or i1 {t.same(hazard, 0)}, {t.same(transferred, t.known('False'))}"), "held")
         target = self.of(Word.RECORD)
         self.fields(target)
         t.store(handle, target, record.COMMAND)
@@ -325,10 +330,9 @@ class _Launch:
                 t.put(f"br label %{done}")
                 t.at(t.label("unused"))
             short = t.new(f"fptrunc double {number} to float")
-            infinite = [
-                t.new(f"fcmp oeq {k} {t.new(f'call {k} @llvm.fabs.{s}({k} {v})')}, 0x7FF0000000000000")
-                for k, s, v in (("float", "f32", short), ("double", "f64", number))
-            ]
+            bits = t.new(f"bitcast double {number} to i64"), t.new(f"bitcast float {short} to i32")
+            masks = ("i64", bits[0], 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000), ("i32", bits[1], 0x7FFFFFFF, 0x7F800000)
+            infinite = [t.new(f"icmp eq {k} {t.new(f'and {k} {b}, {mask}')}, {inf}") for k, b, mask, inf in masks]
             t.unless(t.new(f"icmp eq i1 {infinite[0]}, {infinite[1]}"), self.refused)
             t.store(short, goal, 0, "float")
             t.put(f"br label %{done}")
@@ -336,7 +340,7 @@ class _Launch:
         with t.where(t.same(kind, Kind.INTEGER)):
             t.set(value, self.number(given))
         with t.where(t.same(kind, Kind.BOOL)):
-            t.set(value, t.new(f"zext i1 {t.same(given, id(True))} to i64"))
+            t.set(value, t.new(f"zext i1 {t.same(given, t.known('True'))} to i64"))
 
     def replace(self, value: str, base: str, offset: int | str) -> None:
         """Set a slot."""
@@ -390,5 +394,17 @@ class _Launch:
 
 
 def launch_code(layout: Layout) -> str:
-    """Return the assembly of a module with `vkjit_launch`."""
-    return _Launch(layout).text()
+    """Return the assembly of a module with `vkjit_launch`, `vkjit_record_method` (a function for Python that takes the address of
+    a record, with flags) and `vkjit_nothing`. The code runs wherever it is placed in memory, from `vkjit_launch` to `vkjit_end`.
+    """
+    t = Text(TABLE)
+    t.put(f"%table.at = add i64 %owner, {layout.payload + 8}")
+    t.put("%table.pointer = inttoptr i64 %table.at to ptr")
+    t.put("%table = load i64, ptr %table.pointer")
+    flagged = t.call("PyLong_AsUnsignedLongLong", t.load("%args"))
+    t.put(f"call void @vkjit_record(i64 {flagged})")
+    t.call("Py_IncRef", t.known("None"), returns="void")
+    t.put(f"ret i64 {t.known('None')}")
+    method = "define i64 @vkjit_record_method(i64 %owner, i64 %args, i64 %count) {\n" + "\n".join(t.lines) + "\n}\n"
+    ends = "".join(f"define void @{name}() {{\n  ret void\n}}\n" for name in ("vkjit_nothing", "vkjit_end"))
+    return _Launch(layout).text() + method + record.TEXT.replace("define void", "define internal void") + ends
