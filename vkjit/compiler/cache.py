@@ -411,8 +411,8 @@ def statistics() -> dict[str, Any]:
 
 
 def clear() -> int:
-    """Delete all kernels and pipeline caches, and leftover temporary files. Return the number of deleted files."""
-    folders = [folder for folder in (_folder("kernels"), _folder("pipelines")) if folder is not None]
+    """Delete all kernels, pipeline caches and machine code, and leftover temporary files. Return the number of deleted files."""
+    folders = [folder for folder in map(_folder, ("kernels", "pipelines", "machine")) if folder is not None]
     patterns = ("*.vkjit", "*.bin", "*.tmp")
     return sum(_remove(path) for folder in folders for pattern in patterns for path in folder.glob(pattern))
 

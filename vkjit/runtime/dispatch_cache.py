@@ -1,10 +1,8 @@
-"""Tables of what the layers above remember of calls that they repeat on a device, and when all of it is forgotten.
+"""Per-device tables of what upper layers remember of calls that they repeat, and when they are discarded.
 
-Enters: devices, and word of settings that changed. Leaves: a table per device, by keys of those layers. Holds: what was learnt
-under other settings is never repeated. With a setting the tables are exchanged, not emptied: whoever learns meanwhile writes into
-one that nobody reads any more.
-
-Settings that are asked for at each call lie in the environment; looking there is what a repeated call pays for them.
+Each layer chooses its own keys; the op cache keeps its replays here. If a setting changes, the tables are replaced, not emptied:
+a thread that is still working under the old setting writes into a table that nobody reads any more. Settings that may change
+at any time are environment variables, which `table_of` compares at each call.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ Table = dict[Any, Any]
 
 _lock = threading.Lock()
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()
-"""Those that have a table."""
+"""The devices that have a table."""
 
 
 class Forgetful(Protocol):
-    """What keeps something by the device that it was made for."""
+    """An object that caches data per device."""
 
     def _forget(self, device: Device | None = None) -> None: ...
 
@@ -44,7 +42,7 @@ _SANITIZE, _DEBUG, _OPT = (_encode(name) for name in ("VKJIT_SANITIZE", "VKJIT_D
 
 
 class _Seen:
-    """What these said when the tables were made; whether calls are repeated at all, None until that is asked for."""
+    """The settings when the tables were made, and whether calls are repeated at all (None: not read yet)."""
 
     sanitize: Any = _get(_SANITIZE)
     debug: Any = _get(_DEBUG)
@@ -53,14 +51,14 @@ class _Seen:
 
 
 def new_table(device: Device) -> Table:
-    """An empty table for a device, which `renew` knows of."""
+    """Return an empty table for a device, and register the device for `renew`."""
     with _lock:
         _devices.add(device)
     return {}
 
 
 def table_of(device: Device) -> Table:
-    """The table that holds under the settings of now."""
+    """Return the device's table under the current settings."""
     seen = _Seen
     if _get(_SANITIZE) != seen.sanitize or _get(_DEBUG) != seen.debug or _get(_OPT) != seen.opt:
         environment()
@@ -68,13 +66,13 @@ def table_of(device: Device) -> Table:
 
 
 def environment() -> None:
-    """Notes what the environment says now, and forgets what was learnt before."""
+    """Read the settings from the environment, and discard all tables."""
     _Seen.sanitize, _Seen.debug, _Seen.opt = _get(_SANITIZE), _get(_DEBUG), _get(_OPT)
     renew()
 
 
 def renew(*devices: Device) -> None:
-    """Forgets what was learnt on these devices, or on all: call it after what kernels and functions go by has changed."""
+    """Discard the tables of these devices, or of all. Call it after a change of what kernels or functions depend on."""
     with _lock:
         _devices.update(devices)  # a table that is set here isn't made by `new_table`
         for device in devices or list(_devices):
@@ -82,13 +80,13 @@ def renew(*devices: Device) -> None:
 
 
 def follow(follower: Forgetful) -> None:
-    """Has it forget with `forget`, as long as it lives."""
+    """Register an object whose caches `forget` discards, as long as it lives."""
     with _lock:
         _followers.add(follower)
 
 
 def forget(device: Device) -> None:
-    """Forgets all that hangs on the device's caps, launches of kernels among it: call it after they have changed."""
+    """Discard all that depends on the device's caps, including cached launches. Call it after they have changed."""
     with _lock:
         followers = list(_followers)
     for follower in followers:
@@ -97,14 +95,14 @@ def forget(device: Device) -> None:
 
 
 def repeating() -> bool:
-    """VKJIT_REPEAT, read once: whether calls are repeated, 1 (the default) or 0. Raises ArgumentError for anything else."""
+    """Return True unless VKJIT_REPEAT, which is read once, is 0. Raises ArgumentError for values other than 0 and 1."""
     if _Seen.on is None:
         _Seen.on = boolean_setting("VKJIT_REPEAT") is not False
     return _Seen.on
 
 
 def set_repeating(on: bool | None) -> None:
-    """Sets it for tests, whatever the environment says; None: what that says."""
+    """Override VKJIT_REPEAT for tests; None removes the override."""
     _Seen.on = on
     renew()
 

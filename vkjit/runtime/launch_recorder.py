@@ -1,11 +1,8 @@
-"""What an operation asked of a device once, asked again for other arrays.
+"""Records what an operation asks of a device, as steps that can be repeated for other buffers.
 
-Enters: a `LaunchRecorder` beside a call, which takes down what this thread asks of the device meanwhile; everything runs as usual.
-Leaves: `Step`s that ask the same with other buffers in the places of the old ones. Holds: a step knows buffers by number alone,
-and keeps none of them; where something was asked that can't be repeated so (uploads, reads, buffers that came from elsewhere),
-there are no steps.
-
-The numbers: first the buffers that the operation was given, then those that it allocated, in order.
+A `LaunchRecorder` observes the launches, fills, copies and allocations of this thread, which run as usual. Its steps refer to
+buffers by number and keep none of them alive: first the buffers that the operation was given, then those that it allocated,
+in order. There are no steps if the operation did something that can't be repeated: uploads, reads, or launches on other buffers.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
 
 _IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
-"""What no operation that is repeated may ask: its results hang on more than buffers, or it waits."""
+"""Methods that a repeatable operation may not call: its results depend on more than buffers, or it waits."""
 
 _Asked = Callable[[int], "Step"]
 """Makes a step, told how many buffers there were in all."""
@@ -95,10 +92,9 @@ Step = RecordedLaunch | RecordedFill | RecordedCopy
 
 
 class LaunchRecorder:
-    """Takes down what this thread asks of a device between `start` and `stop`, for arrays that it is given.
+    """Records what this thread asks of a device between `start` and `stop`, for given arrays.
 
-    `sizes` are the bytes of the buffers that it got meanwhile; `pure` is False once it asked something that can't be repeated. It
-    keeps no buffer, so that the call takes no more memory for being watched.
+    `sizes` are the bytes of the buffers that were allocated. `pure` is False after something that can't be repeated.
     """
 
     def __init__(self, device: Device, given: Sequence[DeviceArray]) -> None:
@@ -115,7 +111,7 @@ class LaunchRecorder:
         self._started = True  # from before it is, so that an interrupted start is ended, too
 
     def start(self) -> bool:
-        """Begins, unless somebody else looks at the device's launches, or waits to; whether it did."""
+        """Start, unless something else observes the device's launches, or waits to; return True if started."""
         with shadowing.lock:
             self._started = shadowing.begin(self.device, self._uncover)
             if not self._started:
@@ -126,7 +122,7 @@ class LaunchRecorder:
         return True
 
     def stop(self) -> None:
-        """Ends. May be called again, and whatever became of `start`."""
+        """Stop. May be called again, and if `start` was interrupted."""
         with shadowing.lock:
             if self._started:
                 self._uncover()
@@ -134,16 +130,16 @@ class LaunchRecorder:
                 self._started = False
 
     def steps(self) -> list[Step] | None:
-        """What was asked, to be repeated; None where that can't be."""
+        """Return the recorded steps; None if they can't be repeated."""
         return [asked(self._count + len(self.sizes)) for asked in self._asked] if self.pure else None
 
     def number_of(self, buffer: Buffer) -> int | None:
-        """The number of a buffer that lives; None for one that came from elsewhere."""
+        """Return the number of a live buffer; None for one that is neither given nor allocated meanwhile."""
         place = self._place(buffer)
         return None if place is None else place[0]
 
     def _place(self, buffer: Buffer) -> tuple[int, int] | None:
-        """The number of a buffer, and the address that steps are told for that number."""
+        """Return the number of a buffer, and the address that steps get for that number."""
         known = self._known.get(id(buffer))
         return known[1:] if known is not None and known[0]() is buffer else None
 

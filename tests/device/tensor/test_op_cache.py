@@ -18,12 +18,13 @@ from vkjit.api.profiling import Profile
 from vkjit.backends.cpu.runtime.device import CpuDevice
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.reports import SLOTS
+from vkjit.errors import InternalError
 from vkjit.runtime import dispatch_cache as tables
 from vkjit.runtime.device import Device
 from vkjit.runtime.dispatch_cache import set_repeating
 from vkjit.stdlib.matmul import tuning_lookup
 from vkjit.stdlib.registry import forcing_class
-from vkjit.tensor.op_cache import with_replay
+from vkjit.tensor.op_cache import cached, with_replay
 from vkjit.tensor.ops.axis import use_deterministic_algorithms
 from vkjit.testing.fuzz.watch import Watcher
 from vkjit.testing.masks import masked
@@ -583,3 +584,15 @@ def test_autocast_in_between(on: Any) -> None:
             assert (x @ y).dtype is vk.f16 and (x.to(vk.f16) + 1.0).dtype is vk.f16
             assert (x.to(vk.f16)).softmax(-1).dtype is vk.f32
         assert x.to(vk.f16).softmax(-1).dtype is vk.f16
+
+
+def test_labels_are_unique() -> None:
+    @cached("a label of this test()")
+    def one(x: Any) -> Any:
+        return x
+
+    with pytest.raises(InternalError, match=r"another label"):
+
+        @cached("a label of this test()")
+        def two(x: Any) -> Any:
+            return x

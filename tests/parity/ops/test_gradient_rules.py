@@ -195,7 +195,10 @@ NO_GRADIENT = frozenset(
 
 def test_every_operation_has_a_rule_or_none_for_a_reason() -> None:
     missing = OPERATIONS.keys() - RULES.keys()
-    assert not missing - NO_GRADIENT, "operations without a gradient rule: add one, or name them in WITHOUT"
+    unnamed = sorted(missing - NO_GRADIENT)
+    assert not unnamed, (
+        f"operations without a gradient rule: add one, or name them in NO_GRADIENT: {', '.join(unnamed)}"
+    )
     assert not NO_GRADIENT - missing, "no operation, or one with a rule"
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from vkjit.errors import InternalError
 from vkjit.runtime import host_spans, sanitizer_reports
 from vkjit.runtime.capture import shadowing
 from vkjit.runtime.dispatch_cache import Table, repeating, table_of
@@ -35,17 +36,26 @@ _MAX_KEYS = 8192
 _changing = threading.RLock()
 """Held while a device's table is changed."""
 
+_labels: dict[str, str] = {}
+"""The cached functions, by label."""
+
 _blocks, _listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
 
 def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[[F], F]:
     """Decorate a public function whose calls may be replayed.
 
-    `label` is unique among cached functions. `setting` returns a setting that the function depends on, which becomes part
+    `label` is unique among cached functions; by convention their name with parentheses, such as "softmax()", while operations that
+    `@operation(..., replayable=True)` caches go by their bare name. Raises InternalError for a label that another function has.
+    `setting` returns a setting that the function depends on, which becomes part
     of the key.
     """
 
     def decorate(function: F) -> F:
+        name = f"{function.__module__}.{function.__qualname__}"
+        if _labels.setdefault(label, name) != name:
+            raise InternalError(f"{name} is cached as {label!r}, as {_labels[label]} is: choose another label")
+
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
             special = state.special
