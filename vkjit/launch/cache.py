@@ -352,8 +352,7 @@ class CallForm:
         call, device = self.call, self._device
         if call is None or device is None:
             return False
-        with device.launch_lock:
-            return device.ready_to_launch() and call(*args)
+        return device.relaunch(call, args)
 
     def _accelerate(self, found: CachedLaunch, args: tuple[Any, ...]) -> None:
         """Hand a launch to machine code, to be tried before earlier ones."""

@@ -5,12 +5,10 @@ Implemented by the Vulkan device here, by the interpreter's device in `interp`, 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,11 +155,6 @@ class Device(ABC):
     ) -> None:
         """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
 
-    @property
-    def launch_lock(self) -> AbstractContextManager[Any]:
-        """A lock that keeps other threads from launching; reentrant."""
-        return contextlib.nullcontext()
-
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         """Return the launch as a function of buffers and values; None if the device has no fast path for it."""
         del launch
@@ -172,8 +165,12 @@ class Device(ABC):
         del launch, pattern
         return False
 
-    def ready_to_launch(self) -> bool:
-        """Prepare for a launch that machine code refused; return False if Python must launch. Call it under `launch_lock`."""
+    def relaunch(self, call: Callable[..., bool], arguments: Sequence[Any]) -> bool:
+        """Call machine code that refused a launch again, after other threads are done and a submission is open.
+
+        Return False if Python must launch.
+        """
+        del call, arguments
         return False
 
     def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:

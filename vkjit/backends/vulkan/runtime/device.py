@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 import weakref
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,9 @@ _ARGUMENT_CHUNK = 64 << 10
 _ARGUMENT_ALIGNMENT = 64
 _SPIN_NS = 100_000
 """How long to ask a GPU again and again before sleeping; a CPU device needs the processor for itself."""
+
+_NAP, _MAX_NAPS = 3e-5, 50
+"""Seconds to sleep while another thread submits, and how often."""
 
 _open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
 
@@ -199,11 +202,6 @@ class VulkanDevice(Device):
                 if kernel.user is queue:
                     chunk.last_use = max(chunk.last_use, kernel.last_use)
 
-    @property
-    def launch_lock(self) -> AbstractContextManager[Any]:
-        """As in `Device`."""
-        return self._group.lock
-
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         """As in `Device`."""
         kernel = self._fast_kernel(launch)
@@ -219,13 +217,28 @@ class VulkanDevice(Device):
             return False
         return self._fast_path.plan(kernel, launch, pattern)
 
-    def ready_to_launch(self) -> bool:
-        """As in `Device`."""
-        queue = self._current.queue
-        if queue.command_handle and queue.recorded >= queue.budget:
-            queue.full()
-            self._fast_path.submitted()
-        return bool(queue.command_handle or queue.open_command_handle())
+    def relaunch(self, call: Callable[..., bool], arguments: Sequence[Any]) -> bool:
+        """As in `Device`.
+
+        A thread that blocks on the lock would own it before it has the interpreter's lock back; the others would then block in
+        turn, and so on with each launch. So a thread that meets another one at a submission sleeps instead.
+        """
+        group = self._group
+        for _ in range(_MAX_NAPS):
+            if not group.busy or group.lock._is_owned():  # type: ignore[attr-defined]  # as conditions ask
+                break
+            time.sleep(_NAP)
+        with group.lock:
+            queue = self._current.queue
+            group.busy = True
+            try:
+                if queue.command_handle and queue.recorded >= queue.budget:
+                    queue.full()
+                    self._fast_path.submitted()
+                handle = queue.command_handle or queue.open_command_handle()
+            finally:
+                group.busy = False
+            return bool(handle) and call(*arguments)
 
     def accelerated(self, plans: Sequence[Any]) -> Accelerated | None:
         """As in `Device`."""

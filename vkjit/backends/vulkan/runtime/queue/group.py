@@ -46,6 +46,8 @@ class QueueGroup:
         self.watchers: set[object] = set()
         self.sending = False
         """Whether a submission is under way, in which handlers of signals and finalizers may not launch."""
+        self.busy = False
+        """True while a thread that launches sends or opens a submission: others shouldn't queue up for the lock."""
 
     def check(self) -> None:
         """Raises when the device can't be used any more."""
