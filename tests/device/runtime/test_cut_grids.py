@@ -26,7 +26,7 @@ def last_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
         count = min(4, limits[0])
         yield (groups[0] - count, 0, 0), (count, groups[1], groups[2])
 
-    monkeypatch.setattr(plan, "_parts", last)
+    monkeypatch.setattr(plan, "parts", last)
 
 
 @vk.kernel(local=2)

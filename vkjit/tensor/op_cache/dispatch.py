@@ -24,7 +24,7 @@ from ..tensor import Tensor
 from .key import call_key, short_key
 from .nodes import ReadNode, ReplayedNode, VjpReads, VjpReplay, handle_first_calls
 from .recorder import OpRecorder
-from .replay import Replay, tensor_of
+from .replay import Replay
 
 __all__ = ["cached", "replay_write", "with_replay"]
 
@@ -73,9 +73,9 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
             entry = table.get(key)
             if entry.__class__ is Replay and forced_class() is None:
                 if entry.make_result is not None and not shadowing.captured:
-                    made = entry.make_result(*arrays)
-                    if made:
-                        return tensor_of(made)
+                    made = entry.make_result(arrays)
+                    if made is not None:
+                        return made
                 result = entry.run(tensors)
                 if result is not None:
                     return result

@@ -116,7 +116,7 @@ class OpRecorder:
             results,
             kind,
             maker,
-            maker if plans and not nodes and kind is None else None,
+            maker.tensor if maker and plans and not nodes and kind is None else None,
         )
 
     def _alive(self, results: tuple[int | None, ...]) -> set[int | None]:

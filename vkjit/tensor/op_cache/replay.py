@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from vkjit.dtypes import DType
-from vkjit.runtime.array import DeviceArray
+from vkjit.runtime.array import LAYOUT_ALIGNMENT, DeviceArray
 from vkjit.runtime.capture import shadowing
 from vkjit.runtime.device import Device
 from vkjit.runtime.launch_recorder import RecordedLaunch, Step
@@ -104,6 +104,35 @@ class SingleLaunch:
             launch.run(device, objects)
         return made
 
+    def tensor(self, arrays: tuple[DeviceArray, ...]) -> Tensor | None:
+        """As a call, but return the new array as a tensor; written out, since most operations come here."""
+        device, call = self._device, self._launch.call
+        if not call:
+            made = self(*arrays)
+            return None if made is None else tensor_of(made)
+        nbytes, dtype, layout = self._made  # type: ignore[misc]  # used for calls that make an array
+        buffer = device.allocate(nbytes)
+        address = buffer.address
+        if address % LAYOUT_ALIGNMENT or not call(*arrays, buffer):
+            if any(array.buffer.device is not device for array in arrays):
+                return None
+            self._launch.run(device, (*arrays, buffer))
+            return tensor_of(DeviceArray.at(buffer, dtype, layout))
+        array: Any = _new(DeviceArray)
+        array.buffer, array.offset, array.dtype = buffer, 0, dtype
+        _, array.spec_class, tail, array.shape, array.strides, array.layout = layout
+        array.descriptor = (address, *tail)
+        tensor: Any = _new(Tensor)
+        version = _new(Version)
+        version.value = version.recorded = 0
+        tensor._array, tensor._version, tensor._is_view = array, version, False
+        tensor._history, tensor._root = 0, None
+        meta = tensor.meta = _new(GradMeta)
+        meta.shape, meta.dtype, meta.device = array.shape, dtype, device
+        meta.requires_grad = meta.retains_grad = False
+        meta.grad = meta.node = meta._hooks = None
+        return tensor  # type: ignore[no-any-return]
+
 
 class PlannedStep(NamedTuple):
     """A step of a replay. `fresh` and `gone` are the numbers of the buffers to allocate before it and to release after it."""
@@ -153,7 +182,7 @@ class Replay:
     kind: Callable[[Any], Any] | None
     maker: Callable[..., Any] | None
     make_result: Callable[..., Any] | None
-    """`maker`, if its array is all that the call makes and no node is put on the tape; else None."""
+    """`SingleLaunch.tensor`, if its array is all that the call makes and no node is put on the tape; else None."""
 
     def run(self, operands: list[Tensor]) -> Any:
         """Run the call and return its result; None if it must take the slow path this time, and nothing has happened."""

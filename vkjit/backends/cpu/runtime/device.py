@@ -274,7 +274,7 @@ class CpuDevice(ImmediateDevice):
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         kernel = launch.kernel
-        return replayer(self, kernel, launch) if isinstance(kernel, CpuKernel) else None
+        return replayer(self, kernel, launch) if isinstance(kernel, CpuKernel) and not kernel.prints else None
 
     def load(self, artifact: KernelArtifact) -> CpuKernel:
         self._check()

@@ -110,7 +110,8 @@ class VulkanDevice(Device):
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
         queue = self._current.queue
-        if nbytes in queue.kept and self._group.failure is None:
+        kept = queue.kept.get(nbytes)
+        if kept is not None and kept[0] and self._group.failure is None:
             buffer = VulkanBuffer.again(self, queue, nbytes)
             if buffer is not None:
                 return buffer
