@@ -233,13 +233,20 @@ class VulkanDevice(Device):
             queue = self._current.queue
             group.busy = True
             try:
-                if queue.command_handle and queue.recorded >= queue.budget:
+                if not (queue.command_handle or queue.open_command_handle()):
+                    return False
+                is_last = queue.recorded + 1 >= queue.budget
+                queue.budget += is_last  # machine code leaves the last command of a submission to us
+                try:
+                    launched = call(*arguments)
+                finally:
+                    queue.budget -= is_last
+                if launched and queue.recorded >= queue.budget:
                     queue.full()
                     self._fast_path.submitted()
-                handle = queue.command_handle or queue.open_command_handle()
+                return launched
             finally:
                 group.busy = False
-            return bool(handle) and call(*arguments)
 
     def accelerated(self, plans: Sequence[Any]) -> Accelerated | None:
         """As in `Device`."""

@@ -232,7 +232,7 @@ class _Launch:
         handle = self.number(t.load(self.queue, at.queue["command_handle"]))
         t.unless(t.new(f"icmp ne i64 {handle}, 0"), "held")
         recorded = t.new(f"add i64 {self.number(t.load(self.queue, at.queue['recorded']))}, 1")
-        t.unless(t.new(f"icmp sle i64 {recorded}, {self.number(t.load(self.queue, at.queue['budget']))}"), "held")
+        t.unless(t.new(f"icmp slt i64 {recorded}, {self.number(t.load(self.queue, at.queue['budget']))}"), "held")
         hazard = self.hazard()
         transferred = t.load(self.queue, at.queue["transferred"])
         t.unless(t.new(f"or i1 {t.same(hazard, 0)}, {t.same(transferred, t.known('False'))}"), "held")
