@@ -1,1 +1,1 @@
-"""Vulkan runtime: devices, memory, queues, pipelines and launches. Knows no IR."""
+"""Vulkan runtime: devices, memory, queues, pipelines and launches. Independent of the IR."""

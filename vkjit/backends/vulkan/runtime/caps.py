@@ -1,7 +1,7 @@
-"""What a physical device can do, as `DeviceCaps`.
+"""Build the `DeviceCaps` of a physical device from its features and properties.
 
-Enters: the feature names and property structures of a physical device. Leaves: the caps that compilers and library code
-decide by. Holds: nothing here is guessed; a capability that the driver doesn't state is absent.
+Compilers and library code base their decisions on these caps. Nothing is guessed: a capability that the driver doesn't
+report is absent.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .quirks import quirks_of, version_of
 __all__ = ["KINDS", "Properties", "caps_of", "missing_requirements", "query_matrices", "query_properties"]
 
 KINDS = ("other", "integrated", "discrete", "virtual", "cpu")
-"""By VkPhysicalDeviceType."""
+"""Device kinds, indexed by VkPhysicalDeviceType."""
 
 REQUIRED = ("buffer_device_address", "memory_model", "int64")
-"""Features without which no kernel runs."""
+"""Features that every kernel needs."""
 
 _COMPUTE_STAGE = 0x20
 _SUBGROUP_OPERATIONS = (
@@ -53,7 +53,7 @@ _COMPONENTS = {
     10: "u64",
     1000141000: "bf16",
 }
-"""VkComponentTypeKHR to our names."""
+"""Maps VkComponentTypeKHR to vkjit's type names."""
 
 _SCOPES = {2: "workgroup", 3: "subgroup"}
 _DEVICE_LOCAL, _HOST_VISIBLE, _HOST_COHERENT = 0x1, 0x2, 0x4
@@ -61,7 +61,7 @@ _DEVICE_LOCAL, _HOST_VISIBLE, _HOST_COHERENT = 0x1, 0x2, 0x4
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The property structures of a physical device; `v13` is None before Vulkan 1.3."""
+    """Property structures of a physical device. `v11` and `v12` are None before Vulkan 1.2, `v13` before Vulkan 1.3."""
 
     base: Any
     v11: Any
@@ -75,7 +75,9 @@ class Properties:
 
 
 def query_properties(vulkan: Vulkan, instance: Any, device: Any) -> Properties:
-    """Asks the driver; structures past the device's version are left out (all but `base` before Vulkan 1.2)."""
+    """Query the property structures. Structures newer than the device's version are None (all but `base` before Vulkan
+    1.2).
+    """
     head = vulkan.struct("VkPhysicalDeviceProperties2")
     instance.vkGetPhysicalDeviceProperties2(device, head)
     base = _Owned(head)
@@ -91,7 +93,7 @@ def query_properties(vulkan: Vulkan, instance: Any, device: Any) -> Properties:
 
 
 class _Owned:
-    """The members of VkPhysicalDeviceProperties2.properties; keeps the structure around them alive."""
+    """View of VkPhysicalDeviceProperties2.properties that keeps the enclosing structure alive."""
 
     def __init__(self, head: Any) -> None:
         self._head = head
@@ -101,7 +103,7 @@ class _Owned:
 
 
 def property_features(properties: Properties) -> set[str]:
-    """The capabilities that stand in properties rather than in features."""
+    """Return the feature names that Vulkan reports in properties instead of feature structures."""
     found: set[str] = set()
     if properties.v11.subgroupSupportedStages & _COMPUTE_STAGE:
         operations = properties.v11.subgroupSupportedOperations
@@ -114,7 +116,7 @@ def property_features(properties: Properties) -> set[str]:
 
 
 def missing_requirements(features: set[str], properties: Properties) -> tuple[str, ...]:
-    """What a device lacks to be usable at all, in words; () for a usable one."""
+    """Return descriptions of the requirements that the device doesn't meet; () for a usable device."""
     if properties.v12 is None:
         major, minor = properties.version
         return (f"Vulkan 1.2 (it has {major}.{minor})",)
@@ -128,7 +130,7 @@ def caps_of(
     memory: Any,
     matrices: tuple[MatrixShape, ...],
 ) -> DeviceCaps:
-    """Puts the caps together. `memory` is VkPhysicalDeviceMemoryProperties."""
+    """Build the caps. `memory` is a VkPhysicalDeviceMemoryProperties."""
     limits, v12 = properties.base.limits, properties.v12
     info = vulkan.string(v12.driverInfo)
     quirks = quirks_of(v12.driverID, version_of(info))
@@ -154,7 +156,7 @@ def caps_of(
 
 
 def query_matrices(vulkan: Vulkan, instance: Any, device: Any, features: set[str]) -> tuple[MatrixShape, ...]:
-    """The cooperative matrix products of element types that we know."""
+    """Return the supported cooperative matrix shapes, restricted to element types and scopes that vkjit knows."""
     shapes: list[MatrixShape] = []
     if "cooperative_matrix" in features:
         call = instance.vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR
@@ -169,7 +171,9 @@ def query_matrices(vulkan: Vulkan, instance: Any, device: Any, features: set[str
 
 
 def _flexible_matrices(vulkan: Vulkan, instance: Any, device: Any) -> list[MatrixShape]:
-    """The products of VK_NV_cooperative_matrix2, whose structures are newer than the package's declarations."""
+    """Return the shapes of VK_NV_cooperative_matrix2. The `vulkan` package doesn't declare its structures, so they are
+    read as raw words.
+    """
     name = b"vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV"
     address = vulkan.library.vkGetInstanceProcAddr(instance._owner, name)
     if not address:
@@ -177,7 +181,7 @@ def _flexible_matrices(vulkan: Vulkan, instance: Any, device: Any) -> list[Matri
     call = vulkan.ffi.cast("VkResult(*)(VkPhysicalDevice, uint32_t *, void *)", address)
     count = vulkan.ffi.new("uint32_t *")
     vulkan.check(call(device, count, vulkan.null), name.decode())
-    stride = 14  # sType, padding, pNext (2), then ten words of 32 bits
+    stride = 14  # sType, padding, pNext (2), then ten 32-bit words
     rows = vulkan.ffi.new("uint64_t[]", stride // 2 * count[0])
     words = vulkan.ffi.cast("uint32_t *", rows)
     for row in range(count[0]):
@@ -201,7 +205,7 @@ def _shape(
 
 
 def _subgroup_sizes(features: frozenset[str], properties: Properties) -> tuple[int, ...]:
-    """The sizes that a kernel may require, the default one last."""
+    """Return the subgroup sizes that a kernel may require; the default size is last."""
     default = int(properties.v11.subgroupSize)
     v13 = properties.v13
     if v13 is None or "subgroup_size_control" not in features or not v13.requiredSubgroupSizeStages & _COMPUTE_STAGE:
@@ -230,7 +234,7 @@ def _dtypes(features: frozenset[str]) -> frozenset[str]:
 
 
 def _unified(kind: str, memory: Any) -> bool:
-    """True where all memory is the host's own and can be mapped."""
+    """True if the device is integrated or a CPU and has a memory type that is device-local, host-visible and coherent."""
     wanted = _DEVICE_LOCAL | _HOST_VISIBLE | _HOST_COHERENT
     types = [memory.memoryTypes[i].propertyFlags for i in range(memory.memoryTypeCount)]
     return kind in ("integrated", "cpu") and any(flags & wanted == wanted for flags in types)

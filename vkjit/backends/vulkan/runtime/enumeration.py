@@ -1,10 +1,9 @@
-"""Which devices there are, and opening one.
+"""List the available devices and open them; each device is opened once.
 
-Enters: an index, a part of a name, or nothing. Leaves: open devices, each opened once. Holds: Vulkan devices come
-first, best first, then the kinds that higher layers registered ("cpu", "interpreter"). The default is the best that
-exists: a GPU, else the processor, else a software driver, else the interpreter.
+Vulkan devices come first, best first, then the kinds registered by higher layers ("cpu", "interpreter"). The default
+device is the best usable one: a GPU, else the CPU device, else a software Vulkan driver, else the interpreter.
 
-`VKJIT_DEVICE` gives the default: an index or a part of a name.
+`VKJIT_DEVICE` overrides the default: an index, a part of a device's or driver's name, or a kind.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ __all__ = ["DeviceInfo", "devices", "driver_error", "open_device", "register_dev
 
 _PREFERENCE = {"discrete": 0, "integrated": 0, "virtual": 0, "llvm-cpu": 1, "cpu": 2, "other": 2}
 _LAST = 3
-"""How far from the best a kind of device is, as the default."""
+"""Rank of device kinds that `_PREFERENCE` doesn't list. The default device is the one with the lowest rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A device that isn't a Vulkan driver's: `factory` gets its index."""
+    """A registered kind of non-Vulkan device. `factory` takes the device index."""
 
     name: str
     factory: Callable[[int], Device]
@@ -48,14 +47,15 @@ _physical: list[Physical] | None = None
 _driver_error: DriverNotFoundError | None = None
 _open: dict[str, Device] = {}
 _default: dict[str | None, Device] = {}
-"""What was opened without being named, by what VKJIT_DEVICE said."""
+"""Devices opened without a spec, keyed by the value of VKJIT_DEVICE at that time."""
 
 
 def register_device_kind(
     name: str, factory: Callable[[int], Device], caps: DeviceCaps | None = None, *, kind: str = ""
 ) -> None:
-    """Adds a device of a kind of its own (its name, if not given), listed after the Vulkan devices. A name may be
-    registered once.
+    """Register a non-Vulkan device, listed after the Vulkan devices. `kind` defaults to its name.
+
+    Raises InternalError if the name is already registered.
     """
     with _lock:
         if name in _kinds:
@@ -65,7 +65,7 @@ def register_device_kind(
 
 
 def devices() -> list[DeviceInfo]:
-    """All devices, in the order of their numbers. Never raises for a missing driver: see `driver_error`."""
+    """Return all devices, in index order. Never raises for a missing driver: see `driver_error`."""
     with _lock:
         found = [physical.info for physical in _vulkan_devices()]
         for kind in _kinds.values():
@@ -74,17 +74,18 @@ def devices() -> list[DeviceInfo]:
 
 
 def driver_error() -> DriverNotFoundError | None:
-    """Why there is no Vulkan device, with what to install; None when a driver was found."""
+    """Return the reason why there is no Vulkan device, including what to install; None if a driver was found."""
     with _lock:
         _vulkan_devices()
         return _driver_error
 
 
 def open_device(spec: int | str | None = None) -> Device:
-    """The device with this number, or whose name or kind contains this text (in any case); the same object each time.
+    """Open a device by index, by exact name or kind, or by part of its name or its driver's name (case-insensitive).
 
-    Without a `spec`, VKJIT_DEVICE decides, and without that the first usable device. Raises DeviceNotFoundError,
-    listing what exists; DriverNotFoundError when nothing exists; FeatureError when the device lacks what kernels need.
+    Returns the same object each time until it is closed. Without a `spec`, VKJIT_DEVICE decides; without that, the best
+    usable device is opened. Raises DeviceNotFoundError, with a list of the devices; DriverNotFoundError if there are
+    none at all; FeatureError if the device lacks what kernels need.
     """
     if spec is not None:
         return _opened(spec)
@@ -158,15 +159,15 @@ def _forget() -> None:
 
 
 _MAX_UNWRITTEN = 4096
-"""Times that something can't be written at exit, after which the rest is left."""
+"""Number of failed writes at exit after which the remaining output is dropped."""
 
 
 def _last_words() -> None:
-    """At exit: shows what kernels printed, and tells of failures, that nobody waited for."""
+    """At exit, print pending kernel output and report kernel errors that no `synchronize` has raised."""
     for device in list(_open.values()):
         if getattr(device, "closed", False):
             continue
-        with contextlib.suppress(VkjitError, OSError):  # nobody is left who could be told
+        with contextlib.suppress(VkjitError, OSError):  # at exit there is no caller to report it to
             try:
                 _wait(device)
             except KernelError as error:
@@ -175,9 +176,9 @@ def _last_words() -> None:
 
 
 def _wait(device: Device) -> None:
-    """Waits for the device, whether or not anybody reads what is printed."""
+    """Synchronize the device, retrying if its output can't be written."""
     for _ in range(_MAX_UNWRITTEN):
-        with contextlib.suppress(OSError):  # what couldn't be written is gone; the rest is still to be told
+        with contextlib.suppress(OSError):  # the text that couldn't be written is lost; go on with the rest
             device.synchronize()
             break
 

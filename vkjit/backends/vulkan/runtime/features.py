@@ -1,7 +1,7 @@
-"""The table of optional Vulkan features: which structure and extension carries each, and our name for it.
+"""Table of optional Vulkan features: the structure and extension of each, and vkjit's name for it.
 
-Enters: a physical device. Leaves: the set of names that the device has, and the pNext chain that enables exactly
-those. Holds: every feature of the table that is present is enabled, so `DeviceCaps.features` means "may be used".
+`query_features` returns the names that a physical device supports; `enabling_chain` builds the pNext chain that enables
+them. A device is opened with all of its supported features enabled, so a name in `DeviceCaps.features` may be used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FeatureGroup:
-    """One feature structure: `fields` pairs Vulkan's member names with our names.
+    """A feature structure. `fields` pairs Vulkan's member names with vkjit's names.
 
-    It may be chained when the device's version is at least `core`, or when it has `extension`. `stype` is set for
-    structures newer than the package's declarations: their members are then read by position.
+    It may be chained if the device's version is at least `core`, or if it has `extension`. `stype` is set for
+    structures newer than the `vulkan` package's declarations, whose members are read by position.
     """
 
     struct: str
@@ -168,9 +168,9 @@ EXTENSION_FEATURES = {
     "VK_KHR_external_memory_fd": "external_memory_fd",
     "VK_KHR_external_semaphore_fd": "external_semaphore_fd",
 }
-"""Extensions without a feature structure that are features by themselves."""
+"""Extensions without a feature structure: each is a feature by itself."""
 
-_ALWAYS = ("VK_KHR_portability_subset",)  # the specification demands that it be enabled where it is present
+_ALWAYS = ("VK_KHR_portability_subset",)  # the specification requires enabling it if it is present
 _FLEXIBLE = frozenset({"cooperative_matrix_workgroup_scope", "cooperative_matrix_flexible_dimensions"})
 
 
@@ -183,7 +183,7 @@ def _usable(extensions: frozenset[str], version: Version) -> list[FeatureGroup]:
 
 
 class _Chain:
-    """Feature structures linked behind a VkPhysicalDeviceFeatures2."""
+    """Feature structures chained to a VkPhysicalDeviceFeatures2."""
 
     def __init__(self, vulkan: Vulkan, groups: Iterable[FeatureGroup]) -> None:
         self._vulkan = vulkan
@@ -204,7 +204,7 @@ class _Chain:
         return self._vulkan.struct(group.struct)
 
     def read(self) -> set[str]:
-        """The names whose members are set."""
+        """Return the names of the members that are set."""
         found = {name for member, name in _CORE if getattr(self.head.features, member)}
         for group, structure in self._members:
             for position, (member, name) in enumerate(group.fields):
@@ -213,7 +213,7 @@ class _Chain:
         return found
 
     def write(self, names: frozenset[str]) -> None:
-        """Sets the members whose names are given."""
+        """Set the members named in `names` and clear all others."""
         for member, name in _CORE:
             setattr(self.head.features, member, name in names)
         for group, structure in self._members:
@@ -225,7 +225,7 @@ class _Chain:
 
 
 def query_features(vulkan: Vulkan, call: Any, device: Any, extensions: frozenset[str], version: Version) -> set[str]:
-    """The names of the table's features that the physical device has. `call` is vkGetPhysicalDeviceFeatures2."""
+    """Return the names of the features that the physical device supports. `call` is vkGetPhysicalDeviceFeatures2."""
     chain = _Chain(vulkan, _usable(extensions, version))
     call(device, chain.head)
     found = chain.read()
@@ -236,7 +236,9 @@ def query_features(vulkan: Vulkan, call: Any, device: Any, extensions: frozenset
 
 
 def enabling_chain(vulkan: Vulkan, names: frozenset[str], extensions: frozenset[str], version: Version) -> Any:
-    """A chain for VkDeviceCreateInfo that enables the named features. The returned list owns it; its head is first."""
+    """Return a list that owns a chain for VkDeviceCreateInfo enabling the named features; its first item is the chain's
+    head.
+    """
     groups = [g for g in _usable(extensions, version) if any(name in names for _, name in g.fields)]
     chain = _Chain(vulkan, groups)
     chain.write(names)
@@ -244,7 +246,9 @@ def enabling_chain(vulkan: Vulkan, names: frozenset[str], extensions: frozenset[
 
 
 def extensions_for(names: frozenset[str], extensions: frozenset[str], version: Version) -> list[str]:
-    """The device extensions to enable for the named features."""
+    """Return the device extensions to enable: those that the named features need, and the present ones of
+    `EXTENSION_FEATURES` and `_ALWAYS`.
+    """
     needed = [
         group.extension
         for group in _usable(extensions, version)

@@ -1,11 +1,11 @@
-"""Keeps an NVIDIA GPU at its working clock while a device is open.
+"""Keep an NVIDIA GPU at its working clock while a device is open.
 
-Vulkan work alone leaves some data-centre GPUs at their idle clock, at which everything runs several times slower; an
-open CUDA context of any process lifts it. So where the driver's CUDA library loads, one context is held for as long as
-the device is open. `VKJIT_CUDA_CLOCK=0` turns this off.
+With Vulkan work alone, some data-center GPUs stay at their idle clock and run several times slower. An open CUDA
+context in any process raises the clock, so one is held while the device is open, if the driver's CUDA library can be
+loaded. `VKJIT_CUDA_CLOCK=0` turns this off.
 
-Enters: a device's UUID. Leaves: an object to close. Holds: nothing here ever raises; without the library nothing
-happens. Opening a context takes some tenths of a second, so it is done on a thread of its own.
+Nothing here raises; without the library nothing happens. Opening a context takes a few tenths of a second, so a
+separate thread does it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NVIDIA = 0x10DE
 
 
 class CudaClock:
-    """Holds a CUDA context for the GPU with this UUID (16 bytes), if there is one."""
+    """Holds a CUDA context on the GPU with this UUID (16 bytes), if CUDA sees one."""
 
     def __init__(self, uuid: bytes) -> None:
         self._uuid = uuid
@@ -40,12 +40,12 @@ class CudaClock:
         return boolean_setting("VKJIT_CUDA_CLOCK") is not False and vendor == NVIDIA
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until the context is open or known to be unavailable. True when it is held."""
+        """Wait until the context is open or known to be unavailable. True if it is held."""
         self._thread.join(seconds)
         return self._release is not None
 
     def close(self) -> None:
-        """Lets the context go; any number of times."""
+        """Release the context. May be called repeatedly."""
         self._thread.join()
         with self._lock:
             release, self._release = self._release, None
@@ -74,7 +74,7 @@ class CudaClock:
                 return
 
     def _retain(self, cuda: Any, device: Any) -> None:
-        """Holds the device's primary context, the one that other libraries of this process share."""
+        """Retain the device's primary context, which the other libraries of this process share."""
         context = ctypes.c_void_p()
         if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0:
             release = cuda.cuDevicePrimaryCtxRelease_v2

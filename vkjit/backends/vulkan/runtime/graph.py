@@ -1,8 +1,8 @@
-"""A captured sequence as one command buffer of a Vulkan device, submitted as often as it is replayed.
+"""Captured command sequence recorded as one Vulkan command buffer that is resubmitted at each replay.
 
-Enters: entries. Leaves: submissions, each of which costs the host one call of the driver. Holds: barriers lie between
-entries that conflict, and at the end; a command buffer is freed only when the device is done with it; kernels that can
-report have a slot per launch in memory of the graph.
+A replay costs the host one submission. Barriers separate conflicting entries and end the command buffer. A command
+buffer is freed only when the device is done with it. Each launch of a kernel that can report has its own report slot in
+memory of the graph.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SLOT_BYTES = 4 * REPORT_WORDS
 
 
 class QueueGraph(DeviceGraph):
-    """Recorded on first use, and again after entries were changed."""
+    """Graph that records its command buffer on first use (per queue), and again after its entries have changed."""
 
     device: VulkanDevice
 
@@ -53,7 +53,7 @@ class QueueGraph(DeviceGraph):
 
     def replay(self) -> None:
         if is_capturing(self.device):
-            super().replay()  # step by step into that capture
+            super().replay()  # entry by entry, into the outer capture
             return
         queue = self.device.stream.queue
         queue.check()
@@ -69,7 +69,7 @@ class QueueGraph(DeviceGraph):
                 self.device.watch_reports(self._slots, recorded.owners)
             try:
                 recorded.serial = queue.submit_with(recorded.prepared, recorded.reads, recorded.writes)
-            finally:  # an interruption may come when it was sent
+            finally:  # an interrupt may arrive after the submission was sent
                 recorded.serial = serial = max(recorded.serial, queue.serial - 1)
                 for kernel in recorded.kernels:
                     kernel.last_use = max(serial, kernel.last_use) if kernel.user is queue else serial
@@ -94,7 +94,7 @@ class QueueGraph(DeviceGraph):
         return recorded
 
     def _record_into(self, recorded: _Commands, queue: Queue) -> None:
-        """Records all entries."""
+        """Record all entries."""
         command, owners = recorded.prepared.owner.value, recorded.owners
         begin = queue.vulkan.struct("VkCommandBufferBeginInfo", flags=_SIMULTANEOUS_USE)
         queue.vulkan.check(queue.functions.vkBeginCommandBuffer(command, begin), "vkBeginCommandBuffer")
@@ -118,7 +118,7 @@ class QueueGraph(DeviceGraph):
         queue.vulkan.check(queue.functions.vkEndCommandBuffer(command), "vkEndCommandBuffer")
 
     def _block(self, entry: Launch, kernel: VulkanKernel, slot: int) -> bytes:
-        """The argument block, with its report slot."""
+        """Return the launch's argument block, with the address of its report slot filled in."""
         block = entry.block
         if kernel.report_offset >= 0:
             address = self._slot_buffer().address + slot * _SLOT_BYTES
@@ -136,10 +136,10 @@ class QueueGraph(DeviceGraph):
 
 
 class _Commands:
-    """A recorded command buffer and what it uses. `serial` is its last submission.
+    """A recorded command buffer and the objects it uses. `serial` is its last submission.
 
-    `owners`: the artifacts of launches that can report, by slot. Among `reads` are arguments in memory, which belong to this
-    recording alone, as one made before may still run with others.
+    `owners` lists the artifacts of launches that can report, by slot. `reads` includes indirect argument blocks. These
+    belong to this recording alone, because an earlier recording may still be running with other arguments.
     """
 
     nbytes = 0
@@ -153,9 +153,9 @@ class _Commands:
         self.kernels = _unique(e.kernel for e in entries if isinstance(e, Launch))
 
     def placed(self, memory: VulkanBuffer, block: bytes) -> bytes:
-        """Puts an argument block into memory; the bytes of its address."""
+        """Copy an argument block to `memory` and return the 8 bytes of its address."""
         memory.chunk.bytes[: len(block)] = np.frombuffer(block, dtype=np.uint8)
-        self.reads.append(memory)  # so that it is known when the device is done with it
+        self.reads.append(memory)  # so that submissions track its use
         return memory.address.to_bytes(8, "little")
 
     def release(self) -> None:
@@ -163,7 +163,7 @@ class _Commands:
 
 
 class _Recorder:
-    """Records into one command buffer, with barriers where entries conflict."""
+    """Records entries into one command buffer, with barriers between conflicting entries."""
 
     def __init__(self, queue: Queue, command: Any) -> None:
         self._queue = queue

@@ -1,8 +1,7 @@
-"""The Vulkan instance: one per process, created on first need.
+"""The Vulkan instance: one per process, created on first use.
 
-Enters: nothing but the environment: `VKJIT_VALIDATE=1` asks for the validation layer, synchronisation included, and
-`VKJIT_VALIDATE_LOG` names a file that gets its messages too. Leaves: the physical devices' handles and the instance's
-functions. Holds: an instance is never shared with a child of fork.
+`VKJIT_VALIDATE=1` enables the validation layer, including synchronization validation; `VKJIT_VALIDATE_LOG` names a file
+to which its messages are appended. An instance is never shared with a forked child.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from . import loader
 __all__ = ["Instance", "get_instance", "validation_messages"]
 
 API_VERSION = (1 << 22) | (3 << 12)
-"""Vulkan 1.3: the version whose rules we follow; devices of 1.2 are used as far as they go."""
+"""Vulkan 1.3, the version that vkjit is written for; Vulkan 1.2 devices are used with what they support."""
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _DEBUG_UTILS = "VK_EXT_debug_utils"
@@ -36,12 +35,12 @@ _messages: list[str] = []
 
 
 def validation_messages() -> list[str]:
-    """What the validation layer has said so far, oldest first. The list is the live one: clear it to start anew."""
+    """Return the validation layer's messages so far, oldest first. This is the live list: clear it to start over."""
     return _messages
 
 
 class Instance:
-    """An open Vulkan instance. Raises DriverNotFoundError when there is no loader or no driver."""
+    """An open Vulkan instance. Raises DriverNotFoundError if there is no loader or no driver."""
 
     def __init__(self) -> None:
         self.vulkan = loader.load()
@@ -59,12 +58,12 @@ class Instance:
         return self._handle.value
 
     def physical_devices(self) -> list[Any]:
-        """The handles of the physical devices, in the loader's order."""
+        """Return the handles of the physical devices, in the loader's order."""
         call = self.functions.vkEnumeratePhysicalDevices
         return list(self.vulkan.enumerate("VkPhysicalDevice", call, self.handle))
 
     def close(self) -> None:
-        """Destroys the instance; any number of times."""
+        """Destroy the instance. May be called repeatedly."""
         if self._messenger is not None:
             self._messenger.close()
         self._handle.close()
@@ -124,7 +123,7 @@ class Instance:
         return [name for name in wanted if name in present]
 
     def _listen(self) -> Handle:
-        """Has the layer's warnings and errors collected and logged."""
+        """Register a callback that collects and logs the layer's warnings and errors."""
         vulkan = self.vulkan
         signature = (
             "VkBool32(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,"
@@ -153,7 +152,7 @@ class Instance:
 
 
 def _append(path: str | None, text: str) -> None:
-    """Adds a message to the file that processes which validate share."""
+    """Append a message to the log file, which several validating processes may share."""
     if not path:
         return
     line = json.dumps({"process": os.getpid(), "program": sys.argv[:1], "message": text})
@@ -167,8 +166,10 @@ _inherited = False
 
 
 def get_instance() -> Instance:
-    """The process's instance. Raises DriverNotFoundError without a driver, DeviceError in a child of fork whose parent
-    had one."""
+    """Return the process's instance.
+
+    Raises DriverNotFoundError without a driver, DeviceError in a forked child whose parent had an instance.
+    """
     if _inherited:
         raise DeviceError(
             "Vulkan was in use before this process was forked, and drivers don't survive a fork: "

@@ -1,10 +1,10 @@
-"""The one door to Vulkan: the only file that touches the `vulkan` package, and only when something asks for it.
+"""Access to the Vulkan loader library: the only module that uses the `vulkan` package, loaded on first use.
 
-Enters: names of structures, constants and functions. Leaves: cffi objects and raw function pointers, and typed
-exceptions for every result that is a failure. Holds: the loader library is opened once per process.
+Provides cffi structures, constants and raw function pointers, and maps failed VkResults to typed exceptions. The loader
+library is opened once per process.
 
-Only the package's compiled declarations are used (`vulkan._vulkancache`, a few milliseconds); its wrappers convert
-every argument on every call and open the loader at import, so they are left alone.
+Only the package's compiled declarations are used (`vulkan._vulkancache`, loaded in a few milliseconds). Its wrappers
+convert every argument on every call and open the loader at import, so they are not used.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ _ERRORS: dict[str, type[DeviceError]] = {
 
 
 def install_hint() -> str:
-    """What to install on this platform, one way per line."""
+    """Return what to install on this platform, one option per line."""
     return _INSTALL.get(sys.platform, _INSTALL["linux"])
 
 
 class Functions:
-    """Raw function pointers of one level (loader, instance or device), looked up on first use as attributes."""
+    """Raw function pointers of one level (loader, instance or device), looked up as attributes on first use."""
 
     def __init__(self, vulkan: Vulkan, get_address: Any, owner: Any) -> None:
         self._vulkan = vulkan
@@ -125,7 +125,7 @@ class Functions:
 
 
 class Vulkan:
-    """The opened loader: `ffi`, structures, constants, and functions that need no instance."""
+    """The opened loader: `ffi`, structures, constants, and the functions that need no instance."""
 
     def __init__(self, ffi: Any, library: Any) -> None:
         self.ffi = ffi
@@ -136,11 +136,11 @@ class Vulkan:
         self._results: dict[int, str] = dict(ffi.typeof("VkResult").elements)
 
     def constant(self, name: str) -> int:
-        """The value of an enumerator."""
+        """Return the value of an enumerator."""
         return int(self.ffi.integer_const(name))
 
     def struct(self, name: str, **fields: Any) -> Any:
-        """A new structure with its sType set; it keeps the structures and arrays given as fields alive."""
+        """Return a new structure with its sType set. It keeps structures and arrays passed as fields alive."""
         if name in _STYPES:
             fields["sType"] = self.constant("VK_STRUCTURE_TYPE_" + _STYPES[name])
         pointer = self.ffi.new(name + "*", fields)
@@ -148,15 +148,16 @@ class Vulkan:
         return pointer
 
     def array(self, item: str, values: Any) -> Any:
-        """A new array of values; it keeps the values alive."""
+        """Return a new array of `item`. It keeps the values alive."""
         pointer = self.ffi.new(item + "[]", values)
         self._alive[pointer] = values
         return pointer
 
     def words(self, stype: int, count: int) -> Any:
-        """A structure unknown to the package: sType, pNext, then `count` words of 32 bits, as a uint32_t pointer.
+        """Return a structure that the package doesn't declare, as a uint32_t pointer: sType, pNext, then `count` 32-bit
+        words.
 
-        The words start at index 4. It keeps its own memory alive only while it is referenced.
+        The words start at index 4. The memory is kept alive as long as the returned pointer is referenced.
         """
         memory = self.ffi.new("uint64_t[]", 2 + (count + 1) // 2)
         words = self.ffi.cast("uint32_t *", memory)
@@ -165,27 +166,27 @@ class Vulkan:
         return words
 
     def text(self, value: str) -> Any:
-        """A C string that lives as long as the returned object."""
+        """Return a C string that lives as long as the returned object."""
         return self.ffi.new("char[]", value.encode())
 
     def string(self, value: Any) -> str:
-        """The text in a char array or behind a char pointer."""
+        """Return the text in a char array or behind a char pointer."""
         return str(self.ffi.string(value).decode("utf-8", "replace"))
 
     def instance_functions(self, instance: Any) -> Functions:
-        """Functions of an instance."""
+        """Return the functions of an instance."""
         return Functions(self, self.library.vkGetInstanceProcAddr, instance)
 
     def device_functions(self, instance: Functions, device: Any) -> Functions:
-        """Functions of a device, without the loader's dispatch in between."""
+        """Return the functions of a device, which bypass the loader's dispatch."""
         return Functions(self, instance.vkGetDeviceProcAddr, device)
 
     def result_name(self, result: int) -> str:
-        """The name of a VkResult."""
+        """Return the name of a VkResult."""
         return self._results.get(result, f"VkResult {result}")
 
     def check(self, result: int, call: str, subject: str = "") -> int:
-        """Returns a result that is no failure; raises the exception that belongs to the others."""
+        """Return `result` if it is not a failure; raise the matching exception otherwise."""
         if result >= 0:
             return result
         name = self.result_name(result)
@@ -193,7 +194,9 @@ class Vulkan:
         raise _ERRORS.get(name, DeviceError)(f"{call} failed with {name}{about}")
 
     def enumerate(self, item: str, call: Any, *arguments: Any, fill: str = "") -> Any:
-        """Both calls of a Vulkan enumeration; an array of `item`. `fill` names the sType that elements need."""
+        """Make both calls of a Vulkan enumeration and return an array of `item`. `fill` names the sType that the
+        elements need.
+        """
         count = self.ffi.new("uint32_t *")
         self.check(call(*arguments, count, self.null) or 0, f"enumeration of {item}")
         values = self.ffi.new(item + "[]", count[0])
@@ -214,7 +217,7 @@ _loaded: list[Vulkan] = []
 
 
 def load() -> Vulkan:
-    """Opens the loader on the first call. Raises DriverNotFoundError, saying what to install."""
+    """Return the loader, opened on the first call. Raises DriverNotFoundError, with what to install."""
     with _lock:
         if not _loaded:
             ffi = _declarations()
@@ -223,7 +226,7 @@ def load() -> Vulkan:
 
 
 def _declarations() -> Any:
-    """The package's compiled cffi declarations, without running the package itself."""
+    """Return the package's compiled cffi declarations without importing the package itself."""
     name = "vulkan._vulkancache"
     if name in sys.modules:
         return sys.modules[name].ffi

@@ -1,8 +1,7 @@
 """The physical devices of this process, best first.
 
-Enters: the instance. Leaves: `Physical` records with their `DeviceInfo`. Holds: the order is discrete, integrated,
-virtual, cpu, other, and the loader's order among equals; a device that lacks what every kernel needs is listed, with
-the reason, but can't be opened.
+Usable devices come first, in the order discrete, integrated, virtual, cpu, other; ties keep the loader's order. A
+device that lacks what every kernel needs is listed last, with the reason, but can't be opened.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ ORDER = ("discrete", "integrated", "virtual", "cpu", "other")
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What can be known of a device without opening it.
+    """What is known about a device without opening it.
 
-    `index` is its number for `open_device`; `missing` says in words what it lacks to be usable (empty for a usable
-    one); `caps` is None where it is known only once the device is open. `api_version` is (major, minor, patch).
+    `index` is its number for `open_device`. `missing` describes what it lacks to be usable (empty for a usable device).
+    `caps` is None if it isn't known before the device is opened. `api_version` is (major, minor, patch).
     """
 
     index: int
@@ -44,7 +43,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Physical:
-    """A physical device: its handle and what opening it needs to know."""
+    """A physical device: its handle and the data needed to open it."""
 
     instance: Instance
     handle: Any
@@ -56,7 +55,7 @@ class Physical:
 
 
 def physical_devices(instance: Instance) -> list[Physical]:
-    """All physical devices, best first, numbered in that order."""
+    """Return all physical devices, best first, numbered in that order."""
     found = [_inspect(instance, handle) for handle in instance.physical_devices()]
     found.sort(key=lambda physical: (bool(physical.info.missing), ORDER.index(physical.info.kind)))
     return [_numbered(physical, index) for index, physical in enumerate(found)]

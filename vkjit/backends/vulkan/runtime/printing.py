@@ -1,8 +1,8 @@
-"""What kernels print on a Vulkan device: a buffer for each launch that may print, read when somebody waits.
+"""Output of `print` in kernels on a Vulkan device: one buffer per launch that may print, read when the host waits.
 
-Enters: launches of kernels with a field of role "print". Leaves: text on standard output, in the order of the launches, and
-in each launch in the order of the workgroups and of their invocations; what one invocation prints stays in its order. Holds:
-what had no room in a buffer of `PRINT_BYTES` is counted and announced.
+Applies to kernels with an argument field of role "print". Text goes to standard output in launch order; within a
+launch, in order of workgroups and of the invocations in them. The prints of one invocation stay in order. Records that
+don't fit into the buffer of `PRINT_BYTES` are counted, and their number is printed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["RECORD_HEAD", "Prints", "printed_text"]
 
 RECORD_HEAD = 3
-"""Words (64 bits) of a record before its values."""
+"""64-bit words of a record before its values."""
 
 MAX_PENDING = 16
-"""Launches whose text waits; one more waits for them."""
+"""Maximum number of launches with unwritten output; the next launch that prints flushes them first."""
 
 _Words = npt.NDArray[np.uint64]
 
@@ -36,7 +36,8 @@ _Words = npt.NDArray[np.uint64]
 class Prints:
     """The print buffers of one device.
 
-    `allocate` gives a buffer of so many bytes, `fill` fills words of one, `read` reads bytes of one when its launch is done.
+    `allocate` returns a buffer of the given size in bytes, `fill` fills a range of a buffer with a 32-bit pattern, and
+    `read` reads bytes of a buffer when its launch is complete.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class Prints:
         self._allocate = allocate
         self._fill = fill
         self._read = read
-        self.pending: deque[tuple[KernelArtifact, VulkanBuffer]] = deque()  # launches whose text is to be written
+        self.pending: deque[tuple[KernelArtifact, VulkanBuffer]] = deque()  # launches with unwritten output
         self._lock = new_lock()
 
     def begin(self) -> VulkanBuffer:
-        """An empty buffer for a launch, to be appended to `pending` once that was made."""
+        """Return an empty buffer for a launch. Append it to `pending` after the launch has been made."""
         if len(self.pending) >= MAX_PENDING:
             self.flush()
         buffer = self._allocate(PRINT_BYTES)
@@ -61,13 +62,13 @@ class Prints:
         return buffer
 
     def flush(self) -> None:
-        """Writes what was printed since the last time; waits for the launches, and for another thread that writes."""
+        """Write all pending output. Waits for the launches, and for another thread that is writing."""
         with self._lock:
             while self.pending:
                 first = artifact, buffer = self.pending[0]
                 text = printed_text(artifact, functools.partial(self._words, buffer))
-                if self.pending and self.pending[0] is first:  # else a handler of a signal has written it
-                    del self.pending[0]  # with no call between this and the next: no interruption comes in between
+                if self.pending and self.pending[0] is first:  # else a signal handler has written it
+                    del self.pending[0]  # no call between this and the write: no interrupt can come in between
                     if sys.stdout is not None:
                         sys.stdout.write(text)
 
@@ -78,7 +79,7 @@ class Prints:
 
 
 def printed_text(artifact: KernelArtifact, words: Callable[[int, int], _Words]) -> str:
-    """The text of one launch; `words(start, count)` reads words of 64 bits."""
+    """Return the text of one launch. `words(start, count)` reads 64-bit words of its buffer."""
     wanted, limit, dropped, _ = (int(n) for n in words(0, PRINT_HEAD).view(np.uint32))
     used = min(wanted, limit)
     table = words(PRINT_HEAD, used) if used else np.empty(0, np.uint64)
@@ -100,7 +101,7 @@ def printed_text(artifact: KernelArtifact, words: Callable[[int, int], _Words]) 
 
 
 def _order(artifact: KernelArtifact, record: _Words) -> tuple[int, ...]:
-    """Workgroups one after the other, along x first, and the invocations in them."""
+    """Return the sort key of a record: the workgroup, then the invocation in it, with x varying fastest."""
     low, z = int(record[1]), int(record[2])
     ids = (z, low >> 32, low & 0xFFFFFFFF)
     sizes = tuple(reversed(artifact.info["print_local"]))
@@ -109,7 +110,7 @@ def _order(artifact: KernelArtifact, record: _Words) -> tuple[int, ...]:
 
 
 def _values(bits: _Words, kinds: tuple[tuple[str, int], ...]) -> list[Any]:
-    """The values of a record; vectors as lists."""
+    """Return the values of a record; vectors as lists."""
     values: list[Any] = []
     place = 0
     for kind, lanes in kinds:

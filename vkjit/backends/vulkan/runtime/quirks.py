@@ -1,26 +1,26 @@
-"""Faults of drivers that compilers must work around, by driver and version.
+"""Driver bugs that compilers must work around, by driver and version.
 
-Enters: the driver's id and version. Leaves: quirk names and the loop cap, as they stand in `DeviceCaps`. Holds: each
-row names faults that were observed; a driver without rows is taken at its word.
+Each row of the table lists faults that were observed; a driver without rows has no quirks. The names and the loop cap
+become part of `DeviceCaps`.
 
 The names:
 
 - ``subgroup_broadcast_first_float``: broadcast-first of a float expression inside a loop aborts the process;
-- ``shuffle_up_constant``: subgroup shuffle-up by a constant gives wrong lanes;
+- ``shuffle_up_constant``: subgroup shuffle-up by a constant returns wrong lanes;
 - ``literal_float_zero``: float arithmetic with a literal zero is simplified as if there were no NaN, infinity or -0;
-- ``slow_subgroup_arithmetic``: subgroup reductions are lane loops, a shuffle-xor butterfly is several times faster;
-- ``unfolded_constants``: making a pipeline of valid code that computes much with constants (loops without rounds among
-  it) can take the process down;
-- ``widened_compare``: a number converted from 32 to 64 signed bits compares wrongly with constants;
-- ``ordered_atomics``: an atomic with an order stronger than relaxed, in a loop that some invocations have left, loses
-  others; relaxed ones are as strong there as any;
+- ``slow_subgroup_arithmetic``: subgroup reductions are loops over lanes; a shuffle-xor butterfly is several times faster;
+- ``unfolded_constants``: creating a pipeline from valid code with much constant arithmetic (including loops without
+  iterations) can crash the process;
+- ``widened_compare``: comparing an integer converted from 32 to 64 signed bits with a constant gives wrong results;
+- ``ordered_atomics``: in a loop that some invocations have left, an atomic with an ordering stronger than relaxed loses
+  others' updates; relaxed atomics are as strong as any on this driver;
 - ``parity_products``: in some kernels the lowest bit of an integer is taken for 1 where it is a factor, as in the offset of
   `y[i & 1, j]`; seen with driver 580.159 in a seventh of generated programs;
-- ``carried_truths``: making a pipeline of a loop that carries truth values, such as one that swaps two, can take the process
-  down;
-- ``unrounded_halves``: a float that is rounded to a half and widened again keeps all its digits;
-- ``far_whole_numbers``: on processors without AVX-512, trunc and round take f64 for f32 (what lies beyond 2^24 stays as it is), and
-  halves don't become even; floor and ceil are right;
+- ``carried_truths``: creating a pipeline with a loop that has loop-carried booleans, such as one that swaps two, can crash
+  the process;
+- ``unrounded_halves``: a float that is rounded to f16 and widened again keeps all its digits;
+- ``far_whole_numbers``: on CPUs without AVX-512, trunc and round treat f64 as f32 (values beyond 2^24 stay unchanged), and
+  ties don't round to even; floor and ceil are correct;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
 """
 
@@ -41,7 +41,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """What is known of a driver. `loop_cap` is None where loops run to their end."""
+    """Known quirks of a driver. `loop_cap` is the maximum number of loop iterations, None if loops are not cut off."""
 
     names: frozenset[str] = frozenset()
     loop_cap: int | None = None
@@ -87,7 +87,9 @@ _ROWS = (
 
 
 def quirks_of(driver: int, version: Version) -> Quirks:
-    """The quirks of the driver with this VkDriverId and version; an unknown version, (), gets every row."""
+    """Return the quirks of a driver, by VkDriverId and version. For an unknown version, (), all of the driver's rows
+    apply.
+    """
     names: frozenset[str] = frozenset()
     caps: list[int] = []
     for row in _ROWS:
@@ -104,6 +106,6 @@ def quirks_of(driver: int, version: Version) -> Quirks:
 
 
 def version_of(driver_info: str) -> Version:
-    """The first dotted number in a driver's own description, as a tuple; () when there is none."""
+    """Return the first dotted number in a driver's description as a tuple; () if there is none."""
     found = re.search(r"\d+(?:\.\d+)+", driver_info)
     return tuple(int(part) for part in found.group().split(".")) if found else ()

@@ -1,11 +1,11 @@
-"""What kernels report from the device: a ring of slots, one per launch of a kernel that can report.
+"""Kernel reports (failed checks) on a Vulkan device: a ring of slots, one per launch of a kernel that can report.
 
 A report slot has the layout of a report buffer (`artifact.REPORT_WORDS`). Each launch of a kernel with sites gets the
-next slot; its address is written into the argument block at the field of role "report", where callers leave zeros. So
-a slot tells by itself which launch it belongs to, and a kernel needs to store only its own site number.
+next slot, and the slot's address is written into the argument block at the field of role "report", which callers leave
+zero. The slot thus identifies the launch, and a kernel needs to store only its own site number.
 
-Enters: launches with their artifacts. Leaves: KernelErrors in the order of the launches. Holds: a slot that isn't in
-use is zero; slots are looked at only when their launches are complete; each report is turned into an error once.
+`Reports.check` raises KernelErrors in launch order. A slot that isn't in use is zero. Slots are read only when their
+launches are complete, and each report becomes an error once.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _ERRORS: dict[str, type[KernelError]] = {
 
 
 class Reports:
-    """The ring of one device. Slots are numbered from the start of time; a number modulo SLOTS is its place.
+    """The ring of one device. Slot numbers increase without bound; a slot's ring index is its number modulo SLOTS.
 
-    The first launch that needs a slot allocates the ring. Calls are made under the queue's lock, save `check`.
+    The first launch that needs a slot allocates the ring. All methods except `check` are called under the queue's lock.
     """
 
     def __init__(self, queue: Queue, storage: Storage) -> None:
@@ -61,34 +61,36 @@ class Reports:
         self._first = self._next = 0
         self._errors: list[KernelError] = []
         self._watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]] = {}
-        """Slots outside of the ring that may hold something, with their launches, and how many had been watched then."""
+        """Slots outside the ring that may hold reports: the artifacts of their launches, and the watch's sequence
+        number.
+        """
         self._watches = 0
         self._later: list[KernelError] = []
-        """Of slots that were used again while a check waited: perhaps somebody else's."""
+        """Errors from slots that were reused while a check waited: they may belong to another thread's launches."""
 
     @property
     def outstanding(self) -> bool:
-        """True when something may have been reported since the last check."""
+        """True if something may have been reported since the last check."""
         return self._next > self._first or bool(self._errors) or bool(self._watched)
 
     def memory(self, nbytes: int) -> VulkanBuffer:
-        """Slots outside of the ring, all zero, for `watch`."""
+        """Return zeroed slots outside the ring, for `watch`."""
         slots = self._storage.buffer(None, self._storage.memory.main, nbytes)
         self._zero(slots, 0, nbytes)
         return slots
 
     def watch(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
-        """Has the next check look at these slots, which belong to launches of these artifacts, one each."""
+        """Include these slots in the next check. They belong to launches of these artifacts, one each."""
         self._watches += 1
         self._watched[slots] = owners, self._watches
 
     @property
     def address(self) -> int:
-        """Address of the ring's first slot; makes the ring."""
+        """Address of the ring's first slot; allocates the ring if needed."""
         return self._ring().address
 
     def claim(self, kernel: VulkanKernel) -> int:
-        """The address of the next slot, for a launch. Waits for the device when every slot is in use."""
+        """Return the address of the next slot, for a launch. Waits for the device if all slots are in use."""
         slots = self._ring()
         if self._next - self._first == SLOTS:
             self._drain()
@@ -98,29 +100,30 @@ class Reports:
         return slots.address + place * SLOT_BYTES
 
     def patch(self, kernel: VulkanKernel, block: bytes) -> bytes:
-        """The block with the next slot's address in it."""
+        """Return the argument block with the next slot's address filled in."""
         address = self.claim(kernel)
         offset = kernel.report_offset
         return block[:offset] + address.to_bytes(8, "little") + block[offset + 8 :]
 
     def check(self) -> None:
-        """Waits for the device and raises the first error reported since the last check; the others are dropped.
+        """Wait for the device and raise the first error reported since the last check; the others are dropped.
 
-        What other threads launch meanwhile is left to the next check, as nobody waits for it here. Where they replay a graph that
-        is looked at here, its slots don't tell whose report it is: it is raised where there is nothing else to raise.
+        Launches that other threads make meanwhile are left to the next check, because this one doesn't wait for them.
+        If other threads replay a graph whose slots are checked here, a slot doesn't tell whose report it holds: such an
+        error is raised only if there is no other, and else kept for the next check.
         """
         with self._queue.lock:
             target, watched = self._next, dict(self._watched)
-        self._queue.group.wait_all()  # what other queues launched; the ring is copied in this one
+        self._queue.group.wait_all()  # launches of other queues; this queue copies the ring
         with self._queue.lock:
             self._prepare(target)
         self._queue.wait_all()
         with self._queue.lock:
             self._collect(target)
             if any(self._watched.get(slots, entry) != entry for slots, entry in watched.items()):
-                self._queue.group.wait_all()  # for what uses them again; nothing more comes now
+                self._queue.group.wait_all()  # for their newer uses; the lock admits no further ones
             self._collect_watched(watched)
-            if self._errors or self._later:  # no calls from here on, so that no interruption comes in between
+            if self._errors or self._later:  # no calls from here on, so that no interrupt can come in between
                 if self._errors:
                     first, self._errors = self._errors[0], self._later
                 else:
@@ -147,15 +150,15 @@ class Reports:
         return self._slots
 
     def _prepare(self, target: int) -> None:
-        """Has the slots in use up to `target` copied to where the host can read them, if need be."""
+        """Copy the slots in use up to `target` to host-readable memory, if needed."""
         if self._mirror is not None and self._slots is not None:
-            self._slots.write_epoch = self._queue.epoch  # launches don't note the ring: each has its own slot
+            self._slots.write_epoch = self._queue.epoch  # launches don't track the ring, as each has its own slot
             for start, count in self._ranges(target):
                 offset, nbytes = start * SLOT_BYTES, count * SLOT_BYTES
                 self._queue.copy(self._slots, offset, self._mirror, offset, nbytes)
 
     def _ranges(self, target: int) -> list[tuple[int, int]]:
-        """The places from the first slot in use up to `target`, as (start, count), cut at the ring's end."""
+        """Return the ring indices in use up to slot `target`, as (start, count), split at the ring's end."""
         count = target - self._first
         start = self._first % SLOTS
         head = min(count, SLOTS - start)
@@ -179,11 +182,11 @@ class Reports:
             self._settle()
 
     def _collect_watched(self, watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]]) -> None:
-        """Looks at these slots outside of the ring, all uses of which are complete."""
+        """Collect the reports in these slots outside the ring; all of their uses are complete."""
         for slots, entry in watched.items():
             now = self._watched.get(slots)
             if now is None:
-                continue  # another check has looked
+                continue  # another check has collected them
             found, owners = self._errors if now == entry else self._later, now[0]
             visible = slots
             if slots.bytes is None or not slots.chunk.pool.kind.cached:
@@ -205,7 +208,7 @@ class Reports:
             self._zero(self._slots, place * SLOT_BYTES, SLOT_BYTES)
 
     def _settle(self) -> None:
-        """Waits until slots are zero: launches, in whatever queue, take them without asking."""
+        """Wait until the slots are zero: launches on any queue use them without synchronizing."""
         if self._slots is None or self._slots.bytes is None:
             self._queue.wait_all()
 
@@ -214,11 +217,11 @@ class Reports:
             slots.bytes[offset : offset + nbytes] = 0
         else:
             self._queue.fill(slots, offset, nbytes, 0)
-            self._queue.wait_all()  # launches of any queue follow, and don't note their slots
+            self._queue.wait_all()  # launches of any queue may follow, and they don't track their slots
 
 
 def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:
-    """The error that a filled slot stands for."""
+    """Return the error that a filled slot describes."""
     number = int(words[0])
     x, y, z = (int(word) for word in words[1:4])
     if not 1 <= number <= len(artifact.sites):
