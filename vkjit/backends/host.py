@@ -1,7 +1,8 @@
-"""What devices have in common on which a launch has run when it returns: what it printed and reported waits for `synchronize`.
+"""Base class of devices whose launches complete before `launch` returns (CPU, interpreter).
 
-Enters: lines and errors, added under the lock. Leaves: text on the standard output, the first error. Holds: an interruption loses
-neither; what one thread takes is written before another goes on.
+Printed lines and reported errors are collected under the lock and surface at `synchronize` or `read`: the text on
+standard output, then the first error as an exception. An interrupt loses neither, and one thread's text is written
+before another thread continues.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ __all__ = ["ImmediateDevice"]
 
 
 class ImmediateDevice(Device):
-    """A device that runs a launch at once."""
+    """A device that runs launches synchronously."""
 
     _lock: Any
     _lines: list[str]
     _errors: list[KernelError]
 
     def _surface(self) -> None:
-        with self._lock:  # with no call between what is taken and its use: no interruption comes in between
+        with self._lock:  # no call between taking an item and using it: no interrupt can come in between
             if self._lines:
                 text = "".join(self._lines)
                 self._lines = []

@@ -44,7 +44,7 @@ def _open_interpreter(index: int) -> Device:
 
 
 def devices() -> list[DeviceInfo]:
-    """Return all devices, best first: discrete, integrated, virtual and CPU Vulkan devices, then the reference
+    """Return all devices: Vulkan devices, best first, then the CPU device if it is available, then the reference
     interpreter.
     """
     _register_kinds()
@@ -56,7 +56,8 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
 
     Without an argument, return the default device. "meta" names a device whose tensors have shapes but no data.
 
-    Opening a device twice returns the same object. Raises DeviceNotFoundError with a list of the available devices.
+    Opening a device again returns the same object until it is closed. Raises DeviceNotFoundError with a list of the
+    available devices.
     """
     if isinstance(spec, Device):
         return spec
@@ -75,7 +76,9 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
 
 
 def default_device() -> Device:
-    """Return this thread's default device: the one set, else VKJIT_DEVICE, else the best available."""
+    """Return this thread's default device: the one set by `use_device`, else by `set_default_device`, else
+    VKJIT_DEVICE, else the best available.
+    """
     chosen: Device | None = getattr(_default, "device", None)
     if chosen is None or getattr(chosen, "closed", False):
         chosen = getattr(_process, "device", None)
@@ -86,7 +89,7 @@ def default_device() -> Device:
 
 
 class _Process:
-    """The default device of threads that have none of their own."""
+    """The default device of threads without a default of their own."""
 
     device: Device | None = None
 

@@ -1,8 +1,7 @@
-"""The few functions of NVIDIA's CUDA driver that sharing memory and order with it takes, straight from its library.
+"""The functions of NVIDIA's CUDA driver that are needed to share memory and semaphores with it, called through ctypes.
 
-Enters: file descriptors of Vulkan memory and semaphores, addresses, streams of CUDA. Leaves: addresses that CUDA knows,
-and order in its streams. Holds: the library is opened once per process, on the first use; every failure is a typed error
-that names the function; a descriptor that is given belongs to CUDA afterwards, or is closed.
+The library is opened once per process, on first use. Every failure raises a typed error that names the function. An
+imported file descriptor is owned by CUDA afterwards; if the import fails, it is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ _OUT_OF_MEMORY = 2
 _NON_BLOCKING = 1
 _RESERVED = ("reserved", ctypes.c_uint * 16)
 _DESCRIPTOR = (("kind", ctypes.c_uint64), ("descriptor", ctypes.c_uint64), ("name", ctypes.c_uint64))
-"""The kind, padded, and a union of 16 bytes whose first four are the descriptor, on processors that store the low byte first."""
+"""The handle type, padded, and a 16-byte union whose first four bytes are the file descriptor (on little-endian CPUs).
+"""
 
 
 class _MemoryHandle(ctypes.Structure):
@@ -46,50 +46,56 @@ class _SemaphoreHandle(ctypes.Structure):
 
 
 class _SemaphoreValue(ctypes.Structure):
-    """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, and its like for waiting: the value, then what other kinds need."""
+    """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and its counterpart for waiting: the value, then fields for other semaphore
+    types.
+    """
 
     _fields_ = (("value", ctypes.c_uint64), ("others", ctypes.c_uint64 * 17))
 
 
 class CudaDriver:
-    """The opened library. Addresses and handles are integers. Raises FeatureError where it doesn't start."""
+    """The opened library. Addresses and handles are integers. The constructor raises DeviceError if CUDA doesn't
+    initialize.
+    """
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._call("cuInit", 0)
 
     def ordinal_of(self, uuid: bytes) -> int:
-        """CUDA's number of the GPU with this UUID. Raises FeatureError where it has none."""
+        """Return CUDA's ordinal of the GPU with this UUID. Raises FeatureError if CUDA doesn't see it."""
         for ordinal in range(self.count()):
             if self.uuid_of(ordinal) == uuid:
                 return ordinal
         raise FeatureError("CUDA doesn't see this device: look at CUDA_VISIBLE_DEVICES")
 
     def count(self) -> int:
-        """How many GPUs CUDA sees."""
+        """Return the number of GPUs that CUDA sees."""
         found = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(found))
         return found.value
 
     def uuid_of(self, ordinal: int) -> bytes:
-        """The 16 bytes by which CUDA and Vulkan know the same GPU."""
+        """Return the GPU's UUID (16 bytes), which is the same in CUDA and Vulkan."""
         uuid = (ctypes.c_char * 16)()
         self._call("cuDeviceGetUuid", uuid, self._device(ordinal))
         return bytes(uuid.raw)
 
     def retain(self, ordinal: int) -> int:
-        """The GPU's primary context, the one that PyTorch and others use; it lives until it is released as often."""
+        """Retain and return the GPU's primary context, which PyTorch and others use. Each call needs a matching
+        `release`.
+        """
         context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(ordinal))
         return int(context.value or 0)
 
     def release(self, ordinal: int) -> None:
-        """Undoes one `retain`."""
+        """Undo one `retain`."""
         self._call("cuDevicePrimaryCtxRelease_v2", self._device(ordinal))
 
     @contextmanager
     def current(self, context: int) -> Iterator[None]:
-        """Makes the context this thread's, inside the block."""
+        """Context manager that makes the context current on this thread."""
         self._call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
         try:
             yield
@@ -97,7 +103,7 @@ class CudaDriver:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def import_memory(self, descriptor: int, size: int) -> tuple[int, int]:
-        """Memory of Vulkan, all of it: its handle, for `free_memory`, and its address in CUDA."""
+        """Import an entire Vulkan memory block. Returns its handle, for `free_memory`, and its address in CUDA."""
         memory, address = ctypes.c_void_p(), ctypes.c_uint64()
         handle = _MemoryHandle(kind=_OPAQUE_FD, descriptor=descriptor, size=size)
         self._take("cuImportExternalMemory", memory, handle, descriptor)
@@ -110,46 +116,46 @@ class CudaDriver:
         return int(memory.value or 0), int(address.value)
 
     def free_memory(self, memory: int, address: int) -> None:
-        """Ends an import; nothing in CUDA may use the memory any more."""
+        """End an import. CUDA must no longer use the memory."""
         self._call("cuMemFree_v2", ctypes.c_uint64(address))
         self._call("cuDestroyExternalMemory", ctypes.c_void_p(memory))
 
     def import_timeline(self, descriptor: int) -> int:
-        """A timeline semaphore of Vulkan."""
+        """Import a Vulkan timeline semaphore and return its handle."""
         semaphore = ctypes.c_void_p()
         handle = _SemaphoreHandle(kind=_TIMELINE_FD, descriptor=descriptor)
         self._take("cuImportExternalSemaphore", semaphore, handle, descriptor)
         return int(semaphore.value or 0)
 
     def destroy_timeline(self, semaphore: int) -> None:
-        """Ends an import; no stream may have to signal or await it any more."""
+        """End an import. No stream may still have to signal or wait for the semaphore."""
         self._call("cuDestroyExternalSemaphore", ctypes.c_void_p(semaphore))
 
     def signal(self, semaphore: int, value: int, stream: int) -> None:
-        """Has the semaphore set to the value when the stream gets there."""
+        """Set the semaphore to the value when the stream reaches this point."""
         self._at("cuSignalExternalSemaphoresAsync", semaphore, value, stream)
 
     def wait(self, semaphore: int, value: int, stream: int) -> None:
-        """Has the stream go on only when the semaphore is at the value."""
+        """Make the stream wait until the semaphore has reached the value."""
         self._at("cuWaitExternalSemaphoresAsync", semaphore, value, stream)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Copies between addresses of the GPU, in the order of the stream."""
+        """Copy between addresses on the GPU, in stream order."""
         numbers = ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
         self._call("cuMemcpyDtoDAsync_v2", *numbers, ctypes.c_void_p(stream))
 
     def open_stream(self) -> int:
-        """A stream that waits for no other."""
+        """Return a new stream that doesn't synchronize with the default stream."""
         stream = ctypes.c_void_p()
         self._call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
         return int(stream.value or 0)
 
     def close_stream(self, stream: int) -> None:
-        """Ends a stream of `open_stream`."""
+        """Destroy a stream returned by `open_stream`."""
         self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
     def synchronize(self) -> None:
-        """Waits for everything in the current context."""
+        """Wait for all work in the current context."""
         self._call("cuCtxSynchronize")
 
     def _device(self, ordinal: int) -> ctypes.c_int:
@@ -158,7 +164,7 @@ class CudaDriver:
         return device
 
     def _take(self, name: str, out: ctypes.c_void_p, handle: ctypes.Structure, descriptor: int) -> None:
-        """An import; a descriptor that CUDA doesn't take is closed."""
+        """Call an import function; close the descriptor if the call fails."""
         try:
             self._call(name, ctypes.byref(out), ctypes.byref(handle))
         except DeviceError:
@@ -188,7 +194,7 @@ class CudaDriver:
 
 @functools.cache
 def driver() -> CudaDriver:
-    """The process's CUDA driver. Raises FeatureError where there is none."""
+    """Return the process's CUDA driver. Raises FeatureError if there is none or it doesn't initialize."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError as error:

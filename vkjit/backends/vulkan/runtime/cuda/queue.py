@@ -1,9 +1,9 @@
-"""What CUDA does with memory that it was lent, as one more queue of the device.
+"""Queue that represents CUDA's use of lent memory, so that Vulkan queues can synchronize with it as with each other.
 
-Enters: a stream of CUDA, asked for anew each time. Leaves: submissions of Vulkan queues that run after what CUDA had been
-asked for, and streams of CUDA that go on after those. Holds: it records nothing itself; its serials are values of a
-timeline semaphore that CUDA sets, and `NOW` stands for the value that is set when somebody asks; memory dropped here is
-released when the stream has got past the point where that was noticed.
+Vulkan submissions wait for earlier CUDA work, and CUDA streams wait for earlier Vulkan submissions. The CUDA stream is
+queried anew for each operation. The queue records no commands itself. Its serials are values of a timeline semaphore
+that CUDA signals; the serial `NOW` stands for the value signaled when someone asks for it. Memory dropped here is
+released after the stream has passed the point at which `reclaim` noticed it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["CudaQueue"]
 
 
 class CudaQueue(Queue):
-    """The queue that stands for CUDA. `stream` tells the handle of the stream that the other library works in now.
+    """The queue that represents CUDA. `stream` returns the handle of the stream that the other library currently uses.
 
-    Of `Queue` it has what others ask a buffer's home for; recording into it is an error of ours.
+    It implements only what is needed of a buffer's owner queue; commands must not be recorded into it.
     """
 
     is_external = True
@@ -51,10 +51,13 @@ class CudaQueue(Queue):
         self._followed: dict[Queue, tuple[int, int]] = {}
         group.queues.append(self)
 
-    # What Vulkan's queues ask it for.
+    # Called by the Vulkan queues.
 
     def signalled(self, serial: int) -> int:
-        """The value at which what was asked of CUDA is done; for `NOW`, all that its stream has been given."""
+        """Return the timeline value at which the work up to `serial` is done.
+
+        For `NOW`, signal a new value after all work submitted to the stream so far, and return that.
+        """
         if serial < NOW:
             return serial
         with self._cuda.current(self._context):
@@ -63,7 +66,7 @@ class CudaQueue(Queue):
         return self._value
 
     def is_complete(self, serial: int) -> bool:
-        """As in `Queue`; whether CUDA is done with what it has been given by now isn't known without asking."""
+        """As in `Queue`. Always False for `NOW`: CUDA's progress is known only up to the last value signaled."""
         if serial > self.completed:
             self.poll()
         return serial <= self.completed
@@ -72,26 +75,26 @@ class CudaQueue(Queue):
         return self.loans[id(buffer)] > 0
 
     def follow(self, other: Queue, value: int) -> None:
-        """Has CUDA's stream go on only when the other queue's timeline is at the value."""
+        """Make the CUDA stream wait until the other queue's timeline reaches the value."""
         semaphore, before = self._followed.get(other) or (self._imported(other.timeline), 0)
         self._followed[other] = semaphore, max(value, before)
         with self._cuda.current(self._context):
             self._cuda.wait(semaphore, value, self.stream())
 
     def follow_again(self) -> None:
-        """As `follow`, for all that any stream followed before: another one may be at work now."""
+        """Repeat each incomplete wait of `follow` on the current stream, which may not be the one that waited before."""
         for queue, (_, value) in list(self._followed.items()):
             if not queue.is_complete(value):
                 self.follow(queue, value)
 
-    # What the device asks all of its queues for.
+    # Called by the device on all of its queues.
 
     @property
     def newest(self) -> int:
         return self._value
 
     def flush(self) -> None:
-        """Nothing waits here to be sent."""
+        """Do nothing: no commands are pending here."""
 
     def poll(self) -> None:
         with self.lock:
@@ -120,7 +123,7 @@ class CudaQueue(Queue):
         return self._waiting[0][0] if self._waiting else None
 
     def wait(self, serial: int) -> None:
-        """Waits until CUDA is done with it."""
+        """Wait until CUDA is done with the work up to `serial`."""
         if serial <= self.completed:
             return
         with self.lock:
@@ -140,13 +143,13 @@ class CudaQueue(Queue):
         self.poll()
 
     def wait_all(self) -> None:
-        """Waits for the memory that was dropped here; CUDA's own work is its users' to wait for."""
+        """Wait for the memory dropped here. Waiting for CUDA's own work is left to its users."""
         self.reclaim()
         if self._waiting:
             self.wait(self._waiting[-1][0])
 
     def close(self) -> None:
-        """Ends the imports; waits for CUDA, whose streams may have to signal them."""
+        """Destroy the imported semaphores. Waits for CUDA first, because its streams may still have to signal them."""
         with contextlib.suppress(DeviceError), self._cuda.current(self._context):
             self._cuda.synchronize()
             for semaphore in (self._signal, *(semaphore for semaphore, _ in self._followed.values())):

@@ -1,9 +1,8 @@
-"""A Vulkan device's memory in CUDA: the same bytes under an address of each, without a copy.
+"""Share a Vulkan device's memory with CUDA: the same bytes under an address of each API, without a copy.
 
-Enters: buffers of the device, addresses of CUDA. Leaves: CUDA's addresses of lent buffers; copies, on the GPU, of what CUDA
-allocated itself. Holds: a block is imported once; a loan keeps its buffer alive; what is lent is used by either side in the
-order of the calls, seen from the stream that CUDA's user works in (see `queue`); memory that is still lent when the
-device closes stays valid in CUDA.
+Lends buffers to CUDA, and copies, on the GPU, between buffers and memory that CUDA allocated itself. Each memory block
+is imported once. A loan keeps its buffer alive. Vulkan and CUDA use lent memory in the order of the calls, as seen from
+the current CUDA stream (see `queue`). Memory that is still lent when the device closes stays valid in CUDA.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["CudaShare", "Loan"]
 
 
 class _Mapping:
-    """A block in CUDA. It is unmapped when the block is gone and nothing of it is lent."""
+    """A memory block imported into CUDA. It is unmapped when the block is closed and no loan of it is left."""
 
     def __init__(self, share: CudaShare, block: MemoryBlock) -> None:
         descriptor, self.size = block.file_descriptor()
@@ -45,7 +44,7 @@ class _Mapping:
         self.settle()
 
     def settle(self) -> None:
-        """Unmaps where that is due."""
+        """Unmap the block if it is closed and no loan is left."""
         if not self._ended or self.lent:
             return
         with contextlib.suppress(DeviceError), self._share.cuda.current(self._share.context):
@@ -53,7 +52,7 @@ class _Mapping:
 
 
 class Loan:
-    """A buffer that CUDA's user has: its `address` there. The memory is lent until this object is gone."""
+    """A buffer lent to CUDA, at `address` in CUDA. The memory stays lent until this object is collected."""
 
     def __init__(self, share: CudaShare, buffer: VulkanBuffer, mapping: _Mapping, address: int) -> None:
         self.buffer = buffer
@@ -73,9 +72,9 @@ def _returned(share: CudaShare, buffer: VulkanBuffer, mapping: _Mapping) -> None
 
 
 class CudaShare:
-    """One device in CUDA. Raises FeatureError where CUDA or the driver can't share with it.
+    """A Vulkan device's view in CUDA. Raises FeatureError if CUDA or the driver can't share memory with it.
 
-    `stream` may be set to what tells the stream that the other library works in; until then it is one of our own.
+    `use_stream` sets the stream of the other library; until then, work is ordered on a stream of the share's own.
     """
 
     def __init__(self, device: VulkanDevice) -> None:
@@ -91,11 +90,11 @@ class CudaShare:
         self.queue = CudaQueue(*parts, self.cuda, self.context, lambda: self._own_stream)
 
     def use_stream(self, stream: Callable[[], int]) -> None:
-        """Sets what tells the stream of CUDA that is at work."""
+        """Set the function that returns the current CUDA stream."""
         self.queue.stream = stream
 
     def lend(self, buffer: VulkanBuffer) -> Loan:
-        """Gives a buffer to CUDA's user: its stream goes on after everything that uses the buffer so far."""
+        """Lend a buffer to CUDA. The current stream waits for all uses of the buffer so far."""
         with self._device._group.lock:
             self._device._group.check()
             mapping, address = self._place(buffer)
@@ -104,7 +103,9 @@ class CudaShare:
             return Loan(self, buffer, mapping, address)
 
     def find(self, address: int, nbytes: int) -> tuple[VulkanBuffer, int] | None:
-        """The lent buffer around this stretch of CUDA's addresses, and the offset in it; None for memory of CUDA's own."""
+        """Return the lent buffer that contains this range of CUDA addresses, and the offset in it; None for CUDA's own
+        memory.
+        """
         for buffer in list(self.lent.values()):
             mapping = self._mappings.get(buffer.chunk.block.number)
             if buffer.queue is None or mapping is None:
@@ -115,7 +116,7 @@ class CudaShare:
         return None
 
     def take(self, address: int, buffer: VulkanBuffer, nbytes: int) -> None:
-        """Copies memory of CUDA to the start of a buffer, on the GPU, after what CUDA's stream has been given so far."""
+        """Copy CUDA memory to the start of a buffer, on the GPU, after the work submitted to the CUDA stream so far."""
         with self._device._group.lock:
             self._device._group.check()
             _, target = self._place(buffer)
@@ -125,7 +126,7 @@ class CudaShare:
             buffer.last_use = buffer.last_write = self.queue.signalled(NOW)
 
     def give(self, buffer: VulkanBuffer, offset: int, address: int, nbytes: int) -> None:
-        """Copies from a buffer to memory of CUDA, on the GPU; CUDA's stream goes on after what writes the buffer so far."""
+        """Copy from a buffer to CUDA memory, on the GPU. The CUDA stream waits for all uses of the buffer so far."""
         with self._device._group.lock:
             self._device._group.check()
             _, source = self._place(buffer)
@@ -136,18 +137,18 @@ class CudaShare:
                 buffer.last_use = buffer.last_write = self.queue.signalled(NOW)
 
     def forget(self, mapping: _Mapping) -> None:
-        """Called for a block that is going."""
+        """Drop the mapping of a block that is being closed."""
         self._mappings = {number: known for number, known in self._mappings.items() if known is not mapping}
 
     def close(self) -> None:
-        """Lets go of CUDA; the queue and the blocks are closed already."""
+        """Release CUDA. The queue and the blocks are closed already."""
         with contextlib.suppress(DeviceError):
             with self.cuda.current(self.context):
                 self.cuda.close_stream(self._own_stream)
             self.cuda.release(self.ordinal)
 
     def _place(self, buffer: VulkanBuffer) -> tuple[_Mapping, int]:
-        """The mapping of the buffer's block, and CUDA's address of the buffer."""
+        """Return the mapping of the buffer's block, and the buffer's address in CUDA."""
         block = buffer.chunk.block
         mapping = self._mappings.get(block.number)
         if mapping is None:
@@ -155,7 +156,7 @@ class CudaShare:
         return mapping, mapping.address + buffer.offset
 
     def _move(self, buffer: VulkanBuffer) -> None:
-        """Makes CUDA's queue the buffer's home, after all uses so far."""
+        """Make CUDA's queue the buffer's owner, ordered after all uses so far."""
         if buffer.queue is self.queue:
             self.queue.follow_again()
         else:

@@ -1,8 +1,7 @@
-"""Blocks of memory: what the driver gives out, or is let into, as a whole.
+"""Memory blocks: allocations made by the driver, or host memory imported into it.
 
-Enters: a kind of memory and a size in bytes. Leaves: `MemoryBlock`s with address, VkBuffer and, where the host sees
-them, bytes. Holds: a block is one VkDeviceMemory with one VkBuffer over all of it; closing it gives both back, and
-only once.
+A block is one VkDeviceMemory with one VkBuffer over all of it. It has a device address (imported blocks have none) and,
+if mapped, host-visible `bytes`. Closing it releases both, once.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _ADDRESSABLE = 0x2  # VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
 _CONCURRENT = 1  # VK_SHARING_MODE_CONCURRENT
 OPAQUE_FD, HOST_MEMORY = 0x1, 0x80  # VK_EXTERNAL_MEMORY_HANDLE_TYPE_..._BIT
 HOST_ALIGNMENT = 64 << 10
-"""At least what any driver asks of memory of the process."""
+"""Alignment, in bytes, that is at least what any driver requires of imported host memory."""
 
 _EXTERNAL_BUFFER, _EXPORT_MEMORY, _GET_MEMORY_FD = 1000072000, 1000072002, 1000074002  # their sTypes
 _IMPORT_HOST, _HOST_PROPERTIES = 1000178000, 1000178001
@@ -48,7 +47,9 @@ _IMPORT_HOST, _HOST_PROPERTIES = 1000178000, 1000178001
 
 @dataclass(frozen=True, slots=True)
 class MemoryKind:
-    """A memory type that we use, whether it is mapped, and whether other libraries can be given it (as a file descriptor)."""
+    """A memory type in use: whether it is mapped, and whether it can be exported to other libraries as a file
+    descriptor.
+    """
 
     name: str
     type_index: int
@@ -57,13 +58,13 @@ class MemoryKind:
     cached: bool
     exported: bool = False
     imported: bool = False
-    """Memory of the process itself, which the device is let into."""
+    """True for host memory of this process that is imported into the device."""
 
 
 class MemoryBlock:
-    """One allocation with a VkBuffer over all of it. `bytes` is None where it isn't mapped.
+    """One allocation with a VkBuffer over all of it. `bytes` is None if it isn't mapped.
 
-    `families`: the queue families that use it. `before_close`: what has to let go of it first.
+    `families` lists the queue families that use it. `before_close` holds callbacks that run before the block is closed.
     """
 
     __slots__ = ("_export", "_memory", "_owner", "address", "before_close", "buffer", "bytes", "number", "size")
@@ -94,7 +95,7 @@ class MemoryBlock:
             raise
 
     def _attach(self, vulkan: Vulkan, functions: Functions, device: Any, kind: MemoryKind) -> None:
-        """Binds, asks for the address, and maps."""
+        """Bind the memory to the buffer, query its address, and map it."""
         memory = self._memory.value if self._memory is not None else vulkan.null
         vulkan.check(functions.vkBindBufferMemory(device, self.buffer, memory, 0), "vkBindBufferMemory")
         info = vulkan.struct("VkBufferDeviceAddressInfo", buffer=self.buffer)
@@ -106,7 +107,7 @@ class MemoryBlock:
             self.bytes = np.frombuffer(vulkan.ffi.buffer(pointer[0], self.size), dtype=np.uint8)
 
     def close(self) -> None:
-        """Gives the memory back to the driver."""
+        """Run the `before_close` callbacks and return the memory to the driver."""
         while self.before_close:
             self.before_close.pop()()
         self.bytes = None
@@ -115,9 +116,9 @@ class MemoryBlock:
             self._memory.close()
 
     def file_descriptor(self) -> tuple[int, int]:
-        """A new file descriptor of the memory, which its receiver owns, and the bytes behind it.
+        """Return a new file descriptor of the memory, owned by the caller, and the memory's size in bytes.
 
-        Raises FeatureError where the memory wasn't made for it.
+        Raises FeatureError if the memory wasn't allocated as exportable.
         """
         if self._export is None:
             raise FeatureError(
@@ -171,9 +172,9 @@ class MemoryBlock:
 
 
 class HostBlock(MemoryBlock):
-    """Memory of the process itself with a VkBuffer over it, for copies at the full speed of the bus.
+    """Host memory of this process with a VkBuffer over it, for copies at the full speed of the bus.
 
-    It has no device address, and outlives the device: arrays that view it stay valid.
+    It has no device address. The host memory outlives the device: arrays that view it stay valid.
     """
 
     __slots__ = ("_host",)
@@ -201,10 +202,10 @@ class HostBlock(MemoryBlock):
 
 
 def host_pages(size: int) -> Bytes:
-    """New memory of the process that begins at a multiple of `HOST_ALIGNMENT`, in large pages where the system has such."""
+    """Return new memory of this process, aligned to `HOST_ALIGNMENT`, in huge pages if the system has them."""
     pages = mmap.mmap(-1, size + HOST_ALIGNMENT)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # the kernel has no huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(pages, dtype=np.uint8)
     start = -whole.ctypes.data % HOST_ALIGNMENT
@@ -212,7 +213,7 @@ def host_pages(size: int) -> Bytes:
 
 
 def host_memory_types(vulkan: Vulkan, functions: Functions, device: Any) -> int:
-    """The memory types, as bits, as which memory of the process can be imported."""
+    """Return a bit mask of the memory types as which host memory can be imported."""
     pages = host_pages(HOST_ALIGNMENT)
     found = vulkan.struct("VkMemoryHostPointerPropertiesEXT", sType=_HOST_PROPERTIES)
     pointer = vulkan.ffi.cast("void *", pages.ctypes.data)
@@ -222,7 +223,7 @@ def host_memory_types(vulkan: Vulkan, functions: Functions, device: Any) -> int:
 
 
 def _descriptor(vulkan: Vulkan, functions: Functions, device: Any, memory: Any) -> int:
-    """A new file descriptor of memory that was made for it."""
+    """Return a new file descriptor of exportable memory."""
     info = vulkan.struct("VkMemoryGetFdInfoKHR", sType=_GET_MEMORY_FD, memory=memory, handleType=OPAQUE_FD)
     out = vulkan.ffi.new("int *")
     vulkan.check(functions.vkGetMemoryFdKHR(device, info, out), "vkGetMemoryFdKHR")

@@ -1,7 +1,8 @@
-"""How much more memory may be taken from a heap.
+"""Memory budget: how many more bytes may be allocated from a heap.
 
-Enters: a physical device. Leaves: bytes. Holds: of what the driver says is there for this process (VK_EXT_memory_budget), or of the
-heap's size where it doesn't say, at most a fraction is used: 0.95, or VKJIT_MEMORY_FRACTION; the rest is for the driver and others.
+At most a fraction of the memory available to this process is used: 0.95, or VKJIT_MEMORY_FRACTION. The rest is left to
+the driver and other processes. The available memory is the driver's figure (VK_EXT_memory_budget), or the heap's size
+if the driver doesn't report it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _DEFAULT = 0.95
 
 
 def fraction() -> float:
-    """The part of the memory that may be used. Raises ArgumentError for a setting that is no number in (0, 1]."""
+    """Return the fraction of the memory that may be used. Raises ArgumentError unless the setting is a number in (0,
+    1].
+    """
     text = os.environ.get("VKJIT_MEMORY_FRACTION", "")
     try:
         value = float(text) if text else _DEFAULT
@@ -30,7 +33,7 @@ def fraction() -> float:
 
 
 class Budget:
-    """The heaps of a device. Sizes in bytes."""
+    """Budgets of a device's heaps, in bytes."""
 
     def __init__(self, physical: Physical) -> None:
         self._physical = physical
@@ -39,18 +42,22 @@ class Budget:
         self._known = "VK_EXT_memory_budget" in physical.extensions and physical.info.api_version[:2] >= (1, 1)
 
     def limit(self, heap: int) -> int:
-        """What this process may have of the heap, all in all."""
+        """Return how many bytes of the heap this process may use in total."""
         return int((self._ask()[0][heap] if self._known else self._sizes[heap]) * self._fraction)
 
     def left(self, heap: int, reserved: int) -> int:
-        """What may still be taken from the heap; `reserved` is what this device object has of it (may be negative)."""
+        """Return how many more bytes may be taken from the heap (may be negative). `reserved` is what this device
+        already has.
+        """
         if not self._known:
             return int(self._sizes[heap] * self._fraction) - reserved
         budgets, usages = self._ask()
         return int(budgets[heap] * self._fraction) - max(usages[heap], reserved)
 
     def _ask(self) -> tuple[list[int], list[int]]:
-        """The driver's budgets and usages of this process, by heap; they change while others come and go."""
+        """Query the driver's budgets and this process's usages, by heap. They change as other processes allocate and
+        free.
+        """
         vulkan = self._physical.instance.vulkan
         budget = vulkan.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
         properties = vulkan.struct("VkPhysicalDeviceMemoryProperties2", pNext=budget)

@@ -1,7 +1,7 @@
-"""Buffers of a Vulkan device, and the storage that they come from.
+"""Buffers of a Vulkan device, and the storage that allocates them.
 
-Enters: sizes in bytes. Leaves: `VulkanBuffer`s. Holds: a buffer may be closed or collected at any time and on any
-thread; its memory is used again only when the device is done with it.
+A buffer may be closed or garbage-collected at any time, on any thread; its memory is reused only when the device is
+done with it, or by commands ordered after its former uses.
 """
 
 from __future__ import annotations
@@ -27,25 +27,28 @@ if TYPE_CHECKING:
 __all__ = ["Storage", "VulkanBuffer"]
 
 _REUSED_FROM = 256 << 10
-"""The smallest buffer whose memory is used again while the device still works on it: less isn't worth a dependence."""
+"""Minimum size, in bytes, of buffers whose memory is reused while the device still uses it: smaller ones aren't worth a
+dependence.
+"""
 
 _KEPT = 8
-"""Dropped buffers of one size that a queue keeps for the next ones of that size."""
+"""Maximum number of dropped buffers of one size that a queue keeps for the next allocations of that size."""
 _KEPT_PART, _KEPT_PART_OF_SIZE = 64, 256
-"""The part of the heap that they may take together, and those of one size (1/64, 1/256)."""
+"""Fractions of the heap's limit that kept buffers may take: 1/64 in total, 1/256 per size."""
 
 _new = object.__new__
 
 _WAIT_BEFORE_GROWTH = 64 << 20
-"""A pool of at least this many bytes waits for buffers in flight rather than take more from the driver."""
+"""Minimum size, in bytes, of a pool that waits for buffers in flight before it takes more from the driver."""
 
 
 class VulkanBuffer(Buffer):
-    """Memory of a Vulkan device. The fields past `address` belong to the runtime.
+    """Memory of a Vulkan device. The fields after `address` belong to the runtime.
 
-    `handle` and `offset` locate it for copies. `queue` is the queue where it is at home, None once the buffer is closed;
-    `last_use` and `last_write` are serials of that queue's submissions, `read_epoch` and `write_epoch` barrier intervals;
-    `readers` are the other queues that read it since, with the serials of their last such submissions (see `queue`).
+    `handle` and `offset` locate it for copies. `queue` is the queue that owns it, None when the buffer is closed.
+    `last_use` and `last_write` are serials of that queue's submissions; `read_epoch` and `write_epoch` are its barrier
+    intervals. `readers` are the other queues that have read the buffer since, with the serials of their last such
+    submissions (see `queue`).
     """
 
     __slots__ = (
@@ -62,7 +65,7 @@ class VulkanBuffer(Buffer):
     )
 
     def __init__(self, device: VulkanDevice | None, queue: Queue, chunk: Chunk, nbytes: int) -> None:
-        self.device = device  # type: ignore[assignment]  # None only for the runtime's own staging memory
+        self.device = device  # type: ignore[assignment]  # None only for the runtime's staging memory
         self.queue: Queue | None = queue
         self.chunk = chunk
         self.nbytes = nbytes
@@ -73,35 +76,35 @@ class VulkanBuffer(Buffer):
 
     @property
     def handle(self) -> Any:
-        """The VkBuffer that it is a part of."""
+        """The VkBuffer that contains this buffer."""
         return self.chunk.block.buffer
 
     @property
     def offset(self) -> int:
-        """Where in that it begins, in bytes."""
+        """Offset in `handle`, in bytes."""
         return self.chunk.offset
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8] | None:
-        """The mapped bytes, or None."""
+        """The mapped bytes; None if the memory isn't mapped."""
         chunk = self.chunk
         block = chunk.block.bytes
         return None if block is None else block[chunk.offset : chunk.offset + chunk.nbytes]
 
     def close(self) -> None:
-        """Gives the memory back; any number of times, on any thread."""
+        """Release the memory. May be called repeatedly, on any thread."""
         try:
-            queue, self.queue = self.queue, None  # in one step: nobody else gets it, too
-        except AttributeError:  # it was never made whole
+            queue, self.queue = self.queue, None  # in one step, so that no other thread closes it too
+        except AttributeError:  # its constructor didn't finish
             return
-        # late in the interpreter's exit this module is empty; the device has closed by then
+        # late in interpreter shutdown this module's globals are None; the device is closed by then
         if queue is None or _REUSED_FROM is None:
             return
         if self.readers is None and self.device is not None:
             row = queue.kept.get(self.nbytes)
-            if row is not None and len(row[0]) < row[1]:  # without the lock: it is taken from and added to in one step
+            if row is not None and len(row[0]) < row[1]:  # without the lock: list pop and append are atomic
                 row[0].append((self.chunk, self.last_use, self.last_write, self.read_epoch, self.write_epoch))
-                if queue.kept.get(self.nbytes) is not row:  # the queue let go of its row in between
+                if queue.kept.get(self.nbytes) is not row:  # the queue dropped its row in between
                     queue.drop_kept(row[0])
                 return
         item: Releasable = self.chunk
@@ -112,12 +115,13 @@ class VulkanBuffer(Buffer):
         queue.dropped.append((self.last_use, item))
 
     __del__ = close
-    """Most buffers end so: there is no call in between."""
+    """Most buffers are released this way: the alias saves a call."""
 
     @staticmethod
     def again(device: VulkanDevice, queue: Queue, nbytes: int) -> VulkanBuffer | None:
-        """A buffer of memory that the queue kept, ordered after its former users; None where it has none of that size, and
-        where it is to be noted who allocates.
+        """Return a buffer in memory of this size that the queue kept, ordered after its former users.
+
+        Returns None if the queue keeps none of this size, or if allocations are being traced.
         """
         row = queue.kept.get(nbytes)
         if row is None or not row[0] or memory_ledger.tracing:
@@ -126,7 +130,7 @@ class VulkanBuffer(Buffer):
             chunk, last_use, last_write, read_epoch, write_epoch = row[0].pop(0)
         except IndexError:  # another thread took it
             return None
-        buffer = _new(VulkanBuffer)  # as the constructor does, which would be another call
+        buffer = _new(VulkanBuffer)  # inlined constructor, to save a call
         buffer.device, buffer.queue, buffer.chunk, buffer.nbytes = device, queue, chunk, nbytes
         buffer.address, buffer.readers = chunk.address, None
         buffer.last_use, buffer.last_write = last_use, last_write
@@ -134,29 +138,29 @@ class VulkanBuffer(Buffer):
         return buffer
 
     def is_idle(self) -> bool:
-        """True when nothing on the device uses the buffer; never waits."""
+        """True if nothing on the device uses the buffer. Never waits."""
         if self.readers is None:
             return self.queue is None or self.queue.is_complete(self.last_use)
         return all(queue.is_complete(serial) for queue, serial in self.uses())
 
     def wait_idle(self) -> None:
-        """Waits until nothing on the device uses the buffer."""
+        """Wait until nothing on the device uses the buffer."""
         for queue, serial in self.uses():
             queue.wait(serial)
 
     def wait_written(self) -> None:
-        """Waits until everything that writes the buffer is complete."""
+        """Wait until everything that writes the buffer is complete."""
         if self.queue is not None:
             self.queue.wait(self.last_write)
 
     def uses(self) -> list[tuple[Queue, int]]:
-        """What has to be complete before nothing uses the buffer any more: queues with serials."""
+        """Return the queues that use the buffer, with the serials that must complete before it is idle."""
         home = [] if self.queue is None else [(self.queue, self.last_use)]
         return home if self.readers is None else [*home, *self.readers.items()]
 
 
 class HostView:
-    """A buffer's mapped bytes for NumPy, which keeps this object, and so the buffer, alive."""
+    """NumPy view of a buffer's mapped bytes. Arrays keep this object, and thus the buffer, alive."""
 
     def __init__(self, buffer: VulkanBuffer) -> None:
         self._buffer = buffer
@@ -165,7 +169,9 @@ class HostView:
 
 
 class _Recent:
-    """A chunk that is dropped but still in use, with what orders its next user after the last ones in the same queue."""
+    """A dropped chunk that the device still uses, with the serials and epochs that order its next user after the former
+    ones.
+    """
 
     __slots__ = ("_spent", "chunk", "key", "last_use", "last_write", "nbytes", "read_epoch", "write_epoch")
 
@@ -179,12 +185,14 @@ class _Recent:
         self.chunk.pool.recent.setdefault(self.key, {})[id(self)] = self
 
     def release(self) -> None:
-        """Returns the chunk to its pool, unless a new buffer has it already. Called under the lock."""
+        """Return the chunk to its pool unless a new buffer has taken it. Called under the lock."""
         if self._leave():
             self.chunk.release()
 
     def revive(self, device: VulkanDevice | None, nbytes: int) -> VulkanBuffer | None:
-        """A new buffer of the chunk, ordered after its former users; None when it is gone. Call it under the lock."""
+        """Return a new buffer in the chunk, ordered after its former users; None if the chunk is taken. Call it under
+        the lock.
+        """
         if not self._leave():
             return None
         chunk = Chunk(self.chunk.pool, self.chunk.block, self.chunk.offset, nbytes)
@@ -206,10 +214,10 @@ class _Recent:
 
 
 class Storage:
-    """Chunks of memory pools, waiting for the device or growing as needed.
+    """Allocates buffers from memory pools; waits for the device or grows the pools as needed.
 
-    `reuses`: large buffers may be made of memory that the device still works on, when its next user comes after it in the
-    same queue: then nobody waits. Not where the host writes into buffers itself, and would have to wait instead.
+    `reuses`: large buffers may take memory that the device still uses if their next use follows in the same queue, so
+    nobody waits. Not for memory that the host writes directly: the host would have to wait.
     """
 
     def __init__(self, memory: Memory, queue: Queue, *, reuses: bool = False) -> None:
@@ -221,7 +229,7 @@ class Storage:
         self._growth = max(_WAIT_BEFORE_GROWTH, memory.budget.limit(memory.main.kind.heap) // 4 if reuses else 0)
 
     def buffer(self, device: VulkanDevice | None, pool: Pool, nbytes: int, home: Queue | None = None) -> VulkanBuffer:
-        """A buffer of at least `nbytes` bytes in the pool, at home in a queue. Raises OutOfMemoryError."""
+        """Return a buffer of `nbytes` bytes in the pool, owned by queue `home`. Raises OutOfMemoryError."""
         home, made = home or self._queue, _new(VulkanBuffer)
         with self._queue.lock:
             self._queue.check()
@@ -237,7 +245,7 @@ class Storage:
             if buffer is None:
                 if chunk is None:
                     chunk = self._chunk(device, pool, max(nbytes, 1))
-                # as the constructor does, without a call in which Ctrl-C could come before the chunk has an owner
+                # inlined constructor: in a call, Ctrl-C could arrive before the chunk has an owner
                 made.device, made.queue, made.chunk, made.nbytes = device, home, chunk, nbytes  # type: ignore[assignment]
                 made.address, made.readers = chunk.address, None
                 made.last_use = made.last_write = made.read_epoch = made.write_epoch = 0
@@ -247,7 +255,7 @@ class Storage:
         return buffer
 
     def _keep(self, queue: Queue, nbytes: int) -> None:
-        """Has the queue keep dropped buffers of this size from now on. Call it under the lock."""
+        """Make the queue keep dropped buffers of this size from now on. Call it under the lock."""
         room = min(_KEPT, self._keeps * _KEPT_PART // _KEPT_PART_OF_SIZE // max(nbytes, 1))
         if nbytes in queue.kept or not room:
             return
@@ -256,27 +264,29 @@ class Storage:
         queue.kept[nbytes] = ([], room)
 
     def let_go(self) -> None:
-        """Releases what queues keep. Call it under the lock."""
+        """Release the memory that queues keep. Call it under the lock."""
         for queue in self._group.queues:
             while queue.kept:
                 queue.let_go(next(iter(queue.kept)))
 
     def stats(self) -> dict[str, int]:
-        """See `Memory.stats`; what was dropped and is done with doesn't count."""
+        """Return `Memory.stats`. Dropped memory that the device is done with isn't counted."""
         with self._queue.lock:
             self.let_go()
             self._group.poll()
             return self.memory.stats()
 
     def trim(self) -> None:
-        """Gives every block that holds nothing back to the driver."""
+        """Return all empty blocks to the driver."""
         with self._queue.lock:
             self.let_go()
             self._group.poll()
             self.memory.trim()
 
     def _revived(self, device: VulkanDevice, pool: Pool, nbytes: int, home: Queue) -> VulkanBuffer | None:
-        """A buffer of the memory that was dropped last in its queue and has this size."""
+        """Return a buffer in memory of this (rounded) size that was dropped from queue `home`, the most recent first;
+        None if there is none.
+        """
         row = pool.recent.get((home, pool.rounded(nbytes)))
         while row:
             _, recent = row.popitem()

@@ -1,9 +1,9 @@
-"""Free ranges inside arenas of memory: best fit, coalescing, no native calls.
+"""Free-range allocator over memory arenas: best fit with coalescing, no native calls.
 
-Enters: arenas (a number and a size) and requests in bytes. Leaves: (arena, offset) pairs. Holds: ranges in use never
-overlap, every offset and rounded size is a multiple of the alignment, and no two free ranges of an arena touch, so an
-arena with nothing in use is one single free range. An interruption (Ctrl-C) at any moment leaves all of this true: what is in
-use is noted apart, and the free ranges are then made anew from that.
+An arena has a number and a size in bytes; ranges are identified by (arena, offset). Ranges in use never overlap, all
+offsets and rounded sizes are multiples of the alignment, and no two free ranges of an arena are adjacent, so an unused
+arena is one single free range. An interrupt (Ctrl-C) at any point preserves these invariants: the ranges in use are
+recorded separately, and the free ranges are rebuilt from them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["RangeAllocator"]
 
 
 class RangeAllocator:
-    """Hands out ranges of arenas. A request takes O(log n) comparisons; not safe for several threads at once."""
+    """Allocates ranges of arenas. A request takes O(log n) comparisons. Not thread-safe."""
 
     def __init__(self, alignment: int = 256) -> None:
         self._mask = alignment - 1
@@ -25,11 +25,11 @@ class RangeAllocator:
         self._ends: dict[tuple[int, int], int] = {}  # (arena, end) of a free range -> its offset
 
     def rounded(self, size: int) -> int:
-        """The bytes that a request of `size` occupies (at least one unit of alignment)."""
+        """Return the number of bytes that a request of `size` bytes occupies (at least one unit of alignment)."""
         return (max(size, 1) + self._mask) & ~self._mask
 
     def add_arena(self, arena: int, size: int) -> None:
-        """Adds a new arena, wholly free; `size` must be a multiple of the alignment."""
+        """Add a new, entirely free arena. `size` must be a multiple of the alignment."""
         if arena in self._sizes or size & self._mask or size <= 0:
             raise ValueError(f"arena {arena} of {size} bytes: it exists already or its size is no aligned number")
         try:
@@ -40,7 +40,7 @@ class RangeAllocator:
             raise
 
     def remove_arena(self, arena: int) -> None:
-        """Forgets an arena, which must be wholly free."""
+        """Remove an arena, which must be entirely free."""
         if not self.is_empty(arena):
             raise ValueError(f"arena {arena} still has ranges in use")
         try:
@@ -50,11 +50,11 @@ class RangeAllocator:
             raise
 
     def is_empty(self, arena: int) -> bool:
-        """True when nothing of the arena is in use."""
+        """True if nothing of the arena is in use."""
         return self._starts.get((arena, 0)) == self._sizes[arena]
 
     def allocate(self, size: int) -> tuple[int, int] | None:
-        """The smallest free range that fits, as (arena, offset); None when there is none."""
+        """Allocate from the smallest free range that fits and return (arena, offset); None if there is none."""
         need = self.rounded(size)
         position = bisect_left(self._free, (need, -1, -1))
         if position == len(self._free):
@@ -71,7 +71,7 @@ class RangeAllocator:
         return arena, offset
 
     def release(self, arena: int, offset: int, size: int) -> None:
-        """Gives a range back; `size` is what was asked for. Merges it with its free neighbours."""
+        """Free a range and merge it with adjacent free ranges. `size` is the requested size."""
         size = self.rounded(size)
         del self._used[arena, offset]
         try:
@@ -90,15 +90,15 @@ class RangeAllocator:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes free over all arenas."""
+        """Free bytes in all arenas."""
         return sum(self._starts.values())
 
     def free_ranges(self) -> list[tuple[int, int, int]]:
-        """All free ranges as (arena, offset, size), by arena and offset."""
+        """Return all free ranges as (arena, offset, size), sorted by arena and offset."""
         return sorted((arena, offset, size) for (arena, offset), size in self._starts.items())
 
     def _rebuild(self) -> None:
-        """Makes the free ranges anew from those in use."""
+        """Rebuild the free ranges from the ranges in use."""
         ranges: list[tuple[int, int, int]] = []
         for arena, size in self._sizes.items():
             used = sorted((offset, taken) for (at, offset), taken in self._used.items() if at == arena)

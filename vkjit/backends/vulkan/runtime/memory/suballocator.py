@@ -1,8 +1,8 @@
-"""Device memory: blocks from the driver, cut into buffers by a caching sub-allocator.
+"""Device memory: blocks from the driver, divided among buffers by a caching sub-allocator.
 
-Enters: sizes in bytes and a `Use`. Leaves: `Chunk`s with address, VkBuffer, offset and, where mapped, their bytes.
-Holds: making a buffer out of a block at hand costs no driver call; chunks start at multiples of 256 bytes; blocks stay
-reserved until `trim()`.
+`Memory` has one `Pool` per kind of memory, and pools return `Chunk`s: parts of blocks with an address, an offset in the
+block's VkBuffer and, if mapped, host-visible bytes. Allocating from an existing block costs no driver call. Chunks
+start at multiples of 256 bytes. Blocks stay reserved until `trim()`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _MIB = 1 << 20
 _FIRST_BLOCK, _LARGEST_SHARED_BLOCK = 4 * _MIB, 256 * _MIB
 _PINNED_BLOCK = 64 << 10
 _MAX_SPARE, _MAX_SPARE_BYTES = 64, 64 << 10
-"""Released chunks that are kept by their size, of each size, and the largest of them."""
+"""Limits of released chunks that are kept by size: the number per size, and the largest size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a block: `nbytes` from `offset` on."""
+    """A part of a block: `nbytes` bytes from `offset` on."""
 
     pool: Pool
     block: MemoryBlock
@@ -54,13 +54,13 @@ class Chunk:
 
     @property
     def bytes(self) -> Bytes:
-        """The mapped bytes; only where the pool's kind is mapped."""
+        """The mapped bytes. Raises DeviceError if the memory isn't mapped."""
         if self.block.bytes is None:
             raise DeviceError("this memory isn't visible to the host")
         return self.block.bytes[self.offset : self.offset + self.nbytes]
 
     def release(self) -> None:
-        """Returns the chunk to its pool; once, and only when the device is done with it."""
+        """Return the chunk to its pool. Call it once, and only when the device is done with it."""
         self.pool.release(self)
 
 
@@ -74,7 +74,7 @@ class Pool:
         left: Callable[[int], int],
         unit: int = 256,
     ) -> None:
-        """`unit`: what the sizes of blocks are multiples of."""
+        """`unit`: block sizes are multiples of this many bytes."""
         self.kind = kind
         self._unit = unit
         self._make_block = make_block
@@ -84,12 +84,12 @@ class Pool:
         self._numbers = 0
         self.allocated = self.peak = self.count = 0
         self._spare: dict[int, list[Chunk]] = {}
-        """Chunks by size that were released and lie ready for the next of their size; free all the same."""
+        """Released chunks, by size, kept for the next allocations of that size. They count as free."""
         self.recent: dict[tuple[Any, int], dict[int, Any]] = {}
-        """What was dropped and is still in use, by queue and rounded size; see `buffer`."""
+        """Dropped chunks that are still in use, by queue and rounded size; see `buffer`."""
 
     def rounded(self, nbytes: int) -> int:
-        """The bytes that a chunk of this size takes."""
+        """Return the number of bytes that a chunk of this size occupies."""
         return self._ranges.rounded(nbytes)
 
     @property
@@ -98,12 +98,14 @@ class Pool:
         return sum(block.size for block in self._blocks.values())
 
     def free_sizes(self) -> list[int]:
-        """The sizes of the free ranges in the blocks at hand."""
+        """Return the sizes of the free ranges in the pool's blocks."""
         self._merge()
         return [size for _, _, size in self._ranges.free_ranges()]
 
     def around(self, address: int, nbytes: int) -> tuple[MemoryBlock, int] | None:
-        """The mapped block around this stretch of the process's memory, and where in it that begins; None where there is none."""
+        """Return the mapped block that contains this range of host addresses, and the offset in it; None if there is
+        none.
+        """
         for block in list(self._blocks.values()):
             if block.bytes is not None:
                 offset = address - block.bytes.ctypes.data
@@ -112,10 +114,10 @@ class Pool:
         return None
 
     def find(self, nbytes: int) -> Chunk | None:
-        """A chunk out of the blocks at hand, or None."""
+        """Allocate a chunk in the existing blocks; None if none has room."""
         spare, taken = self._spare.get(nbytes), self._ranges.rounded(nbytes)
         if spare:
-            chunk = spare[-1]  # with no call up to the end of the function, where Ctrl-C could come in between
+            chunk = spare[-1]  # no calls from here to the end of the function, in which Ctrl-C could arrive
             del spare[-1]
         else:
             place = self._ranges.allocate(nbytes)
@@ -136,7 +138,7 @@ class Pool:
         return chunk
 
     def grow(self, nbytes: int) -> None:
-        """Takes a block from the driver that has room for `nbytes`. Raises OutOfMemoryError."""
+        """Take a block with room for `nbytes` from the driver. Raises OutOfMemoryError."""
         need = self._ranges.rounded(nbytes)
         shared = min(max(_FIRST_BLOCK, self.reserved), _LARGEST_SHARED_BLOCK)
         try:
@@ -147,7 +149,7 @@ class Pool:
             self._add_block(need)
 
     def release(self, chunk: Chunk) -> None:
-        """Takes a chunk back."""
+        """Take a chunk back."""
         nbytes = chunk.nbytes
         taken = self._ranges.rounded(nbytes)
         spare = self._spare.setdefault(nbytes, []) if nbytes <= _MAX_SPARE_BYTES else None
@@ -160,7 +162,7 @@ class Pool:
             self._ranges.release(chunk.block.number, chunk.offset, nbytes)
 
     def _merge(self) -> None:
-        """Makes what lies ready by size part of the free ranges around it."""
+        """Return the spare chunks to the free ranges."""
         for row in self._spare.values():
             while row:
                 chunk = row[-1]
@@ -169,14 +171,14 @@ class Pool:
         self._spare.clear()
 
     def trim(self) -> None:
-        """Gives blocks without chunks back to the driver."""
+        """Return blocks without chunks to the driver."""
         self._merge()
         for number in [n for n in self._blocks if self._ranges.is_empty(n)]:
             self._ranges.remove_arena(number)
             self._blocks.pop(number).close()
 
     def close(self) -> None:
-        """Gives all blocks back, whatever is in them."""
+        """Return all blocks to the driver, even those with chunks in use."""
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
@@ -192,12 +194,12 @@ class Pool:
 
 
 class Memory:
-    """The pools of a device.
+    """The memory pools of a device.
 
-    `main` holds buffers; `upload` is written by the host and read by the device; `download` the other way round;
-    `arguments` is host-visible memory that kernels read directly. On unified memory all four are one pool. `pinned` is memory
-    of the process itself that copies reach at the full speed of the bus; None before `open_pinned`, and where the device can't
-    be let into such.
+    `main` holds buffers. `upload` is written by the host and read by the device, `download` the reverse. `arguments` is
+    host-visible memory that kernels read directly. On unified memory with a mappable `main`, these are one pool, except
+    that `download` may be a separate, cached memory type. `pinned` is host memory of this process that copies reach at
+    the full speed of the bus; it is None before `open_pinned`, and if the device can't import host memory.
     """
 
     def __init__(self, physical: Physical, functions: Functions, device: Any, families: tuple[int, ...] = ()) -> None:
@@ -227,7 +229,7 @@ class Memory:
             self._make_pinned = lambda: self._pinned(vulkan, functions, device, families, types, heaps)
 
     def open_pinned(self) -> Pool | None:
-        """`pinned`, made when it is first asked for. Call it under the lock. Raises DeviceError where the driver fails."""
+        """Return `pinned`, created on the first call. Call it under the lock. Raises DeviceError if the driver fails."""
         make, self._make_pinned = self._make_pinned, None
         if make is not None:
             self.pinned = make()
@@ -239,7 +241,7 @@ class Memory:
         self, vulkan: Vulkan, functions: Functions, device: Any, families: tuple[int, ...], types: list[int],
         heaps: list[int],
     ) -> Pool | None:  # fmt: skip
-        """The pool of the process's own memory."""
+        """Create the pool of imported host memory; None if no memory type supports it."""
         bits = host_memory_types(vulkan, functions, device)
         usable = [i for i, flags in enumerate(types) if bits >> i & 1 and flags & HOST_COHERENT]
         if not usable:
@@ -256,13 +258,16 @@ class Memory:
         return self.budget.left(heap, sum(pool.reserved for pool in self.pools if pool.kind.heap == heap))
 
     def reset_peak(self) -> None:
-        """Has `peak` begin anew at what is allocated now."""
+        """Reset `peak` to what is allocated now."""
         for pool in self.pools:
             pool.peak = pool.allocated
 
     def stats(self) -> dict[str, int]:
-        """`allocated`, `reserved`, `peak` in bytes and the `count` of chunks in use, over all pools; the `limit` of the
-        heap of `main`; of the reserved bytes the `free` ones, and the `largest_free` range among them.
+        """Return statistics over all pools, in bytes except for `count`.
+
+        `allocated`, `reserved` and `peak` are totals, and `count` is the number of chunks in use. `limit` is that of
+        the heap of `main`. `free` is the unused part of the reserved bytes, and `largest_free` is the largest free
+        range.
         """
         ranges = [size for pool in self.pools for size in pool.free_sizes()]
         return {
@@ -285,10 +290,11 @@ class Memory:
 
 
 def _can_export(physical: Physical) -> bool:
-    """Whether buffers' memory is to be given to CUDA: on NVIDIA's devices, where the driver has it without conditions.
+    """True if buffers are to be exportable to CUDA: on NVIDIA devices whose driver can export memory without a
+    dedicated allocation.
 
-    The host doesn't see such memory, which makes small transfers slower. So it is used where VKJIT_SHARE_MEMORY is 1 or, without
-    the variable, PyTorch has been imported.
+    The host can't see such memory, which makes small transfers slower. So it is used only if VKJIT_SHARE_MEMORY is 1
+    or, if that is not set, if PyTorch has been imported.
     """
     wanted = boolean_setting("VKJIT_SHARE_MEMORY")
     if not ("torch" in sys.modules if wanted is None else wanted) or physical.info.vendor != NVIDIA:
@@ -306,9 +312,11 @@ def _can_export(physical: Physical) -> bool:
 def _choose(
     types: list[int], sizes: list[int], unified: bool, exported: bool = False
 ) -> tuple[MemoryKind, MemoryKind, MemoryKind, MemoryKind]:
-    """The memory types for (main, upload, download, arguments); sizes of their heaps by memory type.
+    """Choose the memory types for (main, upload, download, arguments). `sizes` are the sizes of their heaps, by memory
+    type.
 
-    `exported`: other libraries are to get at `main`, which drivers allow for memory that the host doesn't see only.
+    `exported`: `main` must be exportable to other libraries, which drivers allow only for memory that the host can't
+    see.
     """
     visible = HOST_VISIBLE | HOST_COHERENT
     local = [i for i, flags in enumerate(types) if flags & DEVICE_LOCAL] or list(range(len(types)))

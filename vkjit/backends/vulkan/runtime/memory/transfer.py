@@ -1,12 +1,12 @@
-"""Bytes between host and device.
+"""Transfers between host and device, and copies and fills on the device, in order with launches.
 
-Enters: buffers and NumPy byte arrays. Leaves: copies, in order with launches. Holds: an idle buffer that is mapped is
-written directly, save from large pinned arrays, which the device fetches in less time; a busy one gets its bytes through
-staging memory and a recorded copy, so that nothing stalls, or, where the memory is unified and the array large, after a wait;
-reading waits for the launches that write the buffer.
+An idle, mapped buffer is written directly, except from large pinned arrays, which the device fetches faster. A busy
+buffer is written through staging memory and a recorded copy, so that nothing stalls; on unified memory, large arrays
+are written directly after a wait instead. Reads wait for the launches that write the buffer.
 
-Staging goes in pieces: while one is on its way, several processors prepare the next. Large uploads go through hardware that
-only copies, where there is such, beside running kernels. Pinned arrays need no staging: the device gets at them itself.
+Staging copies are pipelined: while one piece is in flight, several CPU threads prepare the next. Large uploads use a
+copy-only queue, if there is one, and overlap with kernels. Pinned arrays need no staging: the device accesses them
+directly.
 """
 
 from __future__ import annotations
@@ -31,31 +31,34 @@ __all__ = ["Transfer"]
 Bytes = npt.NDArray[np.uint8]
 
 STAGED_PIECE = 16 << 20
-"""Bytes per staging copy: each piece is on its way while the host prepares the next."""
+"""Bytes per staging copy: each piece is in flight while the host prepares the next."""
 
 PINNED_FROM = 256 << 10
-"""The smallest pinned array that the device is sent to: for less, one more copy costs less than finding out."""
+"""Minimum size, in bytes, of pinned arrays that the device accesses directly: for smaller ones, another copy costs less
+than finding out whether they are pinned.
+"""
 
 PINNED_RATHER_THAN_MAPPED = 1 << 20
-"""The same where the host could write into the buffer itself: it takes twice the time of the device through a window into a GPU's
-memory, but needs no submission."""
+"""The same, in bytes, for buffers that the host can write directly. Through a window into a GPU's memory, the host
+takes twice as long as the device, but needs no submission.
+"""
 
 BESIDE_KERNELS = 4 << 20
-"""The smallest upload for which another queue is worth waiting for it."""
+"""Minimum size, in bytes, of uploads for which waiting for another queue is worthwhile."""
 
 MAX_PINNED = 0.25
-"""The part of the host's memory that arrays of results may have pinned."""
+"""Maximum fraction of the host's memory that result arrays may pin."""
 
 PIECES_IN_FLIGHT = 4
 DIRECT_READ = 256
-"""The largest read through an uncached mapping."""
+"""Maximum size, in bytes, of a read through an uncached mapping."""
 
 STAGE_RATHER_THAN_WAIT = 64 << 10
-"""On unified memory, the largest write that is staged when the buffer is busy."""
+"""Maximum size, in bytes, of a write that is staged if the buffer is busy, on unified memory."""
 
 
 class Transfer:
-    """Writes, reads, copies and fills on the queue that `current` tells."""
+    """Writes, reads, copies and fills on the queue that `current` returns."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Transfer:
         unified: bool,
         copying: Callable[[], Queue | None] = lambda: None,
     ) -> None:
-        """`copying` gives the queue for copies alone, None where there is none."""
+        """`copying` returns the copy-only queue; None if there is none."""
         self._current = current
         self._storage = storage
         self._unified = unified
@@ -72,12 +75,12 @@ class Transfer:
         self._most_pinned = int(_host_bytes() * MAX_PINNED)
 
     def host_array(self, nbytes: int) -> Bytes:
-        """Bytes of the host, pinned where that helps and there is room for it."""
+        """Return a host byte array, pinned if it is large enough and there is room for it."""
         buffer = self._pinned_buffer(nbytes) if nbytes >= PINNED_FROM else None
         return host_bytes(nbytes) if buffer is None else np.asarray(HostView(buffer))
 
     def _pinned_buffer(self, nbytes: int) -> VulkanBuffer | None:
-        """Pinned memory; None where there is none, where it would be too much, and where the system pins no more."""
+        """Return pinned memory; None if there is none, if the limit is reached, or if the system can't pin more."""
         try:
             with self._current().lock:
                 pool = self._storage.memory.open_pinned()
@@ -88,7 +91,7 @@ class Transfer:
             return None
 
     def write(self, buffer: VulkanBuffer, offset: int, data: Bytes) -> None:
-        """Copies host bytes into the buffer, after the launches already made."""
+        """Copy host bytes to the buffer, after the launches already made."""
         nbytes = data.nbytes
         if buffer.queue is None or offset < 0 or offset + nbytes > buffer.nbytes:
             raise _out_of_range(buffer, offset, nbytes, "write")
@@ -113,7 +116,7 @@ class Transfer:
         pinned.wait_idle()
 
     def read(self, buffer: VulkanBuffer, offset: int, out: Bytes) -> None:
-        """Copies from the buffer to the host, after the launches that write it."""
+        """Copy from the buffer to the host, after the launches that write it."""
         nbytes = out.nbytes
         if buffer.queue is None or offset < 0 or offset + nbytes > buffer.nbytes:
             raise _out_of_range(buffer, offset, nbytes, "read")
@@ -132,7 +135,7 @@ class Transfer:
         pinned.wait_idle()
 
     def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:
-        """Copies on the device, in order with launches; overlapping ranges go through temporary memory."""
+        """Copy on the device, in order with launches. Overlapping ranges go through temporary memory."""
         _check_range(source, source_offset, n, "copy from")
         _check_range(target, target_offset, n, "copy to")
         if not n:
@@ -149,7 +152,7 @@ class Transfer:
         self._current().copy(source, source_offset, target, target_offset, n)
 
     def fill(self, buffer: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
-        """Fills with a repeated u32, in order with launches."""
+        """Fill with a repeated u32, in order with launches."""
         _check_range(buffer, offset, nbytes, "fill")
         if offset % 4 or nbytes % 4:
             raise ArgumentError(f"fill of {nbytes} bytes at offset {offset}: expected multiples of 4")
@@ -159,12 +162,12 @@ class Transfer:
             self._current().fill(buffer, offset, nbytes, pattern)
 
     def _pinned(self, array: Bytes, queue: Queue) -> VulkanBuffer | None:
-        """A pinned array as a buffer for one copy, after which it has to be waited for; None for other arrays."""
+        """Return a pinned array as a buffer for one copy; None for other arrays. The caller must wait for the copy."""
         pool, place, nbytes = self._storage.memory.pinned, self._place(array), int(array.nbytes)
         return None if pool is None or place is None else _Borrowed(None, queue, Chunk(pool, *place, nbytes), nbytes)
 
     def _place(self, array: Bytes) -> tuple[MemoryBlock, int] | None:
-        """Where a pinned array lies; None for other arrays."""
+        """Return the block of a pinned array and the offset in it; None for other arrays."""
         pool, nbytes = self._storage.memory.pinned, int(array.nbytes)
         if pool is None or nbytes < PINNED_FROM or not array.flags.c_contiguous:
             return None
@@ -202,7 +205,7 @@ class Transfer:
 
 
 class _Borrowed(VulkanBuffer):
-    """Memory that somebody else owns."""
+    """Buffer over memory that it doesn't own."""
 
     __slots__ = ()
 
@@ -213,10 +216,10 @@ class _Borrowed(VulkanBuffer):
 
 
 def _host_bytes() -> int:
-    """The host's memory."""
+    """Return the size of the host's memory; 8 GiB if the system doesn't tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # another system than Linux or macOS
+    except (AttributeError, ValueError, OSError):  # not Linux or macOS
         return 8 << 30
 
 

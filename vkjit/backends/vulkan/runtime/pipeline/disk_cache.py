@@ -1,10 +1,10 @@
-"""A driver's compiled pipelines from process to process: a header of our own before its data.
+"""Serialized form of a driver's pipeline cache, for reuse by later processes.
 
-Enters: what `vkGetPipelineCacheData` gave, and later the same bytes from wherever they were kept. Leaves: data that may be
-handed to the driver: whole, unaltered, and of this very device and driver. Drivers are known to crash over anything else.
+`wrap` puts a header in front of the data of `vkGetPipelineCacheData`. `unwrap` returns the data only if it is complete,
+unaltered, and from the same device and driver, because drivers are known to crash on anything else.
 
-Form: a magic line, the SHA-256 of the rest, the device's and the driver's identity, the length of the data (u64), the data.
-All numbers are little endian.
+Format: a magic line, the SHA-256 of the rest, the identity of device and driver, the length of the data (u64), the
+data. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _DIGEST = 32
 _IDENTITY = struct.Struct("<III16s16s16s")
 _LENGTH = struct.Struct("<Q")
 _DRIVERS_HEADER = struct.Struct("<IIII16s")
-"""VkPipelineCacheHeaderVersionOne: its size, version 1, vendor, device, the UUID of the driver's format."""
+"""VkPipelineCacheHeaderVersionOne: size, version 1, vendor, device, and the UUID of the driver's format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What has to be the same for a pipeline to be of use. UUIDs have 16 bytes."""
+    """Identity of device and driver: cached pipelines are valid only if all fields match. UUIDs have 16 bytes."""
 
     vendor: int
     device: int
@@ -39,7 +39,7 @@ class Identity:
 
     @staticmethod
     def of(properties: Properties) -> Identity:
-        """That of a physical device."""
+        """Return the identity of a physical device."""
         base, v11 = properties.base, properties.v11
         return Identity(
             int(base.vendorID), int(base.deviceID), int(base.driverVersion),
@@ -47,25 +47,27 @@ class Identity:
         )  # fmt: skip
 
     def packed(self) -> bytes:
-        """All of it, in bytes."""
+        """Return all fields as bytes."""
         return _IDENTITY.pack(
             self.vendor, self.device, self.driver_version, self.device_uuid, self.driver_uuid, self.cache_uuid
         )
 
     @property
     def name(self) -> str:
-        """A name that no other device or driver has."""
+        """A name that is unique to this device and driver."""
         return hashlib.sha256(self.packed()).hexdigest()
 
 
 def wrap(identity: Identity, data: bytes) -> bytes:
-    """The data behind our header."""
+    """Return the data behind vkjit's header."""
     rest = identity.packed() + _LENGTH.pack(len(data)) + data
     return _MAGIC + hashlib.sha256(rest).digest() + rest
 
 
 def unwrap(identity: Identity, kept: bytes) -> bytes:
-    """The driver's data; empty where it is damaged, cut off, of another device or driver, or no such data."""
+    """Return the driver's data; empty if `kept` is damaged, truncated, from another device or driver, or not in this
+    format.
+    """
     start = len(_MAGIC) + _DIGEST
     rest = kept[start:]
     if not kept.startswith(_MAGIC) or hashlib.sha256(rest).digest() != kept[len(_MAGIC) : start]:
@@ -80,7 +82,7 @@ def unwrap(identity: Identity, kept: bytes) -> bytes:
 
 
 def _is_drivers_own(identity: Identity, data: bytes) -> bool:
-    """Whether the header that Vulkan prescribes is there and names this device and the driver's present format."""
+    """True if the data begins with the header that Vulkan prescribes, for this device and the driver's current format."""
     if len(data) < _DRIVERS_HEADER.size:
         return False
     size, version, vendor, device, uuid = _DRIVERS_HEADER.unpack_from(data)
@@ -90,7 +92,9 @@ def _is_drivers_own(identity: Identity, data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Where data is kept: `load(name)` gives what `save(name, data)` got, or anything else that lies there, or nothing."""
+    """Storage for cache data. `load(name)` returns the bytes last saved under the name, possibly foreign or damaged, or
+    empty.
+    """
 
     load: Callable[[str], bytes]
     save: Callable[[str, bytes], None]
@@ -101,11 +105,11 @@ _keeper = _NOBODY
 
 
 def keep_with(chosen: Keeper) -> None:
-    """Has devices that are opened from now on keep their pipelines there."""
+    """Set where devices that are opened from now on keep their pipelines."""
     global _keeper
     _keeper = chosen
 
 
 def keeper() -> Keeper:
-    """Where data is kept; without `keep_with`, nowhere."""
+    """Return the current storage; without `keep_with`, one that stores nothing."""
     return _keeper

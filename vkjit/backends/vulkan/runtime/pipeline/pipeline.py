@@ -1,8 +1,7 @@
-"""Compute pipelines from artifacts.
+"""Compute pipelines, created from kernel artifacts whose code is SPIR-V.
 
-Enters: a `KernelArtifact` whose code is SPIR-V in bytes. Leaves: a `VulkanKernel` that the queue can bind. Holds: one
-pipeline layout per push-constant size, shared by all kernels of that size; shader modules live only while the pipeline
-is made; a kernel's pipeline is destroyed only when the device is done with it.
+Kernels with push-constant blocks of the same size share a pipeline layout. Shader modules live only while their
+pipeline is created. A kernel's pipeline is destroyed only when the device is done with it.
 """
 
 from __future__ import annotations
@@ -31,14 +30,16 @@ _FULL_SUBGROUPS = 0x2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_
 _SPIRV_MAGIC = b"\x03\x02\x23\x07"
 _ADDRESS_BYTES = 8
 _EMPTY_CACHE = 32
-"""Bytes of a driver's cache in which there is nothing but its header."""
+"""Size in bytes of a driver's cache that contains only its header."""
 _SAVED_EVERY = 32
-"""New pipelines after which they are kept for other processes, should this one not end in order."""
+"""Number of new pipelines after which the cache is saved, in case the process doesn't exit normally."""
 
 
 class VulkanKernel(LoadedKernel):
-    """A pipeline ready to bind. `report_offset` is where a launch writes the report slot's address, `print_offset` that of its
-    print buffer, or -1.
+    """A pipeline ready to bind.
+
+    `report_offset` and `print_offset` are the offsets in the argument block of the addresses of a launch's report slot
+    and print buffer; -1 if the kernel has none.
     """
 
     __slots__ = (
@@ -64,32 +65,32 @@ class VulkanKernel(LoadedKernel):
         self.layout = layout
         self.last_use = 0
         self.nbytes = 0
-        self.grid: tuple[int, int, int] | None = None  # of the last launch, and of those in records of the direct way
+        self.grid: tuple[int, int, int] | None = None  # of the last launch, and of those in fast-path records
         self.records: weakref.WeakValueDictionary[int, Record] = weakref.WeakValueDictionary()
-        self.user: Queue | None = None  # the queue that `last_use` is a serial of
+        self.user: Queue | None = None  # the queue whose serial `last_use` is
         queue.group.kernels.add(self)
         reports = [field.offset for field in artifact.fields if field.role == "report"]
         self.report_offset = reports[0] if reports and artifact.sites else -1
         self.print_offset = next((field.offset for field in artifact.fields if field.role == "print"), -1)
 
     def close(self) -> None:
-        """Has the pipeline destroyed when the device is done with it; any number of times."""
+        """Destroy the pipeline when the device is done with it. May be called repeatedly."""
         queue, self.queue = self.queue, None
         if queue is None:
             return
         dropped: Releasable = _Dropped(self._owner)
-        if len(queue.group.queues) > 1:  # which of them used it isn't noted
+        if len(queue.group.queues) > 1:  # it isn't tracked which of them used it
             dropped = Awaited(dropped, queue.group.last())
         queue.dropped.append((self.last_use, dropped))
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # late in the interpreter's exit this module is empty already, and the device has been closed
+        # late in interpreter shutdown this module's globals are gone, and the device is closed
         if not _finalizing() and getattr(self, "queue", None) is not None:
             self.close()
 
 
 class _Dropped:
-    """A pipeline on its way out."""
+    """A pipeline to be destroyed when the device is done with it."""
 
     __slots__ = ("_owner",)
     nbytes = 0
@@ -102,14 +103,16 @@ class _Dropped:
 
 
 class Pipelines:
-    """Makes kernels; owns the layouts and the driver's pipeline cache, which starts with what earlier processes kept."""
+    """Creates kernels. Owns the pipeline layouts and the driver's pipeline cache, which starts with the data that
+    earlier processes saved.
+    """
 
     def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, caps: DeviceCaps, identity: Identity) -> None:
         self._vulkan = vulkan
         self._functions = functions
         self._device = device
         self._caps = caps
-        self.flags = 0  # of the pipelines of kernels
+        self.flags = 0  # create flags of kernel pipelines
         self._layouts: dict[int, Handle] = {}
         self._identity = identity
         self._keeper = keeper()
@@ -119,7 +122,10 @@ class Pipelines:
         self._owners: list[Handle] = []
 
     def load(self, queue: Queue, artifact: KernelArtifact) -> VulkanKernel:
-        """Compiles the artifact. Raises FeatureError for what the device lacks, DeviceError when the driver refuses."""
+        """Compile the artifact.
+
+        Raises FeatureError if the device lacks what the artifact needs, DeviceError if the driver refuses it.
+        """
         check_artifact(artifact, self._caps)
         layout = self._layout(_ADDRESS_BYTES if artifact.indirect else artifact.block_size)
         owner = self._create_pipeline(artifact, layout, self.flags)
@@ -131,7 +137,9 @@ class Pipelines:
         return VulkanKernel(queue, artifact, owner, layout)
 
     def statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
-        """The driver's statistics of the artifact's pipeline; see `statistics.read_statistics`."""
+        """Return the driver's statistics of the artifact's pipeline, {} if it has none; see
+        `statistics.read_statistics`.
+        """
         if "pipeline_executable_properties" not in self._caps.features:
             return {}
         check_artifact(artifact, self._caps)
@@ -143,8 +151,9 @@ class Pipelines:
             owner.close()
 
     def restore_cache(self, kept: bytes) -> bool:
-        """Replaces the cache by one that starts with what `cache_data` returned earlier; False, and nothing happens, where
-        that is damaged or of another device or driver.
+        """Replace the cache by one initialized with the data of an earlier `cache_data`.
+
+        Returns False, without any effect, if that is damaged or from another device or driver.
         """
         data = unwrap(self._identity, kept)
         if not data:
@@ -154,11 +163,13 @@ class Pipelines:
         return True
 
     def cache_data(self) -> bytes:
-        """The driver's pipeline cache behind our header, to be given back when the same device is opened again."""
+        """Return the driver's pipeline cache behind vkjit's header, to be passed to `restore_cache` of the same device
+        later.
+        """
         return wrap(self._identity, self._drivers_data())
 
     def save(self) -> None:
-        """Keeps the pipelines for other processes, if there are new ones and the driver gives them away."""
+        """Save the pipeline cache for other processes, if it has new pipelines and the driver returns its data."""
         if self._unsaved == 0:
             return
         self._unsaved = 0
@@ -179,7 +190,7 @@ class Pipelines:
         return bytes(self._vulkan.ffi.buffer(data, size[0]))
 
     def close(self) -> None:
-        """Destroys everything; the device must be idle."""
+        """Destroy everything. The device must be idle."""
         for owner in (*self._owners, *self._layouts.values(), self._cache):
             owner.close()
         self._owners.clear()
@@ -212,8 +223,8 @@ class Pipelines:
         vulkan, functions, device = self._vulkan, self._functions, self._device
         words = vulkan.ffi.new("uint32_t[]", len(artifact.code) // 4)
         vulkan.ffi.memmove(words, artifact.code, len(artifact.code))
-        # NVIDIA's caches (driver 580) know pipelines by their modules and not by these flags: one that was made without them, by
-        # any process, would be taken for one with them, and start every part of a grid at 0. So the tool's version says it, too.
+        # NVIDIA's caches (driver 580) key pipelines by their modules but not by these flags: a pipeline created without them, by
+        # any process, would be reused for one with them, and start every part of a grid at 0. So the generator word has them too.
         words[2] ^= self.flags
         info = vulkan.struct("VkShaderModuleCreateInfo", codeSize=len(artifact.code), pCode=words)
         out = vulkan.ffi.new("VkShaderModule *")
@@ -226,7 +237,7 @@ class Pipelines:
         vulkan, functions, device = self._vulkan, self._functions, self._device
         module = self._create_module(artifact)
         try:
-            stage = self._stage(artifact, module)  # what it points to lives as long as this pointer
+            stage = self._stage(artifact, module)  # keeps the structures that it points to alive
             info = vulkan.struct(
                 "VkComputePipelineCreateInfo",
                 flags=flags,
@@ -264,7 +275,7 @@ class Pipelines:
 
 
 def check_artifact(artifact: KernelArtifact, caps: DeviceCaps) -> None:
-    """Raises FeatureError when a device with these caps can't run the artifact, DeviceError when it is malformed."""
+    """Raise FeatureError if a device with these caps can't run the artifact, DeviceError if it is malformed."""
     code, name = artifact.code, artifact.name
     if not isinstance(code, bytes) or len(code) < 20 or len(code) % 4 or code[:4] != _SPIRV_MAGIC:
         raise DeviceError(f"kernel {name}: its code is no SPIR-V in little-endian words")

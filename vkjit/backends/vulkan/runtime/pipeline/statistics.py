@@ -1,7 +1,7 @@
-"""What a driver tells of a pipeline that it compiled: registers, spills, instruction counts.
+"""Driver statistics of compiled pipelines: registers, spills, instruction counts.
 
-Enters: a pipeline made with `CAPTURE_STATISTICS`. Leaves: numbers under the driver's own names. Holds: only for devices
-with "pipeline_executable_properties"; names and meaning differ from driver to driver.
+Requires a pipeline created with `CAPTURE_STATISTICS` and the feature "pipeline_executable_properties". Names and
+meaning of the statistics differ from driver to driver.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ CAPTURE_STATISTICS = 0x40
 """VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR."""
 
 _MEMBERS = ("b32", "i64", "u64", "f64")
-"""The member of the value union, by VkPipelineExecutableStatisticFormatKHR."""
+"""Member of the value union, indexed by VkPipelineExecutableStatisticFormatKHR."""
 
 
 def read_statistics(vulkan: Vulkan, functions: Functions, device: Any, pipeline: Any) -> dict[str, int | float]:
-    """All statistics of all parts of the pipeline; a name that comes twice gets its part's name in front."""
+    """Return all statistics of all executables of the pipeline. A repeated name is prefixed with its executable's name."""
     found: dict[str, int | float] = {}
     info = vulkan.struct("VkPipelineInfoKHR", pipeline=pipeline)
     call = functions.vkGetPipelineExecutablePropertiesKHR
