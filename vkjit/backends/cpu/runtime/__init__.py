@@ -1,1 +1,1 @@
-"""CPU runtime: the device, its thread pool, host memory and the LLVM JIT. Knows no IR."""
+"""CPU runtime: the device, its thread pool, host memory and the LLVM JIT. Independent of the IR."""

@@ -1,12 +1,11 @@
-"""How a running kernel is stopped: it asks now and then whether it should go on.
+"""Cancellation of running kernels, which poll a token at safepoints.
 
-Enters: a thread that calls kernels. Leaves: a `CancellationToken`, whose address kernels get as their last argument,
-and the function that they ask. Holds: the calling thread comes back to Python about every 50 milliseconds, so that
-handlers of signals run; what they raise (KeyboardInterrupt) ends the launch on all threads and is raised where the
-launch was made.
+Each thread that launches kernels has a `CancellationToken`. Kernels get its address as their last argument and pass it
+to the poll function. The launching thread calls into Python about every 50 milliseconds, so that signal handlers run.
+An exception from a handler (KeyboardInterrupt) stops the launch on all threads and is raised by the launch.
 
-A watch is a block of 64-bit words: 0 stop?, 1 function to ask (address, may be 0), 2 time of the last look (ns), 3 Python's
-function (address).
+A token is a block of 64-bit words: 0 stop flag, 1 poll function (address, may be 0), 2 time of the last call into
+Python (ns), 3 Python callback (address).
 """
 
 from __future__ import annotations
@@ -46,35 +45,39 @@ no:
 
 
 def _convention(features: frozenset[str]) -> str:
-    """With SSE2 (on all 64-bit x86) the function keeps registers up to 256 bits: loops are compiled as if nobody asked."""
+    """Return the poll function's calling convention.
+
+    With SSE2 (all 64-bit x86 CPUs) it preserves registers up to 256 bits, so loops are compiled as if they didn't poll.
+    """
     return "preserve_allcc " if "sse2" in features else ""
 
 
 def poll_text(features: frozenset[str]) -> str:
-    """LLVM's text of the function that asks: true where the kernel has to stop. To kernels it is as if it touched nothing
-    of theirs."""
-    # LLVM 22 clears the upper halves of AVX's registers after it has restored them, unless it is told not to
+    """Return the LLVM IR of the poll function, which returns true if the kernel must stop. For the optimizer it
+    accesses none of the kernel's memory.
+    """
+    # LLVM 22 clears the upper halves of AVX registers after restoring them, unless vzeroupper is disabled
     kept = ",".join(f"+{feature}" for feature in sorted(features))
     attributes = f'"target-features"="{kept},-vzeroupper" ' if "avx" in features else ""
     return _POLL.format(convention=_convention(features), attributes=attributes)
 
 
 def poll_call(features: frozenset[str]) -> str:
-    """The instruction that asks the watch `%watch`."""
+    """Return the LLVM instruction that polls the token `%watch`."""
     return f"call {_convention(features)}i1 @poll(ptr %watch)"
 
 
 _of_thread = threading.local()
-"""`watch`: that of the thread; `error`: what a handler raised."""
+"""`watch`: the thread's token; `error`: the exception that a signal handler raised."""
 
 
 def _look(_watch: Any) -> int:
-    """Handlers of signals run when Python's code does."""
+    """Callback for kernels: returning to Python code is enough for signal handlers to run."""
     return 0
 
 
 def _keep(_kind: Any, error: BaseException | None, _trace: Any) -> None:
-    """Keeps what a handler raised, for the launch to raise, and stops this thread's kernel."""
+    """Store the exception that a handler raised, for the launch to raise, and stop this thread's kernel."""
     _of_thread.error = error
     watch: CancellationToken | None = getattr(_of_thread, "watch", None)
     if watch is not None:
@@ -83,7 +86,7 @@ def _keep(_kind: Any, error: BaseException | None, _trace: Any) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _callback() -> Any:
-    """Python's function for C; None where the system allows no such thing."""
+    """Return the Python callback as a C function; None if the system doesn't allow callbacks."""
     try:
         return _FFI.callback(_CALLBACK, error=1, onerror=_keep)(_look)
     except (MemoryError, SystemError):
@@ -91,14 +94,19 @@ def _callback() -> Any:
 
 
 def callback_address() -> int:
-    """The address of a function that runs handlers of signals, and gives 1 where one of them raised; or 0."""
+    """Return the address of a function that runs signal handlers and returns 1 if one raised; 0 if callbacks aren't
+    available.
+    """
     found = _callback()
     return 0 if found is None else int(_FFI.cast(_ADDRESS, found))
 
 
 class CancellationToken:
-    """The watch of one thread that launches kernels. Asks Python whenever kernels ask, or as `tick_address` of a crew says:
-    that needs code of its own, which is made when it is worth it."""
+    """The cancellation token of one thread that launches kernels.
+
+    At first, each poll calls Python. `ask_through` replaces that by `thread_pool.tick_address`, which limits how often
+    Python is called but needs compiled code, so it is used only when the work pays for it.
+    """
 
     __slots__ = ("address", "pointer", "words")
 
@@ -111,11 +119,11 @@ class CancellationToken:
         self.address = int(self.words.ctypes.data)
 
     def ask_through(self, function: int) -> None:
-        """Sets the function (address) that kernels ask."""
+        """Set the function (address) that kernels call when they poll."""
         self.words[1] = function
 
     def check(self) -> None:
-        """Raises what a handler of a signal raised while a kernel ran."""
+        """Raise the exception that a signal handler raised while a kernel ran."""
         if self.words[0]:
             self.words[0] = 0
             error, _of_thread.error = getattr(_of_thread, "error", None), None
@@ -123,7 +131,7 @@ class CancellationToken:
 
 
 def token_of_thread() -> CancellationToken:
-    """This thread's watch."""
+    """Return this thread's token."""
     found: CancellationToken | None = getattr(_of_thread, "watch", None)
     if found is None:
         found = _of_thread.watch = CancellationToken()

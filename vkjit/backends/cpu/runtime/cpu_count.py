@@ -1,7 +1,8 @@
-"""How many processors this process may keep busy.
+"""Number of CPUs that this process may keep busy (at least 1).
 
-Enters: the system's limits. Leaves: a number from 1. Holds: a process that may use 64 processors, but only for two seconds
-in each, as containers are limited, gets 2: more threads would be stopped together in the middle of a launch.
+Takes the affinity mask and the CPU quota of control groups into account. A process that may run on 64 CPUs, but for
+only 2 seconds of CPU time per second, as is usual in containers, gets 2: more threads would be stopped together in the
+middle of a launch.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def processors() -> int:
-    """The processors that this process may run on, no more than its control group pays for."""
+    """Return the number of CPUs that this process may run on, limited by the quota of its control group."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     paid = cpu_count(_GROUPS, _MOUNT)
     return allowed if paid is None else max(1, min(allowed, math.ceil(paid)))
 
 
 def cpu_count(groups: Path, mount: Path) -> float | None:
-    """Processors that the control groups of a process pay for (the least along the way up); None without a limit.
+    """Return the CPU quota of a process's control groups, as a number of CPUs; None without a limit.
 
-    Reads `cpu.max` of version 2, else `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version 1.
+    The quota is the minimum along the group hierarchy. Reads `cpu.max` of version 2, else `cpu.cfs_quota_us` and
+    `cpu.cfs_period_us` of version 1.
     """
     found: list[float] = []
     try:

@@ -1,8 +1,7 @@
-"""The processor as a device: buffers in host memory, kernels run when they are launched.
+"""The CPU device: buffers in host memory, kernels as object code, run synchronously.
 
-Enters: artifacts whose code is object code. Leaves: changed buffers. Holds: an address is the memory's own, so host views
-cost nothing; a launch has run when it returns. What kernels report and print surfaces at `synchronize` and `read`, as
-on every device.
+Buffer addresses are host addresses, so host views cost nothing. A launch is complete when `launch` returns. Kernel
+reports and printed text surface at `synchronize` and `read`, as on every device.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .workers import Pace, Pool, function_at, thread_count
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
 MAX_KEPT = 512 << 20
-"""Bytes of free memory that the device keeps for later buffers."""
+"""Maximum bytes of free memory that the device keeps for later buffers."""
 _FEATURES = frozenset({
     "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
     "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
@@ -55,8 +54,10 @@ _FEATURES = frozenset({
 
 @functools.lru_cache(maxsize=1)
 def cpu_caps() -> DeviceCaps:
-    """What the device can do; the subgroup is a vector of the processor. The driver's name holds what object code
-    depends on: LLVM's version, the processor and its features."""
+    """Return the device's capabilities. A subgroup is one SIMD vector.
+
+    The driver's name contains everything that object code depends on: LLVM's version, the CPU and its features.
+    """
     host = llvm.host()
     version = ".".join(map(str, host.llvm))
     return DeviceCaps(
@@ -82,11 +83,11 @@ _NOTHING = np.zeros(0, dtype=np.uint8)
 
 
 class _Usage:
-    """How many buffers there are, of how many bytes."""
+    """Statistics of the live buffers: their number and their bytes."""
 
     def __init__(self) -> None:
         self.count = self.allocated = self.peak = 0
-        self._lock = threading.RLock()  # buffers may go at any point of this thread, when garbage is collected
+        self._lock = threading.RLock()  # garbage collection may release buffers at any point of this thread
 
     def add(self, nbytes: int) -> None:
         with self._lock:
@@ -104,7 +105,7 @@ class _Usage:
 
 
 class CpuBuffer(Buffer):
-    """Aligned bytes in host memory. Fresh memory holds anything."""
+    """Aligned host memory. New memory is uninitialized."""
 
     __slots__ = ("address", "data", "device", "is_viewed", "nbytes", "owner")
 
@@ -113,7 +114,7 @@ class CpuBuffer(Buffer):
     def __init__(self, device: CpuDevice, nbytes: int) -> None:
         self.data: npt.NDArray[np.uint8]
         self.data, address = device.blocks.take(nbytes)
-        self.device = device  # not before: a buffer without memory is none of the device's
+        self.device = device  # set after the allocation: a buffer without memory isn't the device's
         self.nbytes = nbytes
         self.owner: object = None
         self.is_viewed = False
@@ -121,7 +122,7 @@ class CpuBuffer(Buffer):
         device.usage.add(nbytes)
 
     def close(self) -> None:
-        if getattr(self, "address", 0):  # else it was never made whole
+        if getattr(self, "address", 0):  # else its constructor didn't finish
             data, address, owner = self.data, self.address, self.owner
             self.address, self.owner, self.data = 0, None, _NOTHING
             if owner is None:
@@ -130,11 +131,11 @@ class CpuBuffer(Buffer):
                     self.device.blocks.give_small(data, address)
 
     __del__ = close
-    """Most buffers end so: there is no call in between."""
+    """Most buffers are released this way: the alias saves a call."""
 
     @staticmethod
     def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
-        """Memory of somebody else's."""
+        """Return a buffer over memory owned by `owner`."""
         buffer = SharedBuffer.__new__(SharedBuffer)
         buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
         memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else b""
@@ -143,7 +144,7 @@ class CpuBuffer(Buffer):
 
 
 class SharedBuffer(CpuBuffer):
-    """Memory of somebody else's; see `CpuBuffer.around`."""
+    """Buffer over memory that it doesn't own; see `CpuBuffer.around`."""
 
     __slots__ = ()
 
@@ -151,7 +152,7 @@ class SharedBuffer(CpuBuffer):
 
 
 class CpuKernel(LoadedKernel):
-    """A kernel's code in memory."""
+    """A kernel's linked machine code."""
 
     __slots__ = ("address", "artifact", "function", "linked", "pace", "prints", "report_offset")
 
@@ -178,7 +179,7 @@ on_fork(_in_child)
 
 
 class CpuDevice(ImmediateDevice):
-    """Runs kernels as soon as they are launched, on the calling thread and a few others."""
+    """Runs kernels synchronously, on the calling thread and helper threads."""
 
     def __init__(self, index: int = 0, threads: int | None = None) -> None:
         self.name = "cpu"
@@ -197,8 +198,9 @@ class CpuDevice(ImmediateDevice):
         _devices.add(self)
 
     def forget_locks(self) -> None:
-        """In a child of a fork, where other threads of the parent may have held them. What kernels of the parent printed and
-        reported is the parent's to tell.
+        """Replace the locks in a forked child, since other threads of the parent may have held them.
+
+        Also drops printed text and reported errors, which the parent surfaces.
         """
         self._lock = threading.RLock()
         self._lines, self._errors = [], []
@@ -249,7 +251,9 @@ class CpuDevice(ImmediateDevice):
         return own.data
 
     def memory_stats(self) -> dict[str, int]:
-        """Bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers' `count`."""
+        """Return bytes `allocated` to buffers, `reserved` from the system and the `peak` of allocated; `count` of
+        buffers.
+        """
         usage = self.usage
         return {
             "allocated": usage.allocated, "reserved": usage.allocated + self.blocks.held, "peak": usage.peak,
@@ -260,13 +264,13 @@ class CpuDevice(ImmediateDevice):
         self.usage.peak = self.usage.allocated
 
     def empty_cache(self) -> None:
-        """Gives memory that no buffer uses back to the system."""
+        """Return unused memory to the system."""
         self.blocks.trim()
 
     # -- kernels
 
     def watch(self, watcher: object, watching: bool) -> None:
-        """Notes who looks at launches, so that none bypasses `launch`."""
+        """Register or remove an observer of launches. While there is one, no launch bypasses `launch`."""
         if watching:
             self.observers.append(watcher)
         elif watcher in self.observers:
@@ -290,7 +294,7 @@ class CpuDevice(ImmediateDevice):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Runs the kernel; what it reports is kept for the next `synchronize` or `read`."""
+        """Run the kernel. Its reports are kept for the next `synchronize` or `read`."""
         self._check()
         self.check_stream(kernel.artifact)
         if not isinstance(kernel, CpuKernel):
@@ -321,14 +325,14 @@ class CpuDevice(ImmediateDevice):
 
     @property
     def has_copy_streams(self) -> bool:
-        """True once there are streams for copies alone, to which no kernel may be launched."""
+        """True if copy-only streams exist, to which no kernel may be launched."""
         return self._has_copy_streams
 
     def collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
-        """Takes what a launch reported and printed out of its buffer."""
+        """Collect a launch's reports and prints from its buffer."""
         if words[0]:
             with self._lock:
-                if not self._errors:  # the first one is what `synchronize` raises
+                if not self._errors:  # `synchronize` raises only the first error
                     self._errors.append(error_of_report(kernel.artifact, words[:REPORT_WORDS]))
             words[:REPORT_WORDS] = 0
         if kernel.prints:
@@ -336,8 +340,10 @@ class CpuDevice(ImmediateDevice):
                 self._lines += printed_lines(kernel.artifact, words)
 
     def _take_report_buffer(self, prints: bool) -> npt.NDArray[np.uint32]:
-        """This thread's report buffer, empty, with room for what kernels print where they do; a new one while a launch of
-        this thread uses it, as when a signal's handler launches kernels."""
+        """Return this thread's empty report buffer, with room for prints if needed.
+
+        Allocates a new one if a launch of this thread is using it, as when a signal handler launches kernels.
+        """
         name = _report_buffer_kind(prints)
         words: npt.NDArray[np.uint32] | None = getattr(self._local, name, None)
         setattr(self._local, name, None)
@@ -349,23 +355,23 @@ class CpuDevice(ImmediateDevice):
 
     @property
     def report_address(self) -> int:
-        """No buffer is shared by launches: each gets its own."""
+        """0: launches share no report buffer; each gets its own."""
         return 0
 
     def time_begin(self) -> None:
-        """Starts measuring time."""
+        """Start measuring time."""
         self._begun = time.perf_counter_ns()
 
     def time_end(self) -> int:
-        """Nanoseconds since `time_begin()`; launches made in between have run."""
+        """Return the nanoseconds since `time_begin()`. Launches made in between are complete."""
         return time.perf_counter_ns() - self._begun
 
     def clock_ready(self) -> bool:
-        """The processor's clock is its own affair."""
+        """Always True: the CPU needs no warm-up by this process."""
         return True
 
     def flush(self) -> None:
-        """Nothing waits to be submitted."""
+        """Do nothing: no work is queued."""
         self._check()
 
     def synchronize(self) -> None:

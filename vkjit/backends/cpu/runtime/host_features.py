@@ -6,5 +6,5 @@ __all__ = ["has_scaling"]
 
 
 def has_scaling(features: frozenset[str]) -> bool:
-    """Whether the processor multiplies by 2**floor(y), with the right overflow and underflow."""
+    """True if the CPU has an instruction that multiplies by 2**floor(y) with correct overflow and underflow."""
     return "avx512vl" in features and "fma" in features

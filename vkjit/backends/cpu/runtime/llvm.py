@@ -1,8 +1,8 @@
-"""LLVM itself, through llvmlite: text in, object code out; object code in, addresses of functions out.
+"""LLVM through llvmlite: compile LLVM IR to object code, and link object code into the process.
 
-Everything that imports llvmlite is here. Code is made for the processor it runs on, with all of its features. Holds: the
-parts of an object lie in one stretch of memory, however full the process is, so that they reach each other; what can't be
-linked is an error, never the end of the process.
+Only this module imports llvmlite. Kernels are compiled for the host CPU with all of its features (see `host`). The
+sections of an object are placed in one memory range, even if the address space is fragmented, so that they can reach
+each other. Link errors raise exceptions and never end the process.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from .. import obstacle
 
 __all__ = ["Host", "Linked", "compile_functions", "compile_text", "host", "link", "texts_of"]
 
-_lock = threading.RLock()  # a handler of a signal may compile, too
+_lock = threading.RLock()  # a signal handler may compile, too
 _numbers = itertools.count()
 
 
-if hasattr(os, "register_at_fork"):  # a child must not inherit LLVM, or llvmlite's own lock, in the middle of something
+if hasattr(os, "register_at_fork"):  # a child must not inherit LLVM or llvmlite's lock in the middle of an operation
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The processor: its name, its features with signs ("+avx2,-avx512f,..."), those that it has, LLVM's version, the
-    family of its instructions ("x86_64", "aarch64")."""
+    """The host CPU: its name, its signed feature flags ("+avx2,-avx512f,..."), the set of features it has, LLVM's
+    version, and its architecture ("x86_64", "aarch64").
+    """
 
     name: str
     flags: str
@@ -43,7 +44,7 @@ class Host:
 
     @property
     def lanes(self) -> int:
-        """32-bit lanes of its vectors."""
+        """Number of 32-bit lanes of its vectors."""
         if self.features >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"}:
             return 16
         return 8 if "avx2" in self.features else 4
@@ -51,7 +52,7 @@ class Host:
 
 @functools.lru_cache(maxsize=1)
 def _llvm() -> Any:
-    """llvmlite's binding, initialised."""
+    """Return llvmlite's binding, initialized."""
     if obstacle():
         raise FeatureError(obstacle())
     try:
@@ -65,7 +66,7 @@ def _llvm() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def host() -> Host:
-    """What LLVM says about this processor. VKJIT_CPU_FEATURES ("-avx512f,...") takes features away."""
+    """Return LLVM's description of the host CPU. VKJIT_CPU_FEATURES ("-avx512f,...") disables features."""
     llvm = _llvm()
     found = _features_found(llvm)
     known = set(found.values())
@@ -76,7 +77,7 @@ def host() -> Host:
                 "'-avx512f,-avx512vl'"
             )
         if text.startswith("-"):
-            if False in known and text[1:] not in found:  # elsewhere LLVM lists only what the processor has
+            if False in known and text[1:] not in found:  # on other CPUs LLVM lists only the present features
                 raise ArgumentError(f"VKJIT_CPU_FEATURES has {text!r}: {_close_to(text[1:], found)}")
             found[text[1:]] = False
     flags = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(found.items()))
@@ -86,7 +87,7 @@ def host() -> Host:
 
 
 def _close_to(name: str, known: Iterable[str]) -> str:
-    """What to write for a feature that there isn't."""
+    """Return suggestions for an unknown feature name."""
     close = difflib.get_close_matches(name.lower(), known)
     meant = (
         f"did you mean {' or '.join(f'-{other}' for other in close)}?"
@@ -100,7 +101,7 @@ _FAMILIES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
 def _features_found(llvm: Any) -> dict[str, bool]:
-    """What LLVM finds; nothing where it can't tell: code is then for the least processor of its family."""
+    """Return the features that LLVM detects; {} if it can't, so that code is compiled for the architecture's baseline."""
     try:
         return dict(llvm.get_host_cpu_features())
     except RuntimeError:
@@ -117,25 +118,27 @@ def _target_machine() -> Any:
 
 
 def _passes(level: int) -> tuple[Any, Any]:
-    """A pass builder and LLVM's usual pipeline; a pipeline runs once."""
+    """Return a pass builder and LLVM's default pipeline without vectorization and unrolling. A pipeline runs only once."""
     llvm = _llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False
     options.slp_vectorization = False
-    options.loop_unrolling = False  # a load that meets each cache line in turn trains the prefetcher best
+    options.loop_unrolling = False  # a single load that visits the cache lines in order trains the prefetcher best
     builder = llvm.create_pass_builder(_target_machine(), options)
     return builder, builder.getModulePassManager()
 
 
 def compile_text(text: str, level: int = 2) -> bytes:
-    """Object code of a module in LLVM's text form; `level` is LLVM's optimisation level. VKJIT_CPU_DUMP names a folder
-    that gets the module before and after optimisation, and the assembler text."""
+    """Compile a module of LLVM IR to object code, at LLVM's optimization level `level`.
+
+    VKJIT_CPU_DUMP names a folder to which the module before and after optimization and its assembly are written.
+    """
     with _lock:
         return _compiled(text, level)
 
 
 def _compiled(text: str, level: int) -> bytes:
-    """A function of its own, so that LLVM's objects are gone when the lock is released."""
+    """A separate function, so that LLVM's objects are freed before the lock is released."""
     machine = _target_machine()
     module = _optimised(text, level)
     _dump(text, module, machine)
@@ -154,7 +157,7 @@ def _optimised(text: str, level: int) -> Any:
 
 
 def texts_of(text: str, level: int = 2) -> tuple[str, str]:
-    """A module's text after optimisation, and its assembler text."""
+    """Return a module's IR after optimization, and its assembly."""
     with _lock:
         return _texts_of(text, level)
 
@@ -181,7 +184,7 @@ def _dump(text: str, module: Any, machine: Any) -> None:
 
 @dataclass(slots=True)
 class Linked:
-    """Object code made ready: the `addresses` of its entries; the code lives as long as this object."""
+    """Linked object code: the `addresses` of its entries. The code lives as long as this object."""
 
     addresses: dict[str, int]
     library: Any
@@ -189,8 +192,11 @@ class Linked:
 
 @functools.lru_cache(maxsize=1)
 def _linker() -> Any:
-    """LLVM's linker. JITLink places an object as a whole; the older one, which Windows still needs, places its parts one by
-    one, and ends the process where they don't reach each other."""
+    """Return LLVM's linker.
+
+    JITLink places an object as a whole. The older linker, which Windows still needs, places sections separately and
+    ends the process if they can't reach each other.
+    """
     return _llvm().create_lljit_compiler(_target_machine(), use_jit_link=os.name != "nt")
 
 
@@ -198,7 +204,8 @@ _linked_for_good: list[Linked] = []
 
 
 def compile_functions(text: str, *names: str) -> dict[str, int]:
-    """Compile a module for any processor of this family and return the addresses of its functions, whose code stays loaded.
+    """Compile a module for any CPU of this architecture and return the addresses of its functions, whose code stays
+    loaded.
 
     The code must be self-contained: without constants in memory, and without calls of other modules.
     """
@@ -217,7 +224,7 @@ def compile_functions(text: str, *names: str) -> dict[str, int]:
 
 
 def link(code: bytes, *entries: str) -> Linked:
-    """Loads object code into the process. Raises InternalError for what LLVM can't link."""
+    """Load object code into the process. Raises InternalError for code that LLVM can't link."""
     llvm = _llvm()
     with _lock:
         name = f"kernel{next(_numbers)}"
