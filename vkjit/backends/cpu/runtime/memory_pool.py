@@ -1,7 +1,7 @@
-"""Host memory for buffers, used again: fresh memory from the system costs a page fault for every four kilobytes.
+"""Caching allocator of host memory for buffers. New memory from the system costs a page fault per four kilobytes.
 
-Enters: sizes. Leaves: blocks of bytes, aligned to cache lines. Holds: a block goes back when nothing refers to it any
-more, neither a buffer nor a NumPy array that views it; what is kept is bounded, the rest goes back to the system.
+Blocks are aligned to cache lines. A block is reused when nothing refers to it any more, neither a buffer nor a NumPy
+view of it. The amount kept is bounded; the rest returns to the system.
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ __all__ = ["MemoryPool"]
 
 ALIGNMENT = 64
 _SMALLEST = 64 << 10
-"""Bytes from which memory counts as `held`."""
+"""Minimum size, in bytes, of blocks that count in `held`."""
 _SMALL_BYTES = 1 << 20
-"""Bytes of each smaller size that are kept, besides: the objects around them cost more than the memory."""
+"""Maximum bytes kept of each smaller size, in addition: their Python objects cost more than the memory."""
 _SMALL_SIZES = 128
 
 
 class MemoryPool:
-    """Free blocks by size, up to `limit` bytes of them; `held` says how many there are."""
+    """Free blocks by size, up to `limit` bytes in total. `held` is the current number of bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
         self._small: dict[int, deque[tuple[npt.NDArray[np.uint8], int]]] = {}
-        self._new = deque[
-            npt.NDArray[np.uint8]
-        ]  # at the process's end modules lose their names before blocks come back
-        self._lock = threading.RLock()  # memory may come back at any point of this thread, when garbage is collected
+        self._new = deque[npt.NDArray[np.uint8]]  # at process exit this module's globals go before the blocks come back
+        self._lock = threading.RLock()  # garbage collection may return memory at any point of this thread
 
     def take(self, nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
-        """An array of `nbytes` bytes that hold anything, and its address. Raises MemoryError."""
+        """Return an uninitialized array of `nbytes` bytes and its address. Raises MemoryError."""
         if nbytes < _SMALLEST:
             free = self._small.get(nbytes)
             if free is None:
@@ -58,37 +56,37 @@ class MemoryPool:
         return _with_address(np.asarray(_Block(self, memory))[:nbytes])
 
     def _keep_size(self, nbytes: int) -> None:
-        """Has memory of this small size kept from now on."""
+        """Keep freed memory of this small size from now on."""
         if len(self._small) >= _SMALL_SIZES:
             self._small.clear()
         self._small[nbytes] = deque(maxlen=max(1, min(64, _SMALL_BYTES // max(nbytes, 1))))
 
     def give_small(self, data: npt.NDArray[np.uint8], address: int) -> None:
-        """Takes an array from `take` back to which nobody refers any more, neither by a view of it; keeps it if it is small.
+        """Take back an array returned by `take`, and keep it if it is small. Nothing may refer to it, not even a view.
 
-        May be called at the process's end, when this module has lost its names.
+        May be called at process exit, when this module's globals are gone.
         """
         free = self._small.get(len(data))
         if free is not None:
-            free.append((data, address))  # drops the oldest where there are enough
+            free.append((data, address))  # drops the oldest if it is full
 
     def _kept(self, size: int) -> npt.NDArray[np.uint8] | None:
         with self._lock:
             free = self._free.get(size)
             try:
                 memory = free.pop() if free else None
-            except IndexError:  # a signal's handler was faster
+            except IndexError:  # a signal handler took the last one
                 return None
             if memory is not None:
                 self.held -= size
             return memory
 
     def forget_lock(self) -> None:
-        """In a child of a fork, where another thread of the parent may have held it."""
+        """Replace the lock in a forked child, since another thread of the parent may have held it."""
         self._lock = threading.RLock()
 
     def give(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Takes a block back."""
+        """Take back a block."""
         size = len(memory)
         with self._lock:
             if self.held + size <= self._limit:
@@ -96,20 +94,20 @@ class MemoryPool:
                 self._free.setdefault(size, self._new()).append(memory)
 
     def trim(self) -> None:
-        """Gives all free blocks back to the system."""
+        """Return all free blocks to the system."""
         with self._lock:
             self._free.clear()
             self._small.clear()
             self.held = 0
 
     def clear(self) -> None:
-        """As `trim`; none are kept from now on."""
+        """Like `trim`, and keep no blocks from now on."""
         self._limit = 0
         self.trim()
 
 
 class _Block:
-    """What arrays over a block have as their base: with the last of them it goes, and the memory is free again."""
+    """Base object of the arrays over a block. When the last of them is gone, the block returns to the pool."""
 
     __slots__ = ("__array_interface__", "_blocks", "_memory")
 
@@ -132,6 +130,6 @@ def _aligned(whole: npt.NDArray[np.uint8], nbytes: int) -> npt.NDArray[np.uint8]
 
 
 def _rounded(nbytes: int) -> int:
-    """Sizes in eight steps per power of two, so that blocks serve again."""
+    """Round up to one of eight sizes per power of two, so that blocks can be reused."""
     step = 1 << max(0, nbytes.bit_length() - 4)
     return -(-nbytes // step) * step

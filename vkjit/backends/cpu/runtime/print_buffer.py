@@ -1,7 +1,7 @@
 """The print buffer: records of `print` operations in memory behind the report buffer, read after a launch.
 
-A record holds its site, the linear id of the invocation, the element types of its values (four bits each) and the values
-(64 bits each). Records that don't fit are counted and announced.
+A record holds its site, the linear id of the invocation, the element types of its values (four bits each) and the
+values (64 bits each). Records that don't fit are counted, and their number is printed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ __all__ = [
 ]  # fmt: skip
 
 PRINT_WORDS = 1 << 18
-"""Words (u32) behind the report buffer: an i64 that counts the words of 64 bits asked for, one with their number, one that counts
-the records that had no room, then the records."""
+"""Size in u32 words. The buffer consists of 64-bit words: the number of words requested by records, the number of words
+available, the number of records dropped for lack of room, then the records.
+"""
 
 HEAD_WORDS = 3
 CAPACITY_WORDS = PRINT_WORDS // 2 - HEAD_WORDS
 KINDS: tuple[DType, ...] = (*dtypes.ALL, dtypes.index)
 LIST_CODE = len(KINDS)
-"""Stands before the components of a short vector; its value is their number."""
+"""Type code that precedes the components of a short vector; its value is their number."""
 CODES_PER_WORD = 16
 KIND_WORDS = 8
 FIRST_VALUE_WORD = 2 + KIND_WORDS
@@ -36,14 +37,14 @@ FIRST_VALUE_WORD = 2 + KIND_WORDS
 
 
 def clear_printed(words: npt.NDArray[np.uint32]) -> None:
-    """Makes the buffer ready for a launch."""
+    """Prepare the buffer for a launch."""
     table = words[REPORT_WORDS:].view(np.int64)
     table[: HEAD_WORDS + min(int(table[0]), CAPACITY_WORDS)] = 0
     table[1] = CAPACITY_WORDS
 
 
 def printed_lines(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> list[str]:
-    """The text of what a launch printed, in the order of invocations."""
+    """Return the text that a launch printed, in invocation order."""
     table = words[REPORT_WORDS:].view(np.int64)
     wanted, dropped = int(table[0]), int(table[2])
     lines: list[tuple[int, int, str]] = []

@@ -1,7 +1,7 @@
-"""Fast launches of prepared kernels, on the calling thread, with one foreign call.
+"""Fast launches of prepared kernels: one foreign call, on the calling thread.
 
-A launch's record (see `short_launch`) is packed in one step. Launches that aren't short, and all launches while somebody
-observes the device, are left to `Device.launch`.
+A launch's record (see `short_launch`) is packed in one step. Launches that aren't short, and all launches while the
+device has observers, are left to `Device.launch`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> La
 
 
 def _report_buffer(free: deque[tuple[Any, int]]) -> tuple[Any, int]:
-    """Return a report buffer and its address: one that no launch uses, else a new one."""
+    """Return a free report buffer, or a new one, and its address."""
     try:
         return free.pop()
     except IndexError:

@@ -1,8 +1,9 @@
-"""Launches of short kernels: one foreign call on the calling thread, which keeps the interpreter's lock.
+"""Launches of short kernels: one foreign call on the calling thread that keeps the GIL.
 
-Calls through cffi release the lock. If other threads wait for it, releasing wakes one of them, and taking it back waits
-for that one to release it in turn: with several threads, a launch of one microsecond costs ten or more. A kernel that
-turns out to run longer asks the watch, as in any launch, so signals are handled and waiting threads get the lock then.
+Calls through cffi release the GIL. If other threads wait for it, the release wakes one of them, and the caller must
+then wait until that thread releases it in turn: with several threads, a launch of one microsecond costs ten or more. A
+kernel that turns out to run longer polls the cancellation token, as in any launch, so signal handlers run and waiting
+threads get the GIL then.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["RECORD", "caller", "is_short", "launch_short", "learn"]
 
 _MAX_NANOSECONDS = 10_000
-"""Nanoseconds of work for which a launch keeps the lock. Longer ones gain more from running beside other threads."""
+"""Maximum nanoseconds of work for which a launch keeps the GIL. Longer ones gain more from running in parallel with
+other threads.
+"""
 
 RECORD = "<6Q"
-"""What precedes the argument block: the kernel's address, the number of workgroups, the grid, the watch's address."""
+"""Format of the header before the argument block: the kernel's address, the number of workgroups, the grid (3), the
+cancellation token's address.
+"""
 _HEADER = struct.Struct(RECORD)
 
 _TEXT = f"""
@@ -57,21 +62,21 @@ def caller() -> Callable[[bytes], None]:
 
 
 def is_short(groups: int, kernel: CpuKernel) -> bool:
-    """True if a launch of so many workgroups is known to be short enough to keep the interpreter's lock."""
+    """True if a launch of this many workgroups is known to be short enough to keep the GIL."""
     return 0.0 < groups * kernel.pace.per_group < _MAX_NANOSECONDS
 
 
 def learn(kernel: CpuKernel, groups: int, nanoseconds: int) -> None:
-    """Take the time of a short launch, by the wall clock, which is the cheapest.
+    """Update the kernel's pace with a short launch's wall-clock time, which is the cheapest to measure.
 
-    The system may have interrupted the launch, so a long time only makes the next launch no short one; that one is
-    measured by the thread's clock.
+    The system may have preempted the launch. So the time is capped: a long one only makes the next launch count as not
+    short, and that one is measured with the thread's clock.
     """
     kernel.pace.learn(groups, min(nanoseconds, 4 * _MAX_NANOSECONDS))
 
 
 def launch_short(kernel: CpuKernel, total: int, grid: tuple[int, int, int], block: bytes | bytearray) -> None:
-    """Run all `total` workgroups of the grid. Raises what handlers of signals raise."""
+    """Run all `total` workgroups of the grid. Raises the exceptions of signal handlers."""
     token = token_of_thread()
     record = _HEADER.pack(kernel.address, total, *grid, token.address) + block
     call = caller()

@@ -1,15 +1,15 @@
-"""Threads that share launches without Python: a small program in LLVM's text, with POSIX threads' locks.
+"""Native thread pool whose threads run without the GIL: a small program in LLVM IR that uses POSIX threads.
 
-Enters: kernels' functions, grids. Leaves: workgroups run by all threads. Holds: helpers never take the interpreter's lock.
-After a job they watch for the next one for some microseconds before they sleep. A job is open from when it is announced
-until its caller finds no workgroups left, or is told to stop; helpers that come later leave it alone, so the caller waits
-only for those inside, which stop when it does.
+Runs the workgroups of a launch on the calling thread and helper threads. Helpers never take the GIL. After a job they
+spin for about 0.2 milliseconds, waiting for the next one, before they sleep. A job is open from its announcement until
+its caller finds no workgroups left or is told to stop. Helpers that arrive later ignore it, so the caller waits only
+for those already inside, which stop when it does.
 
-The state is a block of 64-bit words, those that threads write apart from each other by a cache line::
+The state is a block of 64-bit words. Words that different threads write are on different cache lines::
 
-    0 number of the job   8 next workgroup   16 helpers inside   24 sleepers
+    0 job number   8 next workgroup   16 helpers inside   24 sleepers
     32 open?   33 function   34 argument block   35 end   36 step   37..39 grid   40 leave?   41 taken?
-    48 mutex   64 condition   96 the helpers' watch (`watch`)
+    48 mutex   64 condition   96 the helpers' cancellation token (see `cancellation`)
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _FFI = cffi.FFI()
 _WORDS = 104
 _WORKER_TOKEN = 96
 _LOOK_EVERY = 50_000_000
-"""Nanoseconds after which a calling thread looks whether signals arrived."""
+"""Nanoseconds after which a calling thread checks for signals."""
 _TOKEN = 10_000
-"""Looks at the job's number before a helper sleeps: about a fifth of a millisecond."""
+"""Number of times that a helper checks for a new job before it sleeps: about a fifth of a millisecond."""
 _STACK = 16 << 20
-"""Bytes of a helper's stack: workgroups keep their arrays there."""
+"""Bytes of a helper's stack, which holds the arrays of workgroups."""
 
 
 def available() -> bool:
-    """Whether the system has POSIX threads."""
+    """True if the system has POSIX threads."""
     return os.name == "posix"
 
 
 def _text(pause: str, clock: int) -> str:
     declared = f"declare void @{pause}()" if pause else ""
     wait = f"call void @{pause}()" if pause else ""
-    job = "\n".join(f"  %p{n} = getelementptr i64, ptr %state, i64 {n}" for n in range(33, 40))  # the words of a job
+    job = "\n".join(f"  %p{n} = getelementptr i64, ptr %state, i64 {n}" for n in range(33, 40))  # the job's words
     return f"""
 {declared}
 {poll_text(frozenset())}
@@ -273,7 +273,7 @@ _SIGNATURES = {
     ),
     "tick": _FFI.typeof("int64_t (*)(char *)"),
 }
-"""Parsed here, not when they are needed: cffi's parser has a lock, and a signal's handler may launch kernels, too."""
+"""Parsed at import and not on first use: cffi's parser takes a lock, and a signal handler may launch kernels, too."""
 _PAUSES = {"x86_64": "llvm.x86.sse2.pause"}
 
 
@@ -295,11 +295,13 @@ on_fork(_forget_locks)
 
 
 _programs: list[tuple[llvm.Linked, dict[str, Any]]] = []
-"""One for all crews; a handler of a signal that came in between may have added another. They stay: threads are inside."""
+"""The compiled program, shared by all pools. A signal handler that interrupted its creation may have added another.
+They are never freed, because threads run inside them.
+"""
 
 
 def _program() -> tuple[llvm.Linked, dict[str, Any]]:
-    """The compiled functions, by name."""
+    """Return the compiled functions, by name."""
     if not _programs:
         with _making:
             if not _programs:
@@ -308,16 +310,16 @@ def _program() -> tuple[llvm.Linked, dict[str, Any]]:
 
 
 def tick_address() -> int:
-    """The address of the function that asks Python every 50 milliseconds whether a kernel should stop."""
+    """Return the address of the poll function that calls Python at most every 50 milliseconds."""
     return _program()[0].addresses["tick"]
 
 
 _starting = threading.RLock()
-"""The size of new threads' stacks is the process's."""
+"""Guards the stack size of new threads, which is a setting of the whole process."""
 
 
 class ThreadPool:
-    """Helpers that share one caller's jobs at a time. They end with the crew."""
+    """Helper threads that share one caller's job at a time. They end with the pool."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -331,7 +333,7 @@ class ThreadPool:
         functions["prepare"](self._state)
 
     def grow(self, helpers: int) -> None:
-        """Starts threads until there are that many; where the system gives no more, what there is has to do."""
+        """Start helpers until there are `helpers` of them, or as many as the system allows."""
         if self.helpers >= helpers:
             return
         with _starting, contextlib.suppress(RuntimeError):
@@ -346,18 +348,21 @@ class ThreadPool:
     def run(
         self, function: Any, block: Any, begin: int, end: int, step: int, grid: tuple[int, int, int], watch: Any
     ) -> bool:
-        """Runs the workgroups `begin` to `end`, `step` at a time, on the calling thread and the helpers, unless the watch
-        stops them. False, and nothing has run, where another caller's job is going on."""
+        """Run the workgroups from `begin` to `end`, `step` at a time, on the calling thread and the helpers, until the
+        token stops them. Returns False, without running any, if another caller's job is in progress.
+        """
         return not self._run(self._state, function, block, begin, end, step, *grid, watch)
 
     def close(self) -> None:
-        """Ends the helpers."""
-        if self.helpers and self._process == os.getpid():  # a child of a fork has none, and locks in any state
+        """End the helpers."""
+        if (
+            self.helpers and self._process == os.getpid()
+        ):  # a forked child has no helpers, and the locks may be in any state
             self._words[self._leave] = 1
             self._announce(self._state)
         self.helpers = 0
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # late in the interpreter's exit this module is empty already
-        if not _finalizing():  # helpers asleep do no harm then; awake, they would ask for the interpreter
+        # late in interpreter shutdown this module's globals are gone
+        if not _finalizing():  # sleeping helpers do no harm then; awake, they would ask for the GIL
             self.close()

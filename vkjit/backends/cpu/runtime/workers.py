@@ -1,10 +1,10 @@
-"""Runs the workgroups of a launch on a few threads.
+"""Run the workgroups of a launch on several threads.
 
-Enters: the address of a kernel's function, its argument block, the grid. Leaves: all workgroups run, once each, when `run`
-returns. Holds: the threads are those of a `crew` where the system has POSIX threads, else Python's. They take chunks of
-workgroups from one counter, without the interpreter's lock while they compute; what a launch computes doesn't depend on who
-runs which chunk. The calling thread takes part, and looks for signals now and then, between chunks and in long loops
-(`watch`); what a handler raises stops all threads. Short launches run on the calling thread alone.
+`Pool.run` returns when all workgroups have run, once each. The helpers are those of a `thread_pool` if the system has
+POSIX threads and the kernel is native code, else Python threads. Threads take chunks of workgroups from a shared queue
+or counter and compute without the GIL; results don't depend on which thread runs which chunk. The calling thread takes
+part and runs signal handlers from time to time, between chunks and in long loops (see `cancellation`). An exception
+from a handler stops all threads. Short launches run on the calling thread alone.
 """
 
 from __future__ import annotations
@@ -34,30 +34,35 @@ _FFI = cffi.FFI()
 _KERNEL = _FFI.typeof("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)")
 _POINTER = _FFI.typeof("void *")
 _STACK = 16 << 20
-"""Bytes of a helper's stack: workgroups keep their arrays there."""
+"""Bytes of a helper's stack, which holds the arrays of workgroups."""
 _SHARING_THRESHOLD = 120_000
 _THREAD_POOL_THRESHOLD = 25_000
-"""Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
+"""Minimum nanoseconds of remaining work for which other threads are used: Python threads, and the native pool's."""
 _COMPILE_THRESHOLD = 4_000_000
-"""Nanoseconds of such work, in all, before the thread pool is compiled, which takes 30 ms: a launch may seem long once."""
+"""Total nanoseconds of such work before the thread pool is compiled, which takes 30 ms: a single launch may seem long.
+"""
 _MAX_THREADS = 1024
-"""More would take the process's maps of memory, which LLVM needs too."""
+"""More threads would use up the process's memory mappings, which LLVM needs too."""
 _MAX_GROUPS = 2**63 - 1
 _CHUNK = 4_000_000
-"""Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
+"""Target nanoseconds per chunk, so that Ctrl-C takes effect quickly and threads finish together. A thread that runs
+alone takes four times as much.
+"""
 
 
-_work_clock = time.thread_time_ns if os.name == "posix" else time.perf_counter_ns  # Windows counts in ticks of 15 ms
-"""Nanoseconds of this thread's own work: the wait for the interpreter's lock after a kernel isn't the kernel's time."""
+_work_clock = (
+    time.thread_time_ns if os.name == "posix" else time.perf_counter_ns
+)  # on Windows thread time has a resolution of 15 ms
+"""Nanoseconds of this thread's own CPU time: waiting for the GIL after a kernel doesn't count as the kernel's time."""
 
 
 def function_at(address: int) -> Any:
-    """The kernel's function, to be called without the interpreter's lock."""
+    """Return the kernel's function, which is called without the GIL."""
     return _FFI.cast(_KERNEL, address)
 
 
 def thread_count() -> int:
-    """VKJIT_NUM_THREADS, else the processors that this process may use."""
+    """Return VKJIT_NUM_THREADS, else the number of CPUs that this process may use."""
     text = os.environ.get("VKJIT_NUM_THREADS", "")
     if not text:
         return processors()
@@ -68,7 +73,7 @@ def thread_count() -> int:
 
 @dataclass(slots=True)
 class Pace:
-    """Nanoseconds that a workgroup of a kernel took lately; 0 before the first launch."""
+    """Moving average of the nanoseconds per workgroup of a kernel; 0 before the first launch."""
 
     per_group: float = 0.0
 
@@ -78,7 +83,7 @@ class Pace:
 
 
 class _Job:
-    """A launch that several threads of Python's work on. `stop()` makes those inside kernels come back."""
+    """A launch shared by several Python threads. `stop()` makes threads inside kernels return."""
 
     __slots__ = ("block", "chunks", "function", "grid", "words")
 
@@ -87,7 +92,7 @@ class _Job:
         self.words = np.zeros(4, dtype=np.int64)
 
     def work(self) -> None:
-        """Runs chunks until none is left, under the job's own watch."""
+        """Run chunks until none is left, with the job's own cancellation token."""
         function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
         watch = _FFI.from_buffer(self.words)
         while True:
@@ -98,7 +103,7 @@ class _Job:
             function(block, begin, end, x, y, z, watch)
 
     def work_and_look(self, watch: CancellationToken) -> None:
-        """As `work`, on the thread that launched: raises what handlers of signals raised."""
+        """Like `work`, on the launching thread: raises the exceptions of signal handlers."""
         function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
         while True:
             try:
@@ -114,7 +119,7 @@ class _Job:
 
 
 class _Worker:
-    """A thread that waits for jobs. Who releases `wake` has set `job` before; `done` is released after each job."""
+    """A thread that waits for jobs. `job` is set before `wake` is released; `done` is released after each job."""
 
     def __init__(self) -> None:
         self.wake, self.done = threading.Lock(), threading.Lock()
@@ -137,12 +142,12 @@ class _Worker:
             self.done.release()
 
     def start(self, job: _Job | None) -> None:
-        """Gives the worker a job; None ends it."""
+        """Give the worker a job; None ends it."""
         self.job = job
         self.wake.release()
 
     def finish(self) -> None:
-        """Waits for the job, or takes it back from a worker that hasn't woken up."""
+        """Wait for the job, or take it back from a worker that hasn't woken up."""
         if self.wake.acquire(blocking=False):
             self.job = None
         else:
@@ -161,9 +166,9 @@ on_fork(_in_child)
 
 
 class Pool:
-    """`threads` threads, the calling one among them; the others start with the first launch that is worth it.
+    """A pool of `threads` threads including the calling one; the others start with the first launch that is worth it.
 
-    Launches from several threads at once share nothing: one gets the helpers, the others run on their own thread.
+    Concurrent launches of several threads don't share helpers: one gets them, the others run on their own thread.
     """
 
     def __init__(self, threads: int) -> None:
@@ -176,13 +181,13 @@ class Pool:
         _pools.add(self)
 
     def forget(self) -> None:
-        """In a child of a fork the threads are gone."""
+        """Forget the threads in a forked child, where they don't exist."""
         self._workers = []
         self._thread_pool = None
         self._busy = threading.Lock()
 
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
-        """Runs all workgroups of the grid. Raises what handlers of signals raise."""
+        """Run all workgroups of the grid. Raises the exceptions of signal handlers."""
         total = grid[0] * grid[1] * grid[2]
         if total > _MAX_GROUPS:
             raise ArgumentError(
@@ -210,7 +215,7 @@ class Pool:
     def _first(
         self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace, watch: CancellationToken
     ) -> int:
-        """Runs a few workgroups of a kernel that has never run, to learn its pace; gives how many."""
+        """Run a few workgroups of a kernel that has never run, to learn its pace. Returns their number."""
         begin, size = 0, 1
         while begin < total:
             end = min(total, begin + size)
@@ -254,12 +259,14 @@ class Pool:
         pace: Pace,
         watch: CancellationToken,
     ) -> bool:
-        """False, and nothing has run, where another thread has the helpers."""
+        """Run the workgroups on the native thread pool. Returns False, without running any, if another thread has the
+        helpers.
+        """
         found = self._thread_pool
         if found is None:
             found = self._thread_pool = (
                 ThreadPool()
-            )  # one that another thread made at the same time ends with its launch
+            )  # a pool that another thread creates at the same time ends with its launch
         found.grow(self.threads - 1)
         pause = max(pace.per_group, 1e-3)
         step = max(-(-(total - begin) // (self.threads * 8)), int(4_000 / pause), 1)
@@ -281,7 +288,7 @@ class Pool:
         pace: Pace,
         watch: CancellationToken,
     ) -> bool:
-        """As `_by_thread_pool`, with threads of Python's."""
+        """Like `_by_thread_pool`, with Python threads."""
         if not self._busy.acquire(blocking=False):
             return False
         try:
@@ -325,8 +332,10 @@ class Pool:
         pace.learn(groups, (time.perf_counter_ns() - start) * (helpers + 1))
 
     def close(self) -> None:
-        """Ends the threads; a later launch starts new ones. From a handler of a signal that interrupts this thread's own
-        launch, leaves them to it."""
+        """End the threads; a later launch starts new ones.
+
+        Does nothing if called from a signal handler that interrupted this thread's own launch on Python threads.
+        """
         if self._launching == threading.get_ident():
             return
         with self._busy:

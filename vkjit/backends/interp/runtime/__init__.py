@@ -1,1 +1,1 @@
-"""The interpreter as a device."""
+"""Interpreter runtime: the interpreter as a device."""

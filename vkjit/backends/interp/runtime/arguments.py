@@ -1,8 +1,8 @@
-"""Reads a kernel's arguments out of its argument block.
+"""Decode a kernel's arguments from its argument block.
 
-Enters: an artifact's fields, the packed block, a way from addresses to bytes. Leaves: what the kernel's slots hold, and
-where in a whole grid this launch lies. Arrays without an address are never accessed; strides that are left out are
-those of C order.
+Uses the artifact's fields and a function that maps addresses to host bytes. Returns the values of the kernel's
+parameters, and the position of this launch in the whole grid. Arrays without an address field are never accessed;
+strides that have no field are those of C order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_BYTES = np.zeros(0, dtype=np.uint8)
 
 
 class Arguments:
-    """How one kernel's block is read."""
+    """Decoder for one kernel's argument block."""
 
     def __init__(self, artifact: KernelArtifact, kernel: Function) -> None:
         self._name = artifact.name
@@ -41,7 +41,7 @@ class Arguments:
         self._params = list(zip(numbers, kernel.params, strict=True))
 
     def decode(self, block: bytes, find: _Find) -> tuple[list[Any], Triple, Triple | None]:
-        """The values of the parameters, the first workgroup, and the whole grid (None: this launch is all of it)."""
+        """Return the parameter values, the first workgroup, and the whole grid (None if this launch is all of it)."""
         if len(block) != self._size:
             raise InternalError(f"kernel {self._name} takes {self._size} bytes of arguments, found {len(block)}")
         values: list[Any] = []
@@ -64,7 +64,7 @@ class Arguments:
         codec = Codec.of(type.element)
         place = self._fields.get(("address", number, 0))
         extents = () if type.linear else self._extents(block, number, type.rank)
-        # A view of no elements may begin anywhere, past its buffer's end too.
+        # An empty view may begin anywhere, even past its buffer's end.
         data, byte = (_NO_BYTES, 0) if place is None or 0 in extents else find(int(_read(block, place)))
         cells, first = codec.cells(data, byte)
         if type.linear:

@@ -1,7 +1,7 @@
-"""The interpreter as a device: buffers in host memory, kernels run when they are launched.
+"""The interpreter as a device: buffers in host memory, kernels run synchronously.
 
-Enters: artifacts whose code is an `ir.Module`, argument blocks laid out by their fields. Leaves: changed buffers.
-Errors of kernels and printed lines surface at `synchronize` and `read`, as on every device.
+Artifacts have an `ir.Module` as their code. Kernel errors and printed lines surface at `synchronize` and `read`, as on
+every device.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FEATURES = frozenset({
 
 INTERPRETER_CAPS = DeviceCaps(
     kind="interpreter",
-    # the last one is what kernels get when they don't ask
+    # the last one is the default
     subgroup_sizes=(4, 8, 16, 64, 128, 32),
     max_invocations=1024,
     max_local_size=(1024, 1024, 1024),
@@ -66,9 +66,9 @@ _ADDRESS_END = 1 << 63
 
 
 class InterpreterBuffer(Buffer):
-    """Bytes in host memory under a made-up address; addresses are never used twice.
+    """Host memory under a synthetic address; addresses are never reused.
 
-    Fresh memory is all ones: NaN in every float type, so that what reads it before it is written shows.
+    New memory is all ones, which is NaN in every float type, so that reads of uninitialized memory show.
     """
 
     __slots__ = ("address", "data", "device", "nbytes")
@@ -77,7 +77,7 @@ class InterpreterBuffer(Buffer):
 
     def __init__(self, device: InterpreterDevice, nbytes: int, address: int) -> None:
         self.data: npt.NDArray[np.uint8] = np.full(nbytes, 0xFF, dtype=np.uint8)
-        self.device = device  # last: a buffer without memory is none of the device's
+        self.device = device  # set after the allocation: a buffer without memory isn't the device's
         self.nbytes = nbytes
         self.address = address
 
@@ -98,7 +98,7 @@ class InterpreterKernel(LoadedKernel):
 
 
 class InterpreterDevice(ImmediateDevice):
-    """Runs kernels as soon as they are launched, on the calling thread. `order` is the order of workgroups."""
+    """Runs kernels synchronously, on the calling thread. `order` is the execution order of workgroups."""
 
     def __init__(self, index: int = 0, order: Order = "forward") -> None:
         self.name = "interpreter"
@@ -145,7 +145,7 @@ class InterpreterDevice(ImmediateDevice):
             return buffer
 
     def forget(self, address: int, nbytes: int) -> None:
-        """Takes a buffer's address out of the table; unknown addresses are ignored."""
+        """Remove a buffer's address from the table. Unknown addresses are ignored."""
         with self._lock:
             if self._buffers.pop(address, None) is not None:
                 self._allocated -= nbytes
@@ -161,7 +161,7 @@ class InterpreterDevice(ImmediateDevice):
             self._peak = self._allocated
 
     def find(self, address: int) -> tuple[npt.NDArray[np.uint8], int]:
-        """The bytes of the buffer that holds `address`, and the offset in it. Raises DeviceError."""
+        """Return the bytes of the buffer that contains `address`, and the offset in it. Raises DeviceError."""
         with self._lock:
             place = bisect.bisect_right(self._bases, address) - 1
             buffer = self._buffers[self._bases[place]]() if place >= 0 else None
@@ -198,9 +198,7 @@ class InterpreterDevice(ImmediateDevice):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Runs the kernel. What it reports is kept for the next `synchronize` or `read`; other errors are raised
-        here.
-        """
+        """Run the kernel. Its reports are kept for the next `synchronize` or `read`; other errors are raised here."""
         del reads, writes  # nothing is queued
         self._check()
         self.check_stream(kernel.artifact)

@@ -1,7 +1,7 @@
-"""Which cooperative matrices the interpreter offers: those of common devices, or any that a file lists.
+"""Cooperative matrix shapes that the interpreter supports: those of common devices, or those listed in a file.
 
-Enters: the environment variable VKJIT_INTERPRETER_MATRICES, the path of a JSON file with a list of objects with the fields
-m, n, k, a, b, c (and result, if it isn't c), as `caps.matrices` of a device has them. Leaves: `MatrixShape`s.
+The environment variable VKJIT_INTERPRETER_MATRICES is the path of a JSON file: a list of objects with the fields m, n,
+k, a, b, c (and result, if it differs from c), as in a device's `caps.matrices`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def _common() -> Iterator[MatrixShape]:
 
 
 def common_matrices() -> tuple[MatrixShape, ...]:
-    """What devices of several vendors have."""
+    """Return shapes that devices of several vendors support."""
     return tuple(_common())
 
 
 def interpreter_matrices() -> tuple[MatrixShape, ...]:
-    """The shapes of the file that the environment names, else the common ones."""
+    """Return the shapes in the file that the environment variable names, else the common ones."""
     path = os.environ.get(VARIABLE, "")
     return read_matrices(Path(path)) if path else common_matrices()
 
 
 def read_matrices(path: Path) -> tuple[MatrixShape, ...]:
-    """The shapes that a file lists; DeviceError where it can't be read as such a list."""
+    """Return the shapes listed in a file. Raises DeviceError if the file can't be read as such a list."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
