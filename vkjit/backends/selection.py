@@ -44,9 +44,7 @@ def _open_interpreter(index: int) -> Device:
 
 
 def devices() -> list[DeviceInfo]:
-    """Return all devices: Vulkan devices, best first, then the CPU device if it is available, then the reference
-    interpreter.
-    """
+    """Return all devices: Vulkan devices, best first, then the CPU device if available, then the reference interpreter."""
     _register_kinds()
     return enumeration.devices()
 
@@ -76,8 +74,9 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
 
 
 def default_device() -> Device:
-    """Return this thread's default device: the one set by `use_device`, else by `set_default_device`, else
-    VKJIT_DEVICE, else the best available.
+    """Return this thread's default device.
+
+    This is the device set by `use_device`, else by `set_default_device`, else VKJIT_DEVICE, else the best available.
     """
     chosen: Device | None = getattr(_default, "device", None)
     if chosen is None or getattr(chosen, "closed", False):

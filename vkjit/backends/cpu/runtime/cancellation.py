@@ -53,8 +53,9 @@ def _convention(features: frozenset[str]) -> str:
 
 
 def poll_text(features: frozenset[str]) -> str:
-    """Return the LLVM IR of the poll function, which returns true if the kernel must stop. For the optimizer it
-    accesses none of the kernel's memory.
+    """Return the LLVM IR of the poll function, which returns true if the kernel must stop.
+
+    For the optimizer it accesses none of the kernel's memory.
     """
     # LLVM 22 clears the upper halves of AVX registers after restoring them, unless vzeroupper is disabled
     kept = ",".join(f"+{feature}" for feature in sorted(features))
@@ -94,8 +95,8 @@ def _callback() -> Any:
 
 
 def callback_address() -> int:
-    """Return the address of a function that runs signal handlers and returns 1 if one raised; 0 if callbacks aren't
-    available.
+    """Return the address of a function that runs signal handlers and returns 1 if one raised; 0 if there are no
+    callbacks.
     """
     found = _callback()
     return 0 if found is None else int(_FFI.cast(_ADDRESS, found))

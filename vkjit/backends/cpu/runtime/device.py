@@ -251,8 +251,8 @@ class CpuDevice(ImmediateDevice):
         return own.data
 
     def memory_stats(self) -> dict[str, int]:
-        """Return bytes `allocated` to buffers, `reserved` from the system and the `peak` of allocated; `count` of
-        buffers.
+        """Return bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers'
+        `count`.
         """
         usage = self.usage
         return {

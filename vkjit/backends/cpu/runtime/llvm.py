@@ -32,8 +32,10 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit LLVM or llvmlite
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host CPU: its name, its signed feature flags ("+avx2,-avx512f,..."), the set of features it has, LLVM's
-    version, and its architecture ("x86_64", "aarch64").
+    """The host CPU as LLVM describes it.
+
+    `name` is the CPU's name, `flags` its signed features ("+avx2,-avx512f,..."), `features` those it has, `llvm` LLVM's
+    version, `family` the architecture ("x86_64", "aarch64").
     """
 
     name: str
@@ -204,8 +206,7 @@ _linked_for_good: list[Linked] = []
 
 
 def compile_functions(text: str, *names: str) -> dict[str, int]:
-    """Compile a module for any CPU of this architecture and return the addresses of its functions, whose code stays
-    loaded.
+    """Compile a module for any CPU of this architecture and return its functions' addresses. Their code stays loaded.
 
     The code must be self-contained: without constants in memory, and without calls of other modules.
     """

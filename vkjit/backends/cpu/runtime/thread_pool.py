@@ -348,8 +348,9 @@ class ThreadPool:
     def run(
         self, function: Any, block: Any, begin: int, end: int, step: int, grid: tuple[int, int, int], watch: Any
     ) -> bool:
-        """Run the workgroups from `begin` to `end`, `step` at a time, on the calling thread and the helpers, until the
-        token stops them. Returns False, without running any, if another caller's job is in progress.
+        """Run the workgroups from `begin` to `end`, `step` at a time, on the calling thread and the helpers.
+
+        The token can stop them early. Returns False, without running any, if another caller's job is in progress.
         """
         return not self._run(self._state, function, block, begin, end, step, *grid, watch)
 

@@ -259,7 +259,7 @@ class Pool:
         pace: Pace,
         watch: CancellationToken,
     ) -> bool:
-        """Run the workgroups on the native thread pool. Returns False, without running any, if another thread has the
+        """Run the workgroups on the native thread pool. Returns False, with none run, if another thread has the
         helpers.
         """
         found = self._thread_pool

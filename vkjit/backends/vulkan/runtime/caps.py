@@ -75,9 +75,7 @@ class Properties:
 
 
 def query_properties(vulkan: Vulkan, instance: Any, device: Any) -> Properties:
-    """Query the property structures. Structures newer than the device's version are None (all but `base` before Vulkan
-    1.2).
-    """
+    """Query the property structures; those newer than the device's version are None (all but `base` before Vulkan 1.2)."""
     head = vulkan.struct("VkPhysicalDeviceProperties2")
     instance.vkGetPhysicalDeviceProperties2(device, head)
     base = _Owned(head)
@@ -171,8 +169,9 @@ def query_matrices(vulkan: Vulkan, instance: Any, device: Any, features: set[str
 
 
 def _flexible_matrices(vulkan: Vulkan, instance: Any, device: Any) -> list[MatrixShape]:
-    """Return the shapes of VK_NV_cooperative_matrix2. The `vulkan` package doesn't declare its structures, so they are
-    read as raw words.
+    """Return the shapes of VK_NV_cooperative_matrix2.
+
+    The `vulkan` package doesn't declare its structures, so they are read as raw words.
     """
     name = b"vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV"
     address = vulkan.library.vkGetInstanceProcAddr(instance._owner, name)

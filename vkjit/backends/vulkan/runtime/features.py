@@ -236,7 +236,7 @@ def query_features(vulkan: Vulkan, call: Any, device: Any, extensions: frozenset
 
 
 def enabling_chain(vulkan: Vulkan, names: frozenset[str], extensions: frozenset[str], version: Version) -> Any:
-    """Return a list that owns a chain for VkDeviceCreateInfo enabling the named features; its first item is the chain's
+    """Return a list that owns a VkDeviceCreateInfo chain enabling the named features; its first item is the chain's
     head.
     """
     groups = [g for g in _usable(extensions, version) if any(name in names for _, name in g.fields)]
@@ -246,8 +246,9 @@ def enabling_chain(vulkan: Vulkan, names: frozenset[str], extensions: frozenset[
 
 
 def extensions_for(names: frozenset[str], extensions: frozenset[str], version: Version) -> list[str]:
-    """Return the device extensions to enable: those that the named features need, and the present ones of
-    `EXTENSION_FEATURES` and `_ALWAYS`.
+    """Return the device extensions to enable.
+
+    These are those that the named features need, and the present ones of `EXTENSION_FEATURES` and `_ALWAYS`.
     """
     needed = [
         group.extension

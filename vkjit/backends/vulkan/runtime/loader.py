@@ -154,7 +154,7 @@ class Vulkan:
         return pointer
 
     def words(self, stype: int, count: int) -> Any:
-        """Return a structure that the package doesn't declare, as a uint32_t pointer: sType, pNext, then `count` 32-bit
+        """Return a structure that the package doesn't declare, as a uint32_t pointer: sType, pNext, then `count` u32
         words.
 
         The words start at index 4. The memory is kept alive as long as the returned pointer is referenced.
@@ -194,8 +194,8 @@ class Vulkan:
         raise _ERRORS.get(name, DeviceError)(f"{call} failed with {name}{about}")
 
     def enumerate(self, item: str, call: Any, *arguments: Any, fill: str = "") -> Any:
-        """Make both calls of a Vulkan enumeration and return an array of `item`. `fill` names the sType that the
-        elements need.
+        """Make both calls of a Vulkan enumeration and return an array of `item`. `fill` names the sType set in its
+        elements.
         """
         count = self.ffi.new("uint32_t *")
         self.check(call(*arguments, count, self.null) or 0, f"enumeration of {item}")

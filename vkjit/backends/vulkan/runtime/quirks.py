@@ -49,7 +49,7 @@ class Quirks:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Applies to versions with `since` <= version < `before`; None leaves that end open."""
+    """A row of the table, for versions with `since` <= version < `before`; None leaves that end open."""
 
     driver: int
     since: Version | None
@@ -87,8 +87,8 @@ _ROWS = (
 
 
 def quirks_of(driver: int, version: Version) -> Quirks:
-    """Return the quirks of a driver, by VkDriverId and version. For an unknown version, (), all of the driver's rows
-    apply.
+    """Return the quirks of a driver, by VkDriverId and version. All of the driver's rows apply to an unknown version,
+    ().
     """
     names: frozenset[str] = frozenset()
     caps: list[int] = []

@@ -61,8 +61,8 @@ class Reports:
         self._first = self._next = 0
         self._errors: list[KernelError] = []
         self._watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]] = {}
-        """Slots outside the ring that may hold reports: the artifacts of their launches, and the watch's sequence
-        number.
+        """Slots outside the ring that may hold reports: their launches' artifacts, and the sequence number of the
+        watch.
         """
         self._watches = 0
         self._later: list[KernelError] = []

@@ -1,1 +1,1 @@
-"""Interoperability with CUDA: shared memory, cross-API ordering and the GPU's clock."""
+"""Interoperability with CUDA: shared memory and cross-API ordering."""

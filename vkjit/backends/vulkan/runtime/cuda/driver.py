@@ -23,8 +23,7 @@ _OUT_OF_MEMORY = 2
 _NON_BLOCKING = 1
 _RESERVED = ("reserved", ctypes.c_uint * 16)
 _DESCRIPTOR = (("kind", ctypes.c_uint64), ("descriptor", ctypes.c_uint64), ("name", ctypes.c_uint64))
-"""The handle type, padded, and a 16-byte union whose first four bytes are the file descriptor (on little-endian CPUs).
-"""
+"""The handle type, padded, and a 16-byte union whose first four bytes are the descriptor (on little-endian CPUs)."""
 
 
 class _MemoryHandle(ctypes.Structure):
@@ -46,16 +45,15 @@ class _SemaphoreHandle(ctypes.Structure):
 
 
 class _SemaphoreValue(ctypes.Structure):
-    """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and its counterpart for waiting: the value, then fields for other semaphore
-    types.
-    """
+    """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and its counterpart for waiting: the value, then fields of other kinds."""
 
     _fields_ = (("value", ctypes.c_uint64), ("others", ctypes.c_uint64 * 17))
 
 
 class CudaDriver:
-    """The opened library. Addresses and handles are integers. The constructor raises DeviceError if CUDA doesn't
-    initialize.
+    """The opened library. Addresses and handles are integers.
+
+    The constructor raises DeviceError if CUDA doesn't initialize.
     """
 
     def __init__(self, library: Any) -> None:
@@ -82,9 +80,7 @@ class CudaDriver:
         return bytes(uuid.raw)
 
     def retain(self, ordinal: int) -> int:
-        """Retain and return the GPU's primary context, which PyTorch and others use. Each call needs a matching
-        `release`.
-        """
+        """Retain and return the GPU's primary context, which PyTorch and others use. Call `release` once for each call."""
         context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(ordinal))
         return int(context.value or 0)

@@ -72,7 +72,7 @@ def _returned(share: CudaShare, buffer: VulkanBuffer, mapping: _Mapping) -> None
 
 
 class CudaShare:
-    """A Vulkan device's view in CUDA. Raises FeatureError if CUDA or the driver can't share memory with it.
+    """Shares the memory of one Vulkan device with CUDA. Raises FeatureError if CUDA or the driver doesn't support it.
 
     `use_stream` sets the stream of the other library; until then, work is ordered on a stream of the share's own.
     """
@@ -103,8 +103,8 @@ class CudaShare:
             return Loan(self, buffer, mapping, address)
 
     def find(self, address: int, nbytes: int) -> tuple[VulkanBuffer, int] | None:
-        """Return the lent buffer that contains this range of CUDA addresses, and the offset in it; None for CUDA's own
-        memory.
+        """Return the lent buffer that contains this range of CUDA addresses, and the offset in it; None if no lent
+        buffer does.
         """
         for buffer in list(self.lent.values()):
             mapping = self._mappings.get(buffer.chunk.block.number)

@@ -47,9 +47,7 @@ _IMPORT_HOST, _HOST_PROPERTIES = 1000178000, 1000178001
 
 @dataclass(frozen=True, slots=True)
 class MemoryKind:
-    """A memory type in use: whether it is mapped, and whether it can be exported to other libraries as a file
-    descriptor.
-    """
+    """A memory type in use. `exported`: it can be given to other libraries as a file descriptor."""
 
     name: str
     type_index: int

@@ -19,9 +19,7 @@ _DEFAULT = 0.95
 
 
 def fraction() -> float:
-    """Return the fraction of the memory that may be used. Raises ArgumentError unless the setting is a number in (0,
-    1].
-    """
+    """Return the usable fraction of the memory. Raises ArgumentError unless the setting is a number in (0, 1]."""
     text = os.environ.get("VKJIT_MEMORY_FRACTION", "")
     try:
         value = float(text) if text else _DEFAULT
@@ -46,8 +44,9 @@ class Budget:
         return int((self._ask()[0][heap] if self._known else self._sizes[heap]) * self._fraction)
 
     def left(self, heap: int, reserved: int) -> int:
-        """Return how many more bytes may be taken from the heap (may be negative). `reserved` is what this device
-        already has.
+        """Return how many more bytes may be taken from the heap (may be negative).
+
+        `reserved` is the number of bytes that this device has of it.
         """
         if not self._known:
             return int(self._sizes[heap] * self._fraction) - reserved
@@ -55,9 +54,7 @@ class Budget:
         return int(budgets[heap] * self._fraction) - max(usages[heap], reserved)
 
     def _ask(self) -> tuple[list[int], list[int]]:
-        """Query the driver's budgets and this process's usages, by heap. They change as other processes allocate and
-        free.
-        """
+        """Query the driver's budgets and this process's usages, by heap; they change as other processes allocate."""
         vulkan = self._physical.instance.vulkan
         budget = vulkan.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
         properties = vulkan.struct("VkPhysicalDeviceMemoryProperties2", pNext=budget)

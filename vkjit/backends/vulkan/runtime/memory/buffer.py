@@ -169,7 +169,7 @@ class HostView:
 
 
 class _Recent:
-    """A dropped chunk that the device still uses, with the serials and epochs that order its next user after the former
+    """A dropped chunk that the device still uses, with the serials and epochs that order its next user after earlier
     ones.
     """
 
@@ -190,8 +190,8 @@ class _Recent:
             self.chunk.release()
 
     def revive(self, device: VulkanDevice | None, nbytes: int) -> VulkanBuffer | None:
-        """Return a new buffer in the chunk, ordered after its former users; None if the chunk is taken. Call it under
-        the lock.
+        """Return a new buffer in the chunk, ordered after its former users; None if it is taken. Call it under the
+        lock.
         """
         if not self._leave():
             return None
@@ -284,9 +284,7 @@ class Storage:
             self.memory.trim()
 
     def _revived(self, device: VulkanDevice, pool: Pool, nbytes: int, home: Queue) -> VulkanBuffer | None:
-        """Return a buffer in memory of this (rounded) size that was dropped from queue `home`, the most recent first;
-        None if there is none.
-        """
+        """Return a buffer in the memory of this (rounded) size that queue `home` dropped last; None if there is none."""
         row = pool.recent.get((home, pool.rounded(nbytes)))
         while row:
             _, recent = row.popitem()

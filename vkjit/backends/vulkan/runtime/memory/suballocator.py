@@ -103,9 +103,7 @@ class Pool:
         return [size for _, _, size in self._ranges.free_ranges()]
 
     def around(self, address: int, nbytes: int) -> tuple[MemoryBlock, int] | None:
-        """Return the mapped block that contains this range of host addresses, and the offset in it; None if there is
-        none.
-        """
+        """Return the mapped block that contains this range of host addresses, and the offset in it; None if none does."""
         for block in list(self._blocks.values()):
             if block.bytes is not None:
                 offset = address - block.bytes.ctypes.data
@@ -290,8 +288,7 @@ class Memory:
 
 
 def _can_export(physical: Physical) -> bool:
-    """True if buffers are to be exportable to CUDA: on NVIDIA devices whose driver can export memory without a
-    dedicated allocation.
+    """True if buffers are to be exportable to CUDA: on NVIDIA devices, if export needs no dedicated allocation.
 
     The host can't see such memory, which makes small transfers slower. So it is used only if VKJIT_SHARE_MEMORY is 1
     or, if that is not set, if PyTorch has been imported.
@@ -312,7 +309,7 @@ def _can_export(physical: Physical) -> bool:
 def _choose(
     types: list[int], sizes: list[int], unified: bool, exported: bool = False
 ) -> tuple[MemoryKind, MemoryKind, MemoryKind, MemoryKind]:
-    """Choose the memory types for (main, upload, download, arguments). `sizes` are the sizes of their heaps, by memory
+    """Choose the memory types for (main, upload, download, arguments). `sizes` are those of their heaps, by memory
     type.
 
     `exported`: `main` must be exportable to other libraries, which drivers allow only for memory that the host can't

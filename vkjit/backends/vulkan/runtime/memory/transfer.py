@@ -216,7 +216,7 @@ class _Borrowed(VulkanBuffer):
 
 
 def _host_bytes() -> int:
-    """Return the size of the host's memory; 8 GiB if the system doesn't tell."""
+    """Return the size of the host's memory in bytes; 8 GiB if the system doesn't report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not Linux or macOS

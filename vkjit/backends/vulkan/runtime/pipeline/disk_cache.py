@@ -65,7 +65,7 @@ def wrap(identity: Identity, data: bytes) -> bytes:
 
 
 def unwrap(identity: Identity, kept: bytes) -> bytes:
-    """Return the driver's data; empty if `kept` is damaged, truncated, from another device or driver, or not in this
+    """Return the driver's data; empty if `kept` is damaged, truncated, of another device or driver, or of another
     format.
     """
     start = len(_MAGIC) + _DIGEST
@@ -92,8 +92,9 @@ def _is_drivers_own(identity: Identity, data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Storage for cache data. `load(name)` returns the bytes last saved under the name, possibly foreign or damaged, or
-    empty.
+    """Storage for cache data.
+
+    `load(name)` returns what `save(name, data)` stored, or any other bytes found there, or nothing.
     """
 
     load: Callable[[str], bytes]

@@ -103,8 +103,9 @@ class _Dropped:
 
 
 class Pipelines:
-    """Creates kernels. Owns the pipeline layouts and the driver's pipeline cache, which starts with the data that
-    earlier processes saved.
+    """Creates kernels. Owns the pipeline layouts and the driver's pipeline cache.
+
+    The cache starts with the data that earlier processes saved.
     """
 
     def __init__(self, vulkan: Vulkan, functions: Functions, device: Any, caps: DeviceCaps, identity: Identity) -> None:
@@ -137,8 +138,8 @@ class Pipelines:
         return VulkanKernel(queue, artifact, owner, layout)
 
     def statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
-        """Return the driver's statistics of the artifact's pipeline, {} if it has none; see
-        `statistics.read_statistics`.
+        """Return the driver's statistics of the artifact's pipeline (see `read_statistics`); {} if the device lacks the
+        feature.
         """
         if "pipeline_executable_properties" not in self._caps.features:
             return {}
@@ -163,9 +164,7 @@ class Pipelines:
         return True
 
     def cache_data(self) -> bytes:
-        """Return the driver's pipeline cache behind vkjit's header, to be passed to `restore_cache` of the same device
-        later.
-        """
+        """Return the driver's pipeline cache behind vkjit's header, for a later `restore_cache` of the same device."""
         return wrap(self._identity, self._drivers_data())
 
     def save(self) -> None:
