@@ -1,8 +1,8 @@
 """Argument binding of launches: assigns values to parameters and deduces element types.
 
 Takes a `KernelSpec` and the user's arguments. Produces one value per parameter (`MISSING` for an Out to be allocated),
-the element types of type variables, and scalars converted to their types. Errors name the parameter, what was found and
-what was expected.
+the element types of type variables, and scalars converted to their types. Errors name the parameter, the value found
+and the expected one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def bound_names(spec: KernelSpec, count: int, kwargs: Collection[str]) -> list[s
 
 
 def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
-    """Return the parameters available to positional arguments: without the Outs if there are too few arguments for all."""
+    """Return the parameters available to positional arguments: without the Outs if there are too few arguments for
+    all.
+    """
     params = spec.params
     free = [i for i, p in enumerate(params) if p.name not in named]
     outs = [i for i in free if _is_out(params[i])]
@@ -218,7 +220,9 @@ def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, d
 
 
 def natural_type(value: Any, name: str) -> DType:
-    """Return the type of a scalar whose parameter isn't typed: its NumPy type, else bool, i32 (i64 if needed) or f32."""
+    """Return the type of a scalar whose parameter isn't typed: its NumPy type, else bool, i32 (i64 if needed) or
+    f32.
+    """
     if isinstance(value, (bool, np.bool_)):
         return dtypes.boolean
     is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a 0-d array is typed even if it is f64

@@ -1,14 +1,14 @@
 """The launch cache: repeated calls of a kernel skip binding, matching and compiling.
 
-A `CallForm` stands for the calls of a kernel with the same number of arguments, keywords and grid. Its call key consists of
-the device, the arrays' specialization classes, the types of scalars, the values of constants, and whether arrays overlap: all
-that decides which code runs. It maps to a `CachedLaunch`, which fills the arrays' descriptors and the scalars into a prepared
-launch. Kernels whose launches depend on shapes in other ways than `ShapeRule` describes (functions of the user, allocated
-results, caps on loops) have one cached launch per layout of the arrays; for new layouts, it is made without binding and
-compiling anew (`Resolve`). Launches that are frequent and simple enough are handed to machine code, if the device has some
-(`CallForm.call`).
+A `CallForm` represents the calls of a kernel with the same number of arguments, keywords and grid. The key of a call
+consists of everything that determines the code: the device, the arrays' specialization classes, the types of scalars,
+the values of constants, and whether arrays overlap. It maps to a `CachedLaunch`, which fills the arrays' descriptors
+and the scalars into a prepared launch. Kernels whose launches depend on shapes in ways that `ShapeRule` doesn't
+describe (functions for the grid, allocated results, caps on loops) have one cached launch per layout of the arrays; for
+a new layout, it is made without binding and compiling again (`Resolve`). Frequent and simple launches are compiled to
+machine code if the device supports it (`CallForm.call`).
 
-A cached launch does what the slow path would do; where it can't, it answers `MISS`, and nothing has happened.
+A cached launch has the same effect as the slow path. If it can't, it returns `MISS` and has no effect.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ __all__ = [
 ]
 
 MISS = object()
-"""The answer of a form to calls that must take the slow path."""
+"""Result of a form for calls that must take the slow path."""
 
 _MAX_LAUNCHES = 4096
 _MAX_PLANS = 8
-"""Plans that machine code tries for a call."""
+"""Maximum number of plans that machine code tries for a call."""
 _FIRST_HITS, _HITS = 3, 64
-"""Hits of a cached launch before it is handed to machine code, and until that is repeated if other plans have displaced it."""
+"""Hits of a cached launch before it is compiled to machine code, and the period, in hits, of repeating that: other
+plans may have displaced it."""
 _F32_MAX = 3.4028234663852886e38
 
 
 Resolve = Callable[[dict[int, Any], bool], "CachedLaunch | tuple[Any] | None"]
-"""Makes the launch of a call, given the arguments by parameter. If the call is new (or its grid must be split), it launches
-at once, which is faster, and returns the result in a tuple. None if the kernel must be compiled for the grid. Raises ShapeError
-if dimensions disagree."""
+"""Makes the launch of a call, given the arguments by parameter and whether the call is new. For a new call, or one
+whose launch can't be prepared, it launches at once, which is faster, and returns the result in a tuple. None if the
+kernel must be compiled for the grid. Raises ShapeError if dimensions disagree."""
 
 
 class ScalarCoercion:
-    """The conversion of a scalar to the type of its parameter. Numbers of type `python` from `low` to `high` stay as they are."""
+    """The conversion of a scalar to the type of its parameter. Values of type `python` from `low` to `high` need
+    none.
+    """
 
     __slots__ = ("dtype", "high", "low", "name", "python")
 
@@ -82,7 +85,7 @@ class ScalarCoercion:
             self.python, self.low = float, -self.high
 
     def coerce(self, value: Any) -> Any:
-        """Return a value converted and checked, as the slow path does."""
+        """Return the value, checked and converted as on the slow path."""
         kind: Any = type(value)
         if (kind is self.python and self.low <= value <= self.high) or (
             kind is np.float32 and self.dtype is dtypes.f32
@@ -92,11 +95,12 @@ class ScalarCoercion:
 
 
 class CachedLaunch:
-    """What a call with a certain key runs, on a grid of `groups` or for arrays of all `shapes`.
+    """The launch of calls with a certain key, on a grid of `groups` or, with `shapes`, for arrays of all shapes.
 
-    `params` are the numbers of the parameters of all arrays, those of `outs` last. `outs` are the arrays that it allocates: bytes,
-    type, shape, strides. `scalars` picks the scalars from the arguments that aren't arrays. `wrap` makes the results of
-    allocated arrays. `captures` are those of constants.
+    `params` are the parameter indices of all arrays, those of `outs` last. `outs` are the arrays to allocate: bytes,
+    type, shape, strides. `scalars` picks the scalars from the arguments that aren't arrays. `wrap` converts allocated
+    arrays to results. `captures` are the captures of constants. With `poisoned`, allocated arrays are filled as by
+    `bind.poison`.
     """
 
     __slots__ = (
@@ -125,11 +129,13 @@ class CachedLaunch:
         self._poisoned = poisoned
         self.captures = captures
         self.plan: Any = False if outs or captures else None
-        """The launch as a plan for machine code; None if there is none yet, False if there never is."""
+        """The launch as a plan for machine code; None if there is none yet, False if there can't be one."""
         self.hits = 0
 
     def run(self, arrays: list[DeviceArray], others: tuple[Any, ...]) -> Any:
-        """Launch, and return the arrays that were allocated: one, a tuple, or None."""
+        """Launch, and return the allocated arrays: one, a tuple, or None. `MISS` if the shapes or the grid don't
+        fit.
+        """
         __tracebackhide__ = True
         shapes, groups = self._shapes, self._groups
         if shapes is not None:
@@ -171,7 +177,7 @@ class CachedLaunch:
 
     @property
     def serves_all_shapes(self) -> bool:
-        """True if the launch doesn't depend on the layouts of the arrays."""
+        """True if the launch serves arrays of any shape and strides."""
         return self._shapes is not None
 
     def takes_as_is(self, others: tuple[Any, ...]) -> bool:
@@ -186,7 +192,7 @@ class CachedLaunch:
 
 @dataclass(slots=True)
 class _ByLayout:
-    """Launches by layouts of the arrays; None for calls that were launched once."""
+    """Cached launches by the layouts of the arrays; None for layouts that have been launched only once."""
 
     launches: dict[Any, CachedLaunch | None]
     resolve: Resolve | None
@@ -200,7 +206,7 @@ class CallForm:
     """
 
     def __init__(self, spec: KernelSpec, captures: Captures, params: Sequence[int], in_key: Sequence[bool]) -> None:
-        """`params` are the numbers of the arguments' parameters; `in_key` tells whose values are part of the key."""
+        """`params` are the arguments' parameter indices; `in_key` marks arguments whose values are part of the key."""
         is_array = [spec.params[number].kind == "array" for number in params]
         self.params = tuple(params)
         self._arrays = tuple(place for place, array in enumerate(is_array) if array)
@@ -219,14 +225,14 @@ class CallForm:
         self.call: Callable[..., bool] | None = None
 
     def launch(self, args: tuple[Any, ...]) -> Any:
-        """Launch if the call is known; return what it allocated, or `MISS`."""
+        """Launch if the call is cached. Return the allocated arrays, or `MISS`."""
         __tracebackhide__ = True
         if self.call is not None and self._retry(args):
             return None
         try:
             key, arrays, others = self._look(args)
             found: Any = self._launches.get(key)
-        except (AttributeError, TypeError, ValueError):  # no device array, an unhashable constant, an empty cell
+        except (AttributeError, TypeError, ValueError):  # not a device array, an unhashable constant, an empty cell
             return MISS
         if found is None or (found.captures and any(c.changed() for c in found.captures)):
             return MISS
@@ -245,7 +251,7 @@ class CallForm:
         return result
 
     def _at_layout(self, entry: _ByLayout, arrays: list[DeviceArray], args: tuple[Any, ...]) -> Any:
-        """Return the launch for these layouts, or what `Resolve` returned in its place, `MISS` in a tuple for None."""
+        """Return the cached launch for these layouts, or the result of `Resolve`, or `(MISS,)` if there is neither."""
         layouts = tuple([array.layout or (array.shape, array.strides) for array in arrays])
         found: Any = entry.launches.get(layouts)
         if found is None and entry.resolve is not None:
@@ -254,7 +260,9 @@ class CallForm:
         return (MISS,) if found is None else found
 
     def _look(self, args: tuple[Any, ...]) -> tuple[Any, list[DeviceArray], tuple[Any, ...]]:
-        """Return the key of a call, its arrays and its other arguments; None for a call that must take the slow path."""
+        """Return the key of a call, its arrays and its other arguments. The key is None if it must take the slow
+        path.
+        """
         none: tuple[Any, list[DeviceArray], tuple[Any, ...]] = None, [], ()
         if sanitizer_reports.OPEN_BLOCKS:
             return none
@@ -280,18 +288,18 @@ class CallForm:
             key.append(array.spec_class)
         if len(buffers) < len(arrays):
             key.append(host_arrays.overlaps(arrays, list(self._written)))
-        if self._allocates:  # results are of the class of the arguments
+        if self._allocates:  # results have the class of the arguments
             key += [type(args[place]) for place in self._arrays]
         others = self._pick_others(args) if self._others else ()
         for place, value in zip(self._others, others, strict=True):
             kind: Any = type(value)
-            key.append(value.dtype if kind is np.ndarray else kind)  # an array of no dimensions is a typed number
+            key.append(value.dtype if kind is np.ndarray else kind)  # a 0-d array is a typed scalar
             if place in self._in_key:
                 key.append(value if is_own_key(kind) else constant_key(value))
         return tuple(key), arrays, others
 
     def add(self, args: tuple[Any, ...], found: CachedLaunch, resolve: Resolve | None) -> None:
-        """Remember the launch of a call, and how to make launches for arrays of other shapes."""
+        """Cache the launch of a call. `resolve` makes launches for arrays of other layouts."""
         try:
             key, arrays, _ = self._look(args)
             before = self._launches.get(key)
@@ -306,7 +314,7 @@ class CallForm:
             if not isinstance(entry, _ByLayout) or entry.captures is not found.captures:
                 entry = self._launches[key] = _ByLayout({}, resolve, found.captures)
             self._keep(entry, tuple([array.layout or (array.shape, array.strides) for array in arrays]), found)
-        if before is not None:  # it was compiled anew
+        if before is not None:  # the kernel was recompiled
             self._drop_plans()
         if len(self._launches) > _MAX_LAUNCHES:
             self._forget()
@@ -334,7 +342,7 @@ class CallForm:
         coercions: dict[int, ScalarCoercion], wrap: Callable[[DeviceArray], Any], captures: tuple[Captures, ...],
         poisoned: bool,
     ) -> CachedLaunch:  # fmt: skip
-        """Return what calls of this form run; `outs` and `coercions` are by parameter."""
+        """Return the cached launch for calls of this form; `outs` and `coercions` are by parameter index."""
         arrays, scalars = self.arrays_and_scalars
         pick = picker([self._others.index(place) for place in self._scalars])
         made = [coercions[number] for number in scalars]
@@ -344,25 +352,25 @@ class CallForm:
 
     @property
     def arrays_and_scalars(self) -> tuple[list[int], list[int]]:
-        """The numbers of the parameters of arrays, and of scalars, in the order of the arguments."""
+        """The parameter indices of arrays and those of scalars, each in the order of the arguments."""
         return [self.params[place] for place in self._arrays], [self.params[place] for place in self._scalars]
 
     def _retry(self, args: tuple[Any, ...]) -> bool:
-        """Ask machine code again, after others are done launching and a submission is open."""
+        """Try machine code again, under the launch lock and with an open submission."""
         call, device = self.call, self._device
         if call is None or device is None:
             return False
         return device.relaunch(call, args)
 
     def _accelerate(self, found: CachedLaunch, args: tuple[Any, ...]) -> None:
-        """Hand a launch to machine code, to be tried before earlier ones."""
+        """Compile a launch to machine code, which tries it before earlier ones."""
         if found.plan in self._plans:
             return
         arrays = [args[place].__vkjit_array__ for place in self._arrays]
         if (
             self._checks
             or not found.takes_as_is(self._pick_others(args))
-            or host_arrays.overlaps(arrays, list(self._written))  # it runs other code, and machine code refuses it
+            or host_arrays.overlaps(arrays, list(self._written))  # runs other code, and machine code refuses it
         ):
             found.plan = False
             return
@@ -383,7 +391,8 @@ class CallForm:
 
 
 def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRule | None:
-    """Return how launches depend on the shapes of `arrays`, by parameter; None if that takes more than a `ShapeRule`.
+    """Return the dependence of launches on the shapes of `arrays` (parameter indices); None if no `ShapeRule` describes
+    it.
 
     `local` is the workgroup size.
     """
@@ -407,13 +416,18 @@ def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRul
 
 
 def values_in_key(spec: KernelSpec, *launch_functions: Any) -> list[bool]:
-    """Return for each parameter whether its value decides what runs: constants, and scalars that a launch function reads."""
+    """Return for each parameter True if its value affects the launch: constants, and scalars that a launch function
+    reads.
+    """
     read = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
     return [p.kind == "const" or (p.kind != "array" and p.name in read) for p in spec.params]
 
 
 def is_cacheable(spec: KernelSpec, args: Sequence[Any], params: Sequence[int]) -> bool:
-    """Return True if the types of a call's scalars follow from its key: from the arrays, or from their own types."""
+    """Return True if the types of all scalars of a call follow from its key: from the arrays or from their own types.
+
+    False for kernels with unannotated or composite parameters.
+    """
     if any(p.kind == "any" or p.element is not None for p in spec.params):
         return False
     by_arrays = {p.dtype for p in spec.params if p.kind == "array" and isinstance(p.dtype, TypeVar)}
@@ -430,7 +444,9 @@ def is_cacheable(spec: KernelSpec, args: Sequence[Any], params: Sequence[int]) -
 
 
 def constant_captures(values: Sequence[Any]) -> tuple[Captures, ...]:
-    """Return what constants capture: device functions, structs with methods, tuples and dataclasses that hold such."""
+    """Return the captures of constants: of device functions, structs with methods, and tuples or dataclasses of
+    these.
+    """
     plain = (bool, int, float, str, type(None), np.generic, np.ndarray, DeviceArray)
     found = (Captures(v).read_now() for v in values if not isinstance(v, plain))
     return tuple(captures for captures in found if captures.any())

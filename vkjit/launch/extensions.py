@@ -1,8 +1,8 @@
 """Services that upper layers provide to kernels and tensors.
 
-`Kernel.inspect`, `Kernel.tune`, launches under the sanitizer and `Tensor.__array_namespace__` are implemented by packages that
-import this one or stand above `tensor`. `vkjit/__init__` registers each as a function that imports the implementation when it is
-first needed, so that imports only go down the layers.
+`Kernel.inspect`, `Kernel.tune`, sanitized launches and `Tensor.__array_namespace__` are implemented by packages that
+import this one or that are layered above `tensor`. `vkjit/__init__` registers each as a function that imports the
+implementation on use, so that imports only go down the layers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grids and workgroup sizes: the one place that computes how many workgroups of which size a launch has."""
+"""Grids and workgroup sizes: computes the number and the size of the workgroups of a launch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
 
 
 def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
-    """Return the workgroups for one invocation per element: the last axis along x, those before the last two folded onto z."""
+    """Return the number of workgroups for one invocation per element.
+
+    The last axis maps to x, the second to last to y, and all others, flattened, to z.
+    """
     (wide, high, deep), rank, folded = local, len(shape), 1
     for extent in shape[:-2]:
         folded *= extent
@@ -41,7 +44,9 @@ def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
 
 
 def checked_grid(value: Any, what: str, name: str) -> Grid:
-    """Return a grid or workgroup size as three sizes. `what` names the argument of the kernel `name`, for errors."""
+    """Return a grid or workgroup size as three sizes. `what` and `name` name the argument and the kernel, for
+    errors.
+    """
     __tracebackhide__ = True
     sizes = (value,) if isinstance(value, (int, np.integer)) else value
     if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
@@ -56,7 +61,7 @@ def checked_grid(value: Any, what: str, name: str) -> Grid:
 
 
 def is_split(groups: Grid, caps: DeviceCaps) -> bool:
-    """Return True if a grid takes several dispatches."""
+    """Return True if a grid exceeds the device's limits, so that it takes several dispatches."""
     limits = caps.max_groups
     return groups[0] > limits[0] or groups[1] > limits[1] or groups[2] > limits[2]
 
@@ -118,7 +123,7 @@ class LaunchGrid:
         return local
 
     def _check_over_local(self, local: Grid, rank: int) -> None:
-        """A workgroup with more axes than the array would run elements several times."""
+        """Raise ArgumentError for a workgroup with more axes than the array: it would process elements repeatedly."""
         if any(size > 1 for size in local[max(rank, 1) :]):
             raise ArgumentError(
                 f"{self._spec.name} runs over {self._spec.over!r} of {rank} dimensions: local={local} has more; expected at most "
@@ -144,7 +149,7 @@ class LaunchGrid:
         return checked_grid(chosen, "groups=", self._spec.name)
 
     def over_shape(self, values: list[Any]) -> tuple[int, ...] | None:
-        """Return the shape of the array that the kernel runs over, None without `over=`."""
+        """Return the shape of the array that the kernel runs over; None without `over=`."""
         if self._spec.over is None:
             return None
         for composite in self._expanded.composites:
@@ -156,7 +161,9 @@ class LaunchGrid:
         return tuple(values[position].shape)
 
     def check_axes(self, groups: Grid, read: tuple[int, ...]) -> None:
-        """Raise ArgumentError for workgroups along an axis that the kernel doesn't read: they would all do the same."""
+        """Raise ArgumentError for several workgroups along an axis that the kernel doesn't read: they repeat the same
+        work.
+        """
         __tracebackhide__ = True
         repeated = [axis for axis, size in enumerate(groups) if size > 1 and axis not in read]
         if not repeated:
@@ -178,7 +185,10 @@ class LaunchGrid:
         )
 
     def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
-        """Call a function of `groups=` or `local=` with the arguments that its parameters name."""
+        """Call a function given as `groups=` or `local=` with the kernel arguments that its parameters name.
+
+        `dev` names the device. Raises ArgumentError for unknown names.
+        """
         available: dict[str, Any] = {p.name: v for p, v in zip(self._spec.params, values, strict=True)}
         available["dev"] = device
         wanted = list(inspect.signature(function).parameters)

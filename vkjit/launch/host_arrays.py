@@ -1,8 +1,7 @@
-"""NumPy arrays on their way to a device and back, or used where they lie by devices that work on host memory.
+"""Staging of NumPy arguments: copies to a device and back, and in-place use on devices that work on host memory.
 
-Enters: the NumPy arrays of one launch. Leaves: `DeviceArray`s over freshly filled buffers, and the copying back of those
-that the kernel wrote. Arrays that overlap in memory, one of them written, share one buffer, so that the kernel sees the
-overlap that the caller made.
+`stage` copies the NumPy arrays of a launch to new buffers, and `copy_back` copies the written ones back. Arrays that
+overlap in memory share one buffer if any of them is written, so that the kernel sees the same aliasing as the caller.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ __all__ = ["Staged", "stage"]
 NumpyArray = npt.NDArray[Any]
 
 MAX_PACKED_BYTES = 64 << 10
-"""Maximum total size of arrays that share a buffer: packing them takes less time than a buffer and copies for each."""
+"""Maximum total size of arrays that are packed into one buffer, which is faster than a buffer and a copy for each."""
 
 PACKED_ALIGNMENT = 256
-"""Alignment of arrays in a shared buffer, in bytes: that of buffers of their own."""
+"""Alignment of arrays in a packed buffer, in bytes: the same as that of separate buffers."""
 
 
 @dataclass(slots=True)
 class _Span:
-    """A stretch of host memory that travels as a whole: bytes [low, high) that hold `members`."""
+    """A range of host memory [low, high) that is copied as a whole; `members` are the indices of the arrays in it."""
 
     low: int
     high: int
@@ -49,10 +48,10 @@ class _Span:
 
 @dataclass(slots=True)
 class Staged:
-    """The NumPy arguments of a launch on its device: a device array and a buffer for each, which some may share.
+    """The NumPy arguments of a launch and their device arrays, which may share buffers.
 
-    Those `in_place` weren't copied; the strides of the others are the host's where they were copied as a span of memory,
-    else those of C order.
+    With `in_place`, nothing was copied. Otherwise arrays that were copied as part of a span keep the host's strides,
+    and the others are in C order.
     """
 
     hosts: Sequence[NumpyArray]
@@ -62,7 +61,7 @@ class Staged:
 
 
 def _byte_bounds(array: NumpyArray) -> tuple[int, int]:
-    """First and one past the last byte of the array's elements."""
+    """Return the address of the first byte of the array's elements, and that after the last."""
     low = high = int(array.__array_interface__["data"][0])
     if array.size == 0:
         return low, low
@@ -73,7 +72,7 @@ def _byte_bounds(array: NumpyArray) -> tuple[int, int]:
 
 
 def element_type(array: NumpyArray, name: str) -> DType:
-    """The dtype of a NumPy argument; ArgumentError with the parameter's name when there is none."""
+    """Return the dtype of a NumPy argument. Raises ArgumentError with the parameter's name if there is none."""
     if type(array) is not np.ndarray and hasattr(array, "mask"):
         raise ArgumentError(
             f"argument {name} is a {type(array).__name__}, and kernels see no masks: pass {name}.data, {name}.filled(...), "
@@ -86,9 +85,9 @@ def element_type(array: NumpyArray, name: str) -> DType:
 
 
 def element_types(spec: KernelSpec, values: Sequence[Any]) -> tuple[dict[int, NumpyArray], dict[int, DType]]:
-    """Return the NumPy arguments, and the element types of all arrays, by parameter index: NumPy's first.
+    """Return the NumPy arguments and the element types of all arrays, by parameter index; NumPy arrays come first.
 
-    Raises ArgumentError if a NumPy argument has none.
+    Raises ArgumentError for a NumPy array with an unsupported element type.
     """
     hosts: dict[int, NumpyArray] = {}
     found: dict[int, DType] = {}
@@ -110,7 +109,9 @@ _c_order = functools.lru_cache(maxsize=4096)(contiguous_strides)
 def check_places(
     kernel: str, spec: KernelSpec, writes: Collection[int], hosts: dict[int, NumpyArray], values: Sequence[Any]
 ) -> None:
-    """Raise ArgumentError if elements of one of the arrays, which the kernel writes, certainly lie in one place."""
+    """Raise ArgumentError if elements of a written array are certain to overlap. `writes` has the written
+    parameters.
+    """
     __tracebackhide__ = True
     for i in spec.arrays:
         if i not in writes:
@@ -128,7 +129,10 @@ def check_places(
 
 
 def _keeps_strides(array: NumpyArray) -> bool:
-    """Whether the array's own stretch of memory can travel as it is: not C order already, and not mostly gaps."""
+    """Return True if the array is copied as its range of memory, with its strides.
+
+    That is so if it isn't in C order and at most half of the range is gaps.
+    """
     if array.size == 0 or array.flags.c_contiguous or any(s % array.itemsize for s in array.strides):
         return False
     low, high = _byte_bounds(array)
@@ -136,7 +140,7 @@ def _keeps_strides(array: NumpyArray) -> bool:
 
 
 def _merge_spans(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> list[_Span]:
-    """Groups arrays whose bytes overlap where at least one of a group is written."""
+    """Group arrays that overlap in memory. Groups in which no array is written are dropped."""
     bounds = [_byte_bounds(a) for a in arrays]
     order = sorted((i for i in range(len(arrays)) if arrays[i].size), key=lambda i: bounds[i])
     groups: list[_Span] = []
@@ -151,7 +155,7 @@ def _merge_spans(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> list[
 
 
 def _spans(arrays: Sequence[NumpyArray], written: Sequence[bool], names: Sequence[str]) -> list[_Span]:
-    """Return the ranges of memory that are copied as a whole; arrays in none of them are copied in C order.
+    """Return the ranges of memory that are copied as a whole. Arrays outside of them are copied in C order.
 
     Raises ArgumentError for an array of a shared range whose strides aren't multiples of its item size.
     """
@@ -170,7 +174,7 @@ def _spans(arrays: Sequence[NumpyArray], written: Sequence[bool], names: Sequenc
 
 
 def _are_plain(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> bool:
-    """True if all arrays are in C order, and none that is written overlaps another, so that there are no `_spans`."""
+    """Return True if there are no `_spans`: all arrays are in C order, and no written array overlaps another."""
     ranges: list[tuple[int, int, bool]] = []
     for array, is_written in zip(arrays, written, strict=True):
         if not array.flags.c_contiguous:
@@ -189,8 +193,8 @@ def stage(
 ) -> Staged:
     """Copy NumPy arguments to the device, and replace them in `values` by device arrays.
 
-    Outputs are copied, too, so that elements that the kernel doesn't write keep their values. Raises ArgumentError for a
-    read-only array that is written.
+    Outputs are copied too, so that elements that the kernel doesn't write keep their values. Raises ArgumentError for a
+    written array that is read-only.
     """
     __tracebackhide__ = True
     written = []
@@ -214,7 +218,7 @@ def stage(
 def _copied(
     device: Device, arrays: list[NumpyArray], dtypes: list[DType], written: list[bool], names: list[str]
 ) -> list[DeviceArray]:
-    """Copy arrays to the device; small ones to one buffer, with one copy."""
+    """Copy arrays to the device. Small arrays are packed into one buffer and copied at once."""
     spans = [] if _are_plain(arrays, written) else _spans(arrays, written, names)
     if not spans and sum([a.nbytes for a in arrays]) <= MAX_PACKED_BYTES:
         return _pack(device, arrays, dtypes, written)
@@ -242,7 +246,7 @@ def _copied(
 def _pack(
     device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DType], written: Sequence[bool]
 ) -> list[DeviceArray]:
-    """Copy arrays in C order into one buffer, those that are written behind the others."""
+    """Copy arrays in C order into one buffer, the written ones after the others."""
     offsets, total = [0] * len(arrays), 0
     for behind in (False, True):
         for i, array in enumerate(arrays):
@@ -261,7 +265,10 @@ def _pack(
 
 
 def _in_place(device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DType]) -> list[DeviceArray] | None:
-    """The arrays where they lie, if the device works on host memory and all of them are aligned to their elements."""
+    """Return device arrays over the host memory itself, without a copy.
+
+    None if the device can't adopt it, or if an address or stride of an array isn't a multiple of its item size.
+    """
     placed = []
     for array, dtype in zip(arrays, dtypes, strict=True):
         item = array.itemsize
@@ -281,7 +288,7 @@ def _in_place(device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DTy
 
 
 def _owner_bytes(span: _Span, member: NumpyArray) -> npt.NDArray[np.uint8] | None:
-    """The span as a byte view of the array that owns `member`'s memory, where that array covers it."""
+    """Return the span as a byte view of the array that owns `member`'s memory; None if that array doesn't cover it."""
     root: Any = member
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -292,7 +299,7 @@ def _owner_bytes(span: _Span, member: NumpyArray) -> npt.NDArray[np.uint8] | Non
 
 
 def _raw_bytes(span: _Span, members: list[NumpyArray]) -> npt.NDArray[np.uint8]:
-    """The bytes of a span; gaps between elements that nobody's view covers are zero."""
+    """Return the bytes of a span. Bytes that no member covers may be zero."""
     whole = _owner_bytes(span, members[0])
     if whole is not None:
         return whole
@@ -303,19 +310,19 @@ def _raw_bytes(span: _Span, members: list[NumpyArray]) -> npt.NDArray[np.uint8]:
 
 
 def _once(array: NumpyArray) -> NumpyArray:
-    """The array with each element once: one step along axes of stride 0."""
+    """Return a view that has each element once: broadcast axes (stride 0) are reduced to length 1."""
     return array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
 
 
 def _span_view(data: npt.NDArray[np.uint8], low: int, array: NumpyArray) -> NumpyArray:
-    """`array`'s elements inside the copy `data` of the span that begins at host address `low`."""
+    """Return the view of `array`'s elements in `data`, the copy of a span that begins at host address `low`."""
     offset = int(array.__array_interface__["data"][0]) - low
     view: NumpyArray = np.ndarray(array.shape, array.dtype, buffer=data.data, offset=offset, strides=array.strides)
     return view
 
 
 def copy_back(device: Device, staged: Staged) -> None:
-    """Copy what the kernel wrote into the caller's arrays; waits for the kernel."""
+    """Copy written arrays back into the caller's arrays. Waits for the kernel."""
     by_buffer: dict[int, list[tuple[NumpyArray, DeviceArray]]] = {}
     for host, array, is_written in zip(staged.hosts, staged.arrays, staged.written, strict=True):
         if is_written and host.size:
@@ -329,7 +336,7 @@ def copy_back(device: Device, staged: Staged) -> None:
 
 
 def _read_members(device: Device, members: list[tuple[NumpyArray, DeviceArray]]) -> None:
-    """Copy arrays of one buffer to the host, with one read of the range that they take."""
+    """Copy arrays of one buffer to the host, with one read of the range that they cover."""
     first, base = members[0][1].buffer, members[0][1].buffer.address
     low, high = first.nbytes, 0
     for host, array in members:
@@ -346,7 +353,9 @@ def _read_members(device: Device, members: list[tuple[NumpyArray, DeviceArray]])
 
 
 def fetch(array: DeviceArray) -> NumpyArray:
-    """A new NumPy array with the elements of a device array of any strides; waits for their writers."""
+    """Return a new NumPy array with the elements of a device array of any strides. Waits for the launches that write
+    them.
+    """
     item = array.dtype.storage.itemsize
     if 0 in array.shape:
         return np.empty(array.shape, array.dtype.storage)
@@ -367,9 +376,9 @@ def fetch(array: DeviceArray) -> NumpyArray:
 
 
 def to_host(array: DeviceArray) -> NumpyArray:
-    """As `fetch`, for an array in C order that nobody else holds: memory of the host is handed over without a copy.
+    """Implementation of `fetch` for an array in C order with no other users: host memory is returned without a copy.
 
-    bf16 comes as ml_dtypes' type where that package is loaded, else as its bits, uint16.
+    Closes the buffer. bf16 is returned as ml_dtypes' type if that package is loaded, else as its bits in uint16.
     """
     device, dtype = array.device, array.dtype.storage
     memory = device.host_view(array.buffer) if device.caps.kind == "llvm-cpu" else None
@@ -386,9 +395,9 @@ def to_host(array: DeviceArray) -> NumpyArray:
 
 
 def release(device: Device, staged: Staged, waits: bool) -> None:
-    """Give the buffers of a launch back at once instead of waiting for the garbage collector.
+    """Close the buffers of a launch now instead of waiting for the garbage collector.
 
-    `waits`: wait for the launch first, unless copying back did, so that its errors are raised here.
+    With `waits`, wait for the launch first, so that its errors are raised here. Not needed if `copy_back` has waited.
     """
     if waits and True not in staged.written:
         device.synchronize()
@@ -400,7 +409,7 @@ def release(device: Device, staged: Staged, waits: bool) -> None:
 
 
 def byte_range(array: DeviceArray) -> tuple[int, int]:
-    """Device addresses [low, high) that the array's elements take."""
+    """Return the range of device addresses [low, high) that the array's elements occupy."""
     item = array.dtype.itemsize
     low = high = 0
     for extent, stride in zip(array.shape, array.strides, strict=True):
@@ -410,7 +419,7 @@ def byte_range(array: DeviceArray) -> tuple[int, int]:
 
 
 def overlapping(arrays: dict[int, DeviceArray]) -> tuple[tuple[int, int, bool], ...]:
-    """The pairs of arrays (by number) whose stretches of memory meet, and whether they are one and the same view."""
+    """Return the pairs of arrays whose memory ranges overlap: the two keys, and True if they are identical views."""
     found = []
     for (i, a), (j, b) in itertools.combinations(arrays.items(), 2):
         (first, end), (other, other_end) = byte_range(a), byte_range(b)

@@ -1,9 +1,9 @@
-"""`@vk.kernel` and `@vk.func`: what a decorated function is to its caller.
+"""The `@vk.kernel` and `@vk.func` decorators.
 
-Enters: a Python function and launch options. Leaves: a `Kernel`, which binds arguments, compiles per signature, launches,
-and hands back what it allocated. NumPy arrays in, NumPy arrays out; device arrays (tensors) in, device arrays out.
+`@vk.kernel` turns a Python function into a `Kernel`, which binds arguments, compiles once per signature, launches, and
+returns the Outs that it allocated: as NumPy arrays for NumPy arguments, as tensors or device arrays for those.
 
-Frames on the way to an error of the caller are marked `__tracebackhide__`: pytest and IPython leave them out.
+Internal frames that may raise an error of the caller set `__tracebackhide__`, so that pytest and IPython omit them.
 """
 
 from __future__ import annotations
@@ -72,19 +72,23 @@ def kernel(
     debug: bool | None = None,
     sanitize: bool | str | Iterable[str] | None = None,
 ) -> Any:
-    """Makes a GPU kernel of a Python function.
+    """Compile a Python function as a GPU kernel (a decorator, with or without arguments).
 
-    over: the name of an array parameter: one invocation per element, out-of-range invocations never run the body.
-    groups: the number of workgroups (int, tuple, or a function that receives by name the arguments it asks for).
-    local: the workgroup size, likewise; left out, the library chooses.
-    strict: no fused or reordered floating point: + - * / sqrt bit-equal on every device.
-    fast_math: the device's own math functions; `min` and `max` of zeros of both signs are either.
-    debug: bounds checks, division by zero and asserts are reported, and shared memory and allocated Outs start as NaN
-    (None: VKJIT_DEBUG, and bounds checks on CPU devices).
-    sanitize: each launch is searched for races, uninitialised reads and more, waits, and raises SanitizerError; True, or
-    names of `findings.CHECKS` (None: VKJIT_SANITIZE). For tests: a launch takes several times as long.
+    over: the name of an array parameter. The launch has one invocation per element; out-of-range invocations don't run
+    the body.
+    groups: the number of workgroups: an int, a tuple, or a function whose parameters name the kernel arguments that it
+    needs.
+    local: the workgroup size, in the same forms; the library chooses it by default.
+    strict: don't fuse or reorder floating-point operations, so that + - * / sqrt are bit-identical on every device.
+    fast_math: use the device's native math functions; `min` and `max` of +0 and -0 may return either.
+    debug: report out-of-bounds accesses, division by zero and failed asserts; initialize shared memory and allocated
+    Outs to NaN. None follows VKJIT_DEBUG, and checks bounds on CPU devices and in the interpreter.
+    sanitize: check each launch for races, uninitialized reads and other errors, wait for it, and raise SanitizerError.
+    True or names from `sanitizer_reports.CHECKS`; None follows VKJIT_SANITIZE. For tests: launches take several times
+    as long.
 
-    Raises CompileError at the decoration for what can be seen in the signature, else at the first launch of a signature.
+    Raises CompileError at decoration for errors in the signature, and at the first launch of a signature for all
+    others.
     """
     options: dict[str, Any] = {
         "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
@@ -100,12 +104,15 @@ def _make_kernel(fn: Callable[..., Any], **options: Any) -> Kernel:
 
 
 def func(fn: F) -> F:
-    """Makes a device function, callable from kernels and other device functions: generic, several results, no recursion."""
-    return DeviceFunction(fn)  # type: ignore[return-value]  # to a type checker it stays the function
+    """Make a device function, callable from kernels and other device functions.
+
+    Device functions may be generic and return several results. They can't be recursive.
+    """
+    return DeviceFunction(fn)  # type: ignore[return-value]  # type checkers see the undecorated function
 
 
 class Kernel(Tunable):
-    """A compiled-on-demand kernel. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
+    """A kernel, compiled on demand. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
 
     def __init__(
         self,
@@ -121,7 +128,10 @@ class Kernel(Tunable):
         found: list[sanitizer_reports.SanitizerReport] | None = None,
         spec: KernelSpec | None = None,
     ) -> None:
-        """`found`: where the sanitizer's reports go, not raised. `spec`: what annotations said when their names were there."""
+        """If `found` is given, sanitizer reports are appended to it instead of raised.
+
+        `spec` is the parsed signature, for variants of a kernel: names in its annotations may no longer resolve.
+        """
         if over is not None and groups is not None:
             raise CompileError(f"kernel {fn.__name__} has over= and groups=", hint="use one of them")
         if strict and fast_math:
@@ -150,8 +160,9 @@ class Kernel(Tunable):
         dispatch_cache.follow(self)
 
     def variant(self, fn: FunctionType | None = None, **options: Any) -> Kernel:
-        """Another kernel of the same function (or of one with the same parameters) with other options of `Kernel`; those
-        that are left out stay.
+        """Return a kernel of the same function, or of `fn` with the same parameters, with other options of `Kernel`.
+
+        Omitted options keep their values, except for `sanitize` and `found`, which aren't inherited.
         """
         same = {
             "groups": self._groups, "local": self._local, "strict": self._strict, "fast_math": self._fast_math,
@@ -162,7 +173,7 @@ class Kernel(Tunable):
 
     @property
     def expanded_spec(self) -> KernelSpec:
-        """The specification with structs and vectors taken apart, as kernels are compiled."""
+        """The specification with structs and vectors split into components, which is what gets compiled."""
         return self._expanded
 
     @property
@@ -177,7 +188,7 @@ class Kernel(Tunable):
         return self.grid.declared_local()
 
     def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
-        """Return the kernel with that number of workgroups."""
+        """Return a callable that launches the kernel with this number of workgroups."""
         if self.spec.over is not None:
             raise ArgumentError(
                 f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
@@ -185,7 +196,7 @@ class Kernel(Tunable):
         return functools.partial(self._launch, checked_grid(groups, "the number of workgroups", self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch. Return the Outs that were left out (one, or a tuple in order), or None."""
+        """Launch, and return the allocated Outs: the value if there is one, a tuple in parameter order, or None."""
         __tracebackhide__ = True
         form = self._forms.get((len(args), *kwargs) if kwargs else len(args))
         if form is not None:
@@ -199,7 +210,7 @@ class Kernel(Tunable):
         return self._launch_anew(None, args, kwargs)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
-        """What a launch with these arguments would run: see `vk.inspect`."""
+        """Return what a launch with these arguments would run; see `vk.inspect`."""
         result: Inspection = extensions.get("inspect")(self, *args, **kwargs)
         return result
 
@@ -228,7 +239,10 @@ class Kernel(Tunable):
         return self._launch_fully(groups, args, kwargs)
 
     def _forget(self, device: Device | None = None) -> None:
-        """A captured value was rebound, or the device has other caps: what was compiled with the old ones is of no use."""
+        """Discard plans and cached launches, after a captured value was rebound or the device's caps have changed.
+
+        With `device`, plans of other devices are kept.
+        """
         with self._lock:
             for key in [k for k in self._plans if device is None or k[0] is device]:
                 del self._plans[key]
@@ -238,7 +252,7 @@ class Kernel(Tunable):
     def _launch_fully(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if "torch" in sys.modules:
-            from ..interop import torch  # only beside PyTorch
+            from ..interop import torch  # imported only if PyTorch is loaded
 
             if torch.has_torch_arguments(args, kwargs):
                 return torch.launch(functools.partial(self._launch, groups), args, kwargs)
@@ -265,7 +279,7 @@ class Kernel(Tunable):
         grid = self.grid.groups(groups, device, named, local, shape)
         signature = self._signature(spec, device, values, bound, local, grid)
         chosen = self._plan(device, signature, values)
-        if not plan.of_library(self.__module__):  # its callers look at that, and may fill where elements share a place
+        if not plan.of_library(self.__module__):  # the library checks this itself, and may fill overlapping elements
             host_arrays.check_places(self.spec.name, spec, chosen.artifact.writes, hosts, values)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
             self.grid.check_axes(groups, chosen.artifact.info["grid_axes"])
@@ -292,7 +306,7 @@ class Kernel(Tunable):
         signature: Signature, grid: Grid, values: list[Any], made: list[int], bound: dict[str, DType],
         wrap: Callable[[DeviceArray], Any],
     ) -> None:  # fmt: skip
-        """Keep a launch for calls with the same key."""
+        """Cache a launch for calls with the same key, if it can be cached."""
         params, given = bind.parameter_indices(self.spec, len(args), tuple(kwargs)), (*args, *kwargs.values())
         if params is None or not is_cacheable(self.spec, given, params):
             return
@@ -305,7 +319,7 @@ class Kernel(Tunable):
             i: ScalarCoercion(_scalar_dtype(self.spec.params[i].dtype, None, bound), self.spec.params[i].name)
             for i in scalars
         }
-        if chosen.trip_bound is not None:  # integers decide whether loops may pass the driver's cap
+        if chosen.trip_bound is not None:  # integers determine whether loops may exceed the driver's cap
             form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
         captures, device = constant_captures([*values, *self._elements]), chosen.device
 
@@ -324,7 +338,7 @@ class Kernel(Tunable):
         template: list[Any] = [MISSING if i in made else None if i in params else v for i, v in enumerate(values)]
 
         def resolve(given: dict[int, Any], is_new: bool) -> CachedLaunch | tuple[Any] | None:
-            """Make the launch for arrays of other shapes, or run it; see `cache.Resolve`."""
+            """Implementation of `cache.Resolve`: make the launch for arrays of other shapes, or run it."""
             values = template.copy()
             for i, value in given.items():
                 values[i] = value.__vkjit_array__ if i in arrays else value
@@ -351,8 +365,10 @@ class Kernel(Tunable):
             self._forms[form_key] = form
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
-        """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
-        allocated Outs are handed back: as tensors where tensors came in, else as NumPy arrays.
+        """Return the device of the arguments (else the default device) and the conversion of allocated Outs to results.
+
+        Replaces tensors in `values` by their device arrays. Results are tensors if an argument is one, else device
+        arrays if an argument is one, else NumPy arrays.
         """
         __tracebackhide__ = True
         device: Device | None = None
@@ -437,7 +453,7 @@ class Kernel(Tunable):
             args=tuple(args),
             local_size=local,
             narrow=all(a.spec_class.narrow for a in arrays),
-            aligned=kind not in ("llvm-cpu", "interpreter")  # those make no use of it
+            aligned=kind not in ("llvm-cpu", "interpreter")  # these don't use the alignment
             and all(a.spec_class.aligned for a in arrays),
             backward=any(a.spec_class.backward for a in arrays),
             cut=cut,
@@ -452,8 +468,12 @@ class Kernel(Tunable):
         return found
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
-        """The variant that counts iterations and reports before the driver stops the loops."""
-        from ..compiler import driver  # the compiler is loaded when there is something to compile
+        """Return the variant of a plan that counts loop iterations and reports an error before the driver's cap stops
+        them.
+
+        Compiled on first use.
+        """
+        from ..compiler import driver  # imported here, so that the compiler is loaded only when it is needed
 
         with self._lock:
             if plain.guarded is None:
@@ -462,13 +482,15 @@ class Kernel(Tunable):
             return plain.guarded
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
-        """The plan for a signature, compiled where it is new or a constant function captures something else now."""
+        """Return the plan for a signature. Compile it if it is new or the captures of a constant function have
+        changed.
+        """
         __tracebackhide__ = True
         key = (device, signature)
         found = self._plans.get(key)
         if found is not None and (not found[1] or not any(c.changed() for c in found[1])):
             return found[0]
-        from ..compiler import driver  # see above
+        from ..compiler import driver  # imported here as in `_guarded`
 
         with self._lock, host_spans.span("compile", self.name):
             artifact = driver.compile_kernel(self._expanded, signature, device.caps)
@@ -478,10 +500,11 @@ class Kernel(Tunable):
         return made
 
     def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """States what a launch moves and computes, for profiles: a decorator, `@kernel.cost`.
+        """Declare the memory traffic and operation count of a launch, for profiles: a decorator, `@kernel.cost`.
 
-        The function takes parameters of the kernel by name, arrays with `.shape`, `.size`, `.dtype` and `.nbytes`, integers as they
-        are, and returns a `vk.Cost`. Raises ArgumentError for names that the kernel hasn't.
+        The parameters of the function name parameters of the kernel. It receives arrays as `ArrayInfo`s (`.shape`,
+        `.size`, `.dtype`, `.nbytes`) and other arguments unchanged, and returns a `vk.Cost`. Raises ArgumentError for
+        names that aren't parameters of the kernel.
         """
         wanted = tuple(inspect.signature(function).parameters)
         known = {p.name for p in self.spec.params}
@@ -494,7 +517,7 @@ class Kernel(Tunable):
         return function
 
     def _launch_stating_cost(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Launch, and tell profiles what the launch costs."""
+        """Launch, and report the cost of the launch to the listeners of profiles."""
         __tracebackhide__ = True
         result = self._launch_fully(groups, args, kwargs)
         given = bind.bind(self.spec, args, kwargs)
@@ -508,14 +531,14 @@ class Kernel(Tunable):
 
 
 def _form_key(groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the key of a call's form in `Kernel._forms`."""
+    """Return the key in `Kernel._forms` of a call's form: its grid, number of arguments and keywords."""
     if groups is not None:
         return (groups, len(args), *kwargs)
     return (len(args), *kwargs) if kwargs else len(args)
 
 
 def _to_host(array: DeviceArray) -> Any:
-    """An allocated Out as a NumPy array, where no array of the call lies on a device."""
+    """Return an allocated Out as a NumPy array, for calls without device arrays."""
     return host_arrays.to_host(array)
 
 
@@ -524,7 +547,7 @@ def _as_it_is(array: DeviceArray) -> DeviceArray:
 
 
 def _scalar_dtype(declared: DType | TypeVar | None, value: Any, bound: dict[str, DType]) -> DType:
-    """The type of a fitted scalar: as declared, as bound, or as its NumPy type says."""
+    """Return the type of a scalar parameter: as declared, as its type variable is bound, or that of its NumPy value."""
     if isinstance(declared, TypeVar):
         return bound[declared.__name__]
     return declared if declared is not None else dtypes.from_numpy(value.dtype)

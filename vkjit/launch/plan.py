@@ -1,7 +1,7 @@
-"""Launch plans: everything about a launch that the signature decides, prepared once.
+"""Launch plans: the part of a launch that depends only on the signature, prepared once.
 
-Enters: an artifact loaded on a device. Leaves: `LaunchPlan.launch`, which packs the argument block with one struct call and
-queues the dispatch (several, where the grid is past the device's limits).
+A `LaunchPlan` loads an artifact on a device. Its launches pack the argument block with one struct call and queue the
+dispatch, or several if the grid exceeds the device's limits.
 """
 
 from __future__ import annotations
@@ -35,27 +35,34 @@ _STRUCT_CODES = {
 }  # fmt: skip
 
 MAX_INVOCATIONS = 2**63 - 1
-"""Of a launch: ids are signed and have 64 bits."""
+"""Maximum number of invocations of a launch: ids are signed 64-bit integers."""
 
 CAP_MARGIN = 64
-"""Iterations that are kept free below a driver's cap."""
+"""Safety margin below a driver's cap on loop iterations."""
 
 
 def of_library(module: str) -> bool:
-    """Whether a kernel of this module belongs to the standard library."""
+    """Return True if a module belongs to the standard library."""
     return module.startswith("vkjit.stdlib.")
 
 
 def alignments(signature: Signature, module: str) -> dict[int, int]:
-    """By number of argument, the bytes of which each array's address has to be a multiple if it was one. `module` is the kernel's:
-    the standard library also chooses kernels by addresses, as those of matrices ask for whole vectors."""
+    """Return the alignment in bytes that each array's address must keep if it has it, by argument index.
+
+    `module` is the module of the kernel. Standard library kernels always count as relying on the alignment of rows: the
+    library also selects kernels by address, such as matrix products with vector loads.
+    """
     relies = signature.aligned or of_library(module)
     arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
     return {i: ROW_ALIGNMENT if relies else arg.dtype.itemsize for i, arg in arrays.items()}
 
 
 class LaunchPlan:
-    """An artifact on a device, with the recipe of its argument block."""
+    """An artifact loaded on a device, with the format of its argument block.
+
+    `guarded` is the variant for launches whose loops may exceed the driver's iteration cap. `trip_bound` is None if no
+    launch needs it.
+    """
 
     __slots__ = (
         "_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
@@ -73,12 +80,14 @@ class LaunchPlan:
         bound: TripBound | None = artifact.info.get("trip_bound")
         cap = device.caps.loop_cap
         if bound is not None and (cap is None or (bound.kind == "constant" and bound.numbers[0] <= cap - CAP_MARGIN)):
-            bound = None  # nothing stops loops, or it is the same for all launches, and low enough
+            bound = None  # there is no cap, or a constant bound below it
         self.trip_bound = bound
-        self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
+        self.guarded: LaunchPlan | None = None
 
     def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
-        """Whether a launch may run into the driver's silent cap on iterations, and so needs the guarded variant."""
+        """Return True if a launch may reach the driver's silent cap on loop iterations, and so needs the guarded
+        variant.
+        """
         if self.trip_bound is None:
             return False
         extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, DeviceArray)}
@@ -87,11 +96,13 @@ class LaunchPlan:
         return cap is not None and self.trip_bound.evaluate(extents, scalars, groups) > cap - CAP_MARGIN
 
     def variant(self, groups: Grid, values: Sequence[Any], guard: Callable[[], LaunchPlan]) -> LaunchPlan:
-        """This plan, or what `guard` makes where the launch may pass the driver's cap."""
+        """Return this plan, or the result of `guard` if the launch may exceed the driver's iteration cap."""
         return guard() if self.may_pass_cap(groups, values) else self
 
     def launch(self, groups: Grid, values: Sequence[Any]) -> None:
-        """Queues the kernel. `values`: by parameter number, a DeviceArray or a fitted scalar (anything for a Const)."""
+        """Queue the kernel. `values` has a DeviceArray or a converted scalar per parameter; those of Consts are
+        ignored.
+        """
         if 0 in groups:
             return
         reads = [values[i].buffer for i in self._read_args]
@@ -105,7 +116,7 @@ class LaunchPlan:
             self._queue(size, values, reads, writes, base, groups)
 
     def _check_parts(self, groups: Grid, limits: Grid) -> None:
-        """Refuses what can't be cut right, before a part runs."""
+        """Raise ArgumentError for a grid that can't be split into several dispatches."""
         local = self.artifact.local_size
         if math.prod(groups) * math.prod(local) > MAX_INVOCATIONS:
             raise ArgumentError(
@@ -121,10 +132,10 @@ class LaunchPlan:
     def prepare(
         self, groups: Grid, values: Sequence[Any], arrays: Sequence[int], scalars: Sequence[int], shapes: bool
     ) -> PreparedLaunch | None:
-        """Return the launch with these values, except for `arrays` and `scalars`, which are numbers of parameters.
+        """Return a launch with these values, in which the parameters `arrays` and `scalars` (indices) are left open.
 
-        The values of the launch are the addresses of the arrays, or their descriptors with `shapes`, then the scalars. None if the
-        grid is empty or must be split.
+        The values of the prepared launch are the addresses of the arrays (their descriptors with `shapes`), then the
+        scalars. None if the grid is empty or must be split.
         """
         if 0 in groups or is_split(groups, self.device.caps):
             return None
@@ -157,7 +168,7 @@ class LaunchPlan:
 
 
 def array_extents(arrays: Iterable[tuple[int, Any]]) -> dict[int, tuple[int, int]]:
-    """Return the address range [low, high) of each array; empty at its address for one without elements."""
+    """Return the address range [low, high) of each array, by index. The range of an array without elements is empty."""
     return {
         i: (v.address, v.address) if 0 in v.shape else host_arrays.byte_range(v)
         for i, v in arrays
@@ -166,7 +177,7 @@ def array_extents(arrays: Iterable[tuple[int, Any]]) -> dict[int, tuple[int, int
 
 
 def _format(fields: tuple[ArgField, ...], size: int) -> str:
-    """The struct format of an argument block; gaps are padding."""
+    """Return the struct format of an argument block, with gaps as padding."""
     text, position = "<", 0
     for item in fields:
         text += "x" * (item.offset - position) + field_code(item.role, item.dtype)
@@ -175,7 +186,7 @@ def _format(fields: tuple[ArgField, ...], size: int) -> str:
 
 
 def field_code(role: str, dtype: DType) -> str:
-    """The struct code of a field."""
+    """Return the struct code of a field."""
     return "Q" if role in ("address", "report", "print") else _STRUCT_CODES[dtype.name]
 
 
@@ -184,7 +195,7 @@ def _field_value(item: ArgField, values: Sequence[Any], base: Grid, groups: Grid
     if role == "scalar":
         return values[item.arg]
     if role in ("report", "print"):
-        return 0  # the device puts the address of a buffer here
+        return 0  # the device fills in the address of a buffer
     if role == "base":
         return base[item.axis]
     if role == "groups":

@@ -1,4 +1,4 @@
-"""The tuning interface of `Kernel`."""
+"""The autotuning interface of `Kernel`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_tunable(spec: KernelSpec, local: Any) -> bool:
 
 
 class Tunable:
-    """Mixin of `Kernel` for tunable parameters. `tuned` caches settings by device and argument types and shapes."""
+    """Mixin of `Kernel` for tunable parameters. `tuned` caches the settings by device, argument types and shapes."""
 
     spec: KernelSpec
     grid: LaunchGrid
@@ -63,7 +63,9 @@ class Tunable:
         return found
 
     def shape_of_launch(self, groups: Any, device: Device, values: dict[str, Any]) -> tuple[Grid, Grid] | None:
-        """Return (workgroups, local size) of a launch with these arguments; None if that depends on omitted arguments."""
+        """Return (workgroups, local size) of a launch with these arguments; None if that depends on omitted
+        arguments.
+        """
         if any(p.name not in values for p in self.spec.params if p.kind != "const"):
             return None
         listed = [values.get(p.name, _first(p.default)) for p in self.spec.params]
