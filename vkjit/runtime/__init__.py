@@ -1,5 +1,5 @@
-"""Devices: what they can do, their memory, their queue, and running compiled kernels on them.
+"""The runtime: the device interface, buffers and arrays, and the execution of compiled kernels.
 
-Enters: `KernelArtifact`s and bytes. Leaves: results, and errors that kernels reported. Holds: nothing here knows the
-IR; importing this package loads no driver. `select` finds and opens devices, `interface` says what every device is.
+The runtime doesn't depend on the IR, and importing this package loads no driver. `device` defines the interface of all
+devices; `backends.selection` finds and opens them.
 """

@@ -1,8 +1,8 @@
 """Device arrays: a buffer with an offset, an element type, a shape and strides.
 
 A `DeviceArray` caches what every launch needs: its `spec_class`, which is part of the key of a specialization, and its
-`descriptor`, the array's metadata as kernels receive it. Arrays with the same `spec_class` run the same code, whatever
-their shapes.
+`descriptor`, the array's metadata as kernels receive it. Arrays with the same `spec_class` run the same code,
+regardless of their shapes.
 
 Most arrays have the shape and strides of an earlier one, so values derived from these are cached.
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["ROW_ALIGNMENT", "DeviceArray", "SpecClass", "contiguous_strides", "fresh_layout", "layout_of"]
 
 ROW_ALIGNMENT = 16
-"""Bytes of the widest access of one invocation."""
+"""Bytes of the widest memory access of one invocation."""
 
 LAYOUT_ALIGNMENT = 64
-"""Bytes that the address of an array is a multiple of, where nothing about its launches depends on the address."""
+"""Alignment in bytes of arrays with a `layout`: nothing about their launches depends on the address."""
 
 MAX_ELEMENTS = 2**63 - 1
 NARROW_LIMIT = 2**31 - 1
@@ -38,11 +38,12 @@ _new = object.__new__
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpecClass:
-    """What kernels are compiled for, of one array. There is one object for each combination, so that `is` compares.
+    """Specialization class: the properties of an array that kernels are compiled for.
 
-    `contiguous`: C order, with strides of axes of length 1 ignored; `narrow`: places of elements fit 32 bits;
-    `backward`: a stride is negative; `aligned`: the array, and each row along its last axis, begins at a multiple of
-    `ROW_ALIGNMENT` bytes; `overlapping`: several elements certainly lie in one place, so that kernels may only read it.
+    Instances are unique, so `is` compares them. `contiguous`: C order, ignoring strides of axes of length 1. `narrow`:
+    element offsets fit 32 bits. `backward`: a stride is negative. `aligned`: the array, and each row along its last
+    axis, begins at a multiple of `ROW_ALIGNMENT` bytes. `overlapping`: elements are certain to share memory, so that
+    kernels may only read the array.
     """
 
     dtype: DType
@@ -55,11 +56,11 @@ class SpecClass:
 
 
 class DeviceArray:
-    """A strided view of a buffer: what a kernel gets for an array parameter. It isn't changed once it is made.
+    """An immutable strided view of a buffer: the argument of an array parameter.
 
-    `offset` is in bytes, `strides` in elements. `descriptor` holds the address, the shape and the strides, one after
-    another. Arrays with the same `layout` have the same type, shape and strides and are aligned alike; None where the
-    address is an odd one, or where another buffer may hold the same memory.
+    `offset` is in bytes, `strides` in elements. `descriptor` holds the address, the shape and the strides, in this
+    order. Arrays with the same `layout` object have the same type, shape, strides and alignment; None if the address
+    isn't a multiple of `LAYOUT_ALIGNMENT`, or if other buffers may cover the same memory.
     """
 
     __slots__ = ("buffer", "descriptor", "dtype", "layout", "offset", "shape", "spec_class", "strides")
@@ -84,7 +85,7 @@ class DeviceArray:
 
     @classmethod
     def at(cls, buffer: Buffer, dtype: DType, layout: _Layout) -> DeviceArray:
-        """An array at the beginning of a buffer, of a layout that `layout_of` gave."""
+        """Return an array at the beginning of a buffer, with a layout from `layout_of`."""
         address = buffer.address
         if address % LAYOUT_ALIGNMENT:
             return cls(buffer, 0, dtype, layout[3], layout[4])
@@ -96,7 +97,9 @@ class DeviceArray:
 
     @classmethod
     def placed(cls, buffer: Buffer, offset: int, dtype: DType, layout: _Layout) -> DeviceArray:
-        """An array at `offset` bytes in a buffer, of a layout that `layout_of` gave; faster than the constructor."""
+        """Return an array at `offset` bytes in a buffer, with a layout from `layout_of`; faster than the
+        constructor.
+        """
         address = buffer.address + offset
         made = cls.__new__(cls)
         made.buffer, made.offset, made.dtype = buffer, offset, dtype
@@ -109,7 +112,7 @@ class DeviceArray:
         return made
 
     def shifted(self, shift: int, layout: _Layout) -> DeviceArray:
-        """An array of the same type, `shift` bytes after this one, of a layout that `layout_of` gave."""
+        """Return an array of the same type that begins `shift` bytes after this one, with a layout from `layout_of`."""
         made = _new(DeviceArray)
         made.buffer, made.offset, made.dtype = self.buffer, self.offset + shift, self.dtype
         address = self.descriptor[0] + shift
@@ -132,7 +135,7 @@ class DeviceArray:
 
     @property
     def __vkjit_array__(self) -> DeviceArray:
-        """Itself: launches ask all arguments alike."""
+        """The array itself: launches read this attribute of tensors and arrays alike."""
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -151,8 +154,8 @@ class DeviceArray:
 
 
 _Layout = tuple[SpecClass, SpecClass, tuple[int, ...], tuple[int, ...], tuple[int, ...], object]
-"""Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides together, and each; an
-object that stands for all of this."""
+"""The specialization classes at addresses that aren't multiples of `ROW_ALIGNMENT`, and at those that are; shape and
+strides concatenated; shape; strides; a unique object that identifies the layout."""
 
 _layouts: dict[tuple[DType, tuple[int, ...], tuple[int, ...]], _Layout] = {}
 _spec_classes: dict[tuple[Any, ...], SpecClass] = {}
@@ -160,7 +163,7 @@ _fresh: dict[tuple[tuple[int, ...], DType], tuple[int, tuple[int, ...]]] = {}
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """C-order strides in elements."""
+    """Return C-order strides in elements."""
     strides: list[Any] = []
     step = 1
     for extent in reversed(shape):
@@ -170,7 +173,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def fresh_layout(shape: tuple[int, ...], dtype: DType) -> tuple[int, tuple[int, ...]]:
-    """Of an array in memory of its own, in C order: the bytes, a multiple of 4, and the strides; remembered."""
+    """Return the bytes, rounded up to a multiple of 4, and the strides of a new array in C order. Cached."""
     found = _fresh.get((shape, dtype))
     if found is None:
         if len(_fresh) >= _MAX_LAYOUTS:
@@ -181,16 +184,16 @@ def fresh_layout(shape: tuple[int, ...], dtype: DType) -> tuple[int, tuple[int, 
 
 
 def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:
-    """What `DeviceArray.at` wants to know."""
+    """Return the layout for `DeviceArray.at`, `placed` and `shifted`. Cached."""
     return _layouts.get((dtype, shape, strides)) or _layout(dtype, shape, strides)
 
 
 def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:
-    """What follows from type, shape and strides; remembered."""
+    """Compute and cache a layout. Raises ShapeError for more than `MAX_ELEMENTS` elements."""
     if math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
         raise ShapeError(f"an array of shape {shape}: expected at most 2^63 - 1 elements, axes of length 0 left out")
     contiguous = _is_contiguous(shape, strides)
-    # kernels work out the strides of a contiguous array from its extents, whatever those of axes of length 1 are
+    # kernels compute the strides of contiguous arrays from the extents, also for axes of length 1
     steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()
     rows = not any(step * dtype.itemsize % ROW_ALIGNMENT for step in steps)
     overlapping = not contiguous and elements_overlap(shape, strides, 1)

@@ -1,6 +1,6 @@
-"""The frozen border between compiler and runtime: a compiled kernel and how its arguments are laid out.
+"""The interface between compiler and runtime: compiled kernels and the layout of their arguments.
 
-Enters: what a back end produced. Leaves: everything a device needs to run it. The runtime knows no IR.
+A `KernelArtifact` holds everything that a device needs to run a kernel, so that the runtime doesn't depend on the IR.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ class ArgField:
     """One value in the argument block.
 
     `role` is "address" (u64, bytes), "extent", "stride" (elements; signed), "scalar", "report" (u64 address of the
-    report buffer), "print" (u64 address of the print buffer), "base" (of a grid cut into several dispatches: the first
-    workgroup along `axis`) or "groups" (the number of workgroups of the whole grid along `axis`). `arg` numbers the kernel's
-    parameter (-1 where there is none), `axis` the dimension. `dtype` is the type in the block, `offset` and `size` are in bytes.
+    report buffer), "print" (u64 address of the print buffer), "base" (the first workgroup along `axis`, for a grid
+    split into several dispatches) or "groups" (the number of workgroups of the whole grid along `axis`). `arg` is the
+    index of the kernel's parameter (-1 if there is none), `axis` the dimension. `dtype` is the type in the block.
+    `offset` and `size` are in bytes.
     """
 
     role: str
@@ -36,10 +37,11 @@ class ArgField:
 class KernelArtifact:
     """A compiled kernel for one kind of device.
 
-    `code` is SPIR-V in little-endian words (bytes), or an object that the back end's own device understands.
-    `block_size` is the size in bytes of the argument block; `indirect` says that the kernel gets, as its only push
-    constant, the u64 address of a buffer that holds the block (used past the device's push-constant limit).
-    `reads` and `writes` number the parameters whose memory is read and written. `subgroup_size` is required when set.
+    `code` is SPIR-V in little-endian words (bytes), or an object specific to the backend.
+    `block_size` is the size of the argument block in bytes. If `indirect`, the block exceeds the device's push-constant
+    limit, and the only push constant is the u64 address of a buffer that holds it.
+    `reads` and `writes` are the indices of the parameters whose memory is read and written. `subgroup_size`, if set, is
+    the required size.
     """
 
     name: str
@@ -59,14 +61,15 @@ class KernelArtifact:
 
 
 REPORT_WORDS = 64
-"""Words (u32) of a report buffer: word 0 is 0 or the site's number plus one, claimed by compare-and-swap; words 1..3
-the invocation's global id; words 4.. the values stored with the report, two words (i64) each. A Vulkan device gives
-each launch a buffer of its own, whose address it writes into the field of role "report"; callers leave zeros there."""
+"""Size of a report buffer in words (u32). Word 0 is 0 or the site's number plus one, claimed by compare-and-swap; words
+1 to 3 are the invocation's global id; the others are the values of the report, two words (i64) each. A Vulkan device
+allocates a buffer for each launch and writes its address into the field of role "report"; callers pass zeros there."""
 
 PRINT_BYTES = 1 << 20
-"""Size of the buffer for what one launch prints: a head of `PRINT_HEAD` words of 64 bits (u32 words: the words asked for so
-far; the place of the first record that had no room, `PRINT_CAPACITY` while there is none; the number of those records; 0),
-then records. A Vulkan device gives each launch a buffer of its own, whose address it writes into the field of role "print".
+"""Size in bytes of the print buffer of a launch: a header of `PRINT_HEAD` 64-bit words, then records. The header holds
+four u32: the number of words requested so far, the position of the first record that didn't fit (`PRINT_CAPACITY` if
+all did), the number of records that didn't fit, and 0. A Vulkan device allocates a buffer for each launch and writes
+its address into the field of role "print".
 """
 
 PRINT_HEAD = 2

@@ -1,10 +1,9 @@
-"""Captured work: launches, copies and fills, noted instead of run, to be run again and again.
+"""Capture of launches, copies and fills into graphs that can be replayed.
 
-Enters: what one thread asks of a device while a `Capture` is open. Leaves: a `DeviceGraph`. Holds: nothing runs during a capture;
-everything that it used or allocated lives as long as the graph; other threads aren't affected.
+While a `Capture` is open, the calls of its thread are recorded as entries of a graph and nothing runs; other threads
+aren't affected. Buffers that the captured work used or allocated live as long as the graph.
 
-While a capture is open the device's methods are shadowed by methods of the capture, so that launches outside of captures
-pay nothing for them.
+An open capture shadows the device's methods with its own, so that launches outside of captures have no overhead.
 """
 
 from __future__ import annotations
@@ -45,16 +44,20 @@ _REFUSED = {
     "adopt": "passes NumPy arrays",
     "host_view": "looks at results",
 }
-"""Methods that make no sense while nothing runs, and what the caller does who ends up there."""
+"""Methods that aren't allowed during a capture, when nothing runs, and what the program does by calling them, for
+errors."""
 
 
 class _Shadowing:
-    """Whoever puts something before a device's methods, or takes it away, holds `lock`. Calls that are watched for a moment (see
-    `repeat`) are waited for by all others that come. `captured`: by device the thread whose calls are noted, and what ends that.
-    `extents`: by device what `note_extents` was told of the launch that comes next.
+    """The state of all captures and recorders, which shadow methods of devices. Hold `lock` to change a device's
+    methods.
 
-    `with` takes a lock and enters the block in one step only where the lock itself is named: a class's own method, or a
-    condition's, can be interrupted when it has taken it already.
+    Recorders (see `launch_recorder`) watch a single operation; captures wait until these have ended. `captured` has, by
+    device, the thread whose calls are captured and a function that ends the shadowing. `extents` has, by device, the
+    address ranges of the next launch, from `note_extents`.
+
+    Use `with shadowing.lock`: `with` on the lock itself acquires it and enters the block in one step. A method of this
+    class or of a condition could be interrupted after it has acquired the lock.
     """
 
     def __init__(self) -> None:
@@ -65,11 +68,13 @@ class _Shadowing:
         self._waiting = 0
         self._watched: dict[Device, tuple[int, Callable[[], None]]] = {}
 
-    # The rest is called by who holds the lock.
+    # Callers of the methods below hold the lock.
 
     def begin(self, device: Device, end: Callable[[], None]) -> bool:
-        """Notes that this thread watches a call on a device, unless somebody looks at the device's launches, or wants to;
-        whether it did. `end` takes away what the watcher puts before the device's methods.
+        """Register this thread as watching an operation on a device; return True if registered.
+
+        Not possible while launches of the device are shadowed, or while a capture waits. `end` removes the watcher's
+        shadowing methods.
         """
         if self._waiting or "launch" in vars(device):
             return False
@@ -77,13 +82,13 @@ class _Shadowing:
         return True
 
     def end(self, device: Device) -> None:
-        """Notes that this thread's call isn't watched any more."""
+        """Unregister this thread as a watcher of the device, and wake waiting captures."""
         if device in self._watched and self._watched[device][0] == threading.get_ident():
             del self._watched[device]
         self._changed.notify_all()
 
     def settle(self, device: Device) -> None:
-        """Waits until no other thread watches a call on the device."""
+        """Wait until no other thread watches an operation on the device."""
         self._waiting += 1
         try:
             while device in self._watched and self._watched[device][0] != threading.get_ident():
@@ -92,7 +97,7 @@ class _Shadowing:
             self._waiting -= 1
 
     def forget(self) -> None:
-        """In a child of a fork, where the other threads are gone."""
+        """Reset the state in a child of a fork, and end the captures and watchers of threads that don't exist there."""
         watched, here = [*self._watched.values(), *self.captured.values()], threading.get_ident()
         captured = {device: found for device, found in self.captured.items() if found[0] == here}
         self.__init__()  # type: ignore[misc]  # another thread of the parent may have held it
@@ -107,27 +112,28 @@ on_fork(shadowing.forget)
 
 
 def uncover(device: Device, names: Iterable[str]) -> None:
-    """Takes away what was put before methods of the device, as far as it was."""
+    """Remove shadowing methods from the device, if there are any."""
     for name in names:
         vars(device).pop(name, None)
 
 
 def is_capturing(device: Device) -> bool:
-    """Whether what this thread asks of the device is noted instead of run."""
+    """Return True if this thread's calls to the device are captured."""
     found = shadowing.captured.get(device)
     return found is not None and found[0] == threading.get_ident()
 
 
 def note_extents(device: Device, arrays: Callable[[], Extents]) -> None:
-    """Tells a capture which addresses belong to the arrays of the launch that this thread makes next: argument blocks say only
-    where arrays begin. Call it where `shadowing.captured` isn't empty.
+    """Set the address ranges of the arrays of this thread's next launch, if it is captured.
+
+    Argument blocks hold only the addresses of arrays, not their ends. Needed only if `shadowing.captured` isn't empty.
     """
     if is_capturing(device):
         shadowing.extents[device] = arrays()
 
 
 def check_waiting(device: Device) -> None:
-    """Raises ArgumentError where this thread may not wait for the device, as it captures what it asks of it."""
+    """Raise ArgumentError if this thread captures calls to the device, so that it can't wait for it."""
     if is_capturing(device):
         _refuse(_REFUSED["synchronize"])
 
@@ -141,21 +147,21 @@ def _refuse(what: str, *_: Any, **__: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in an entry where a buffer comes in; `part` and `index` say which."""
+    """A reference to a buffer in an entry, identified by `part` and `index`."""
 
     entry: Entry
     part: str
     index: int
 
     def move(self, buffer: Buffer, shift: int) -> None:
-        """Puts another buffer there; `shift` is added to addresses."""
+        """Replace the buffer by another one; `shift` is added to addresses."""
         self.entry.move(self.part, self.index, buffer, shift)
 
 
 @dataclass(slots=True)
 class Launch:
-    """A launch: `block` is the packed argument block. `extents`: by parameter the addresses [low, high) of its array, where they
-    are known.
+    """A captured launch. `block` is the packed argument block. `extents` has the known address ranges [low, high) of
+    arrays, by parameter index.
     """
 
     kernel: LoadedKernel
@@ -171,7 +177,7 @@ class Launch:
         device.launch(self.kernel, self.groups, self.block, self.reads, self.writes)
 
     def places(self, buffer: Buffer) -> list[Place]:
-        """Where the buffer comes in."""
+        """Return the references to the buffer."""
         found = [
             Place(self, "address", place.offset) for place in self._places("address") if self._is_in(place, buffer)
         ]
@@ -179,13 +185,13 @@ class Launch:
         return found + [Place(self, "writes", i) for i, used in enumerate(self.writes) if used is buffer]
 
     def ranges(self, buffer: Buffer) -> list[tuple[int, int]]:
-        """The addresses [low, high) in the buffer that it may use."""
+        """Return the address ranges [low, high) in the buffer that the entry may access."""
         end, extents = buffer.address + buffer.nbytes, self.extents
         used = (place for place in self._places("address") if self._is_in(place, buffer))
         return [extents.get(place.arg) or (self._address(place), end) for place in used]
 
     def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
-        """Puts another buffer into a place; addresses shift."""
+        """Replace a reference by another buffer; `shift` is added to addresses."""
         if part == "address":
             (address,) = struct.unpack_from("<Q", self.block, index)
             self._put(index, struct.pack("<Q", address + shift))
@@ -197,11 +203,11 @@ class Launch:
             (self.reads if part == "reads" else self.writes)[index] = buffer
 
     def scalar(self, number: int) -> ArgField | None:
-        """The field of scalar parameter `number`."""
+        """Return the field of the scalar parameter with index `number`; None if there is none."""
         return next((f for f in self._places("scalar") if f.arg == number), None)
 
     def set_scalar(self, place: ArgField, data: bytes) -> None:
-        """Replaces a scalar by its packed value."""
+        """Replace the packed value of a scalar."""
         self._put(place.offset, data)
 
     def _address(self, place: ArgField) -> int:
@@ -219,7 +225,7 @@ class Launch:
 
 @dataclass(slots=True)
 class Copy:
-    """A copy between two buffers."""
+    """A captured copy between two buffers; offsets in bytes."""
 
     source: Buffer
     source_offset: int
@@ -262,7 +268,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Fill:
-    """A fill with a repeated u32."""
+    """A captured fill with a repeated u32 pattern."""
 
     target: Buffer
     offset: int
@@ -298,29 +304,29 @@ Extents: TypeAlias = dict[int, tuple[int, int]]
 
 
 class DeviceGraph:
-    """Captured work of a device that runs it step by step. `changed()` must be called after entries were changed."""
+    """A graph of captured work that is replayed entry by entry. Call `changed()` after changing entries."""
 
     def __init__(self, device: Device, entries: list[Entry]) -> None:
         self.device = device
         self.entries = entries
 
     def changed(self) -> None:
-        """Notes that entries are no longer what they were."""
+        """Discard state derived from the entries. Call it after changing them."""
 
     def replay(self) -> None:
-        """Runs everything once, in order with other launches. The host doesn't wait."""
+        """Run all entries once, in order with other launches, without waiting."""
         for entry in self.entries:
             entry.run(self.device)
 
     def close(self) -> None:
-        """Lets go of everything; replaying is an error afterwards."""
+        """Release the entries and their buffers. The graph can't be replayed afterwards."""
         self.entries = []
 
 
 class Capture:
-    """Takes down what this thread asks of a device between `start` and `stop`.
+    """Records this thread's calls to a device between `start` and `stop` as graph entries.
 
-    Raises DeviceError when another capture of the device is open. `stop` may be called again, and whatever became of `start`.
+    `stop` may be called repeatedly, also if `start` failed.
     """
 
     def __init__(self, device: Device) -> None:
@@ -331,7 +337,7 @@ class Capture:
         self._started = False
 
     def start(self) -> None:
-        """Begins to note."""
+        """Start the capture. Raises DeviceError if another capture of the device is open."""
         with shadowing.lock:
             shadowing.settle(self.device)
             if "launch" in vars(self.device):
@@ -345,7 +351,7 @@ class Capture:
             shadowing.captured[self.device] = self._thread, self._uncover
 
     def stop(self) -> None:
-        """Ends noting; the device runs what it is asked again."""
+        """End the capture. The device runs calls normally again."""
         with shadowing.lock:
             self._uncover()
 
@@ -354,7 +360,7 @@ class Capture:
             uncover(self.device, self._shadows)
             self.device.watch(self, False)
             shadowing.captured.pop(self.device, None)
-            shadowing.extents.pop(self.device, None)  # of a launch that was interrupted
+            shadowing.extents.pop(self.device, None)  # left by a launch that was interrupted
             self._started = False
 
     def _shadow(self, name: str, method: Callable[..., Any]) -> None:

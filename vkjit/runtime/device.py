@@ -1,6 +1,6 @@
-"""What every device is to the layers above: buffers, copies, kernels, launches, synchronisation.
+"""The device interface: buffers, copies, kernels, launches, synchronization.
 
-Implemented by the Vulkan device here, by the interpreter's device in `interp`, and by the CPU target.
+Implemented by the Vulkan, CPU and interpreter backends and by the meta device.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "Mat
 
 @dataclass(frozen=True, slots=True)
 class MatrixShape:
-    """One cooperative matrix product that a device offers: result[m, n] = a[m, k] * b[k, n] + c[m, n].
+    """A cooperative matrix shape that a device supports: result[m, n] = a[m, k] * b[k, n] + c[m, n].
 
     `a`, `b`, `c`, `result` are names of element types. `scope` is "subgroup" or "workgroup". With `flexible`, m, n and
-    k are granularities: any multiple serves, in workgroups of `invocations`.
+    k are granularities: any multiples are supported, in workgroups of `invocations`.
     """
 
     m: int
@@ -50,13 +50,14 @@ class MatrixShape:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCaps:
-    """What a device can do; all that compilers and library code may ask about it.
+    """The capabilities and limits of a device: all that the compiler and library code may depend on.
 
-    `kind` is "discrete", "integrated", "cpu", "virtual", "other" or "interpreter"; `loop_cap` the number of iterations
-    after which the driver stops loops silently (None: never); `quirks` names of faults from the quirk table.
-    `dtypes` holds the names of the element types that have arithmetic, `features` other capabilities by name
-    ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add", "int64_atomics",
-    "cooperative_matrix", "signed_zero_inf_nan_f32", ...). `matrices` lists the cooperative matrix products.
+    `kind` is "discrete", "integrated", "cpu", "virtual", "other", "llvm-cpu", "interpreter" or "meta". `loop_cap` is
+    the number of iterations after which the driver silently stops loops (None: never). `quirks` has names of driver
+    bugs from the quirk table. `dtypes` has the names of the element types with arithmetic, `features` other
+    capabilities by name ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add",
+    "int64_atomics", "cooperative_matrix", "signed_zero_inf_nan_f32", ...). `matrices` lists the cooperative matrix
+    shapes.
     """
 
     kind: str
@@ -77,21 +78,22 @@ class DeviceCaps:
 
     @property
     def subgroup_size(self) -> int:
-        """The size that kernels get when they don't ask for one."""
+        """The default subgroup size of kernels."""
         return self.subgroup_sizes[-1]
 
 
 class Buffer(ABC):
-    """Memory of a device, owned by this object; `close()` may be called any number of times.
+    """Memory of a device, owned by this object. `close()` may be called any number of times.
 
-    `shared`: it is somebody else's memory, which other buffers may lie over, too.
+    `shared` is True for external memory, which other buffers may cover too.
     """
 
     __slots__ = ("__weakref__",)
 
     shared = False
     queue: Any = False
-    """Where Vulkan's buffers are at home; launches ask each buffer that they are given, of whatever device."""
+    """The owner queue of Vulkan buffers. Defined for buffers of all devices, because launches check it on every
+    buffer."""
     device: Device
     nbytes: int
     address: int
@@ -101,7 +103,7 @@ class Buffer(ABC):
 
 
 class LoadedKernel(ABC):
-    """An artifact made ready on a device."""
+    """An artifact loaded on a device."""
 
     __slots__ = ("__weakref__",)
 
@@ -109,7 +111,7 @@ class LoadedKernel(ABC):
 
 
 class Device(ABC):
-    """A device: owns its memory and its queue."""
+    """A device, which owns its memory and its queues."""
 
     name: str
     caps: DeviceCaps
@@ -117,32 +119,34 @@ class Device(ABC):
 
     @functools.cached_property
     def dispatch_cache(self) -> Table:
-        """What the layers above remember of calls that they repeat on this device, by keys of theirs; see `dispatch_cache`."""
+        """The cache of repeated calls on this device, with keys of the upper layers; see the module
+        `dispatch_cache`.
+        """
         return new_table(self)
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
-        """A buffer of at least `nbytes` bytes (0 gives a valid buffer). Raises OutOfMemoryError."""
+        """Return a buffer of at least `nbytes` bytes; 0 is valid. Raises OutOfMemoryError."""
 
     @abstractmethod
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
-        """Copies host bytes into the buffer, ordered after launches already made; `data` may be reused on return."""
+        """Copy host bytes into the buffer, ordered after earlier launches. `data` may be reused on return."""
 
     @abstractmethod
     def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        """Copies from the buffer into `out`; waits for the launches that write it."""
+        """Copy from the buffer into `out`. Waits for the launches that write the buffer."""
 
     @abstractmethod
     def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
-        """Copies between two buffers of this device, in order with launches."""
+        """Copy between two buffers of this device, in order with launches."""
 
     @abstractmethod
     def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
-        """Fills with a repeated u32 pattern (offset and nbytes multiples of 4), in order with launches."""
+        """Fill with a repeated u32 pattern, in order with launches. `offset` and `nbytes` are multiples of 4."""
 
     @abstractmethod
     def load(self, artifact: KernelArtifact) -> LoadedKernel:
-        """Makes an artifact ready. Raises FeatureError when the device lacks what it needs."""
+        """Load an artifact. Raises FeatureError if the device lacks a feature that it needs."""
 
     @abstractmethod
     def launch(
@@ -153,7 +157,9 @@ class Device(ABC):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
+        """Queue `groups` workgroups with the packed argument block. Buffers are kept alive until the launch has
+        completed.
+        """
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         """Return the launch as a function of buffers and values; None if the device has no fast path for it."""
@@ -174,52 +180,54 @@ class Device(ABC):
         return False
 
     def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:
-        """Return a function of a call's arguments that launches by the first plan that matches them.
+        """Return a function of a call's arguments that launches by the first plan that matches them; None if
+        unsupported.
 
-        It returns False, and nothing has happened, if none does or if Python must decide. None if there is no such function.
+        The function returns False and has no effect if no plan matches or if the slow path must handle the call.
         """
         del plans
         return None
 
     def watch(self, watcher: object, watching: bool) -> None:
-        """Notes who has put itself before `launch` and has to see each launch, or that it needn't any more."""
+        """Register or unregister a watcher, which shadows `launch` and must see every launch."""
         del watcher, watching
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Waits for everything queued; raises the KernelErrors that kernels reported (the first of them)."""
+        """Wait for all queued work. Raises the first KernelError that kernels reported."""
 
     @abstractmethod
     def close(self) -> None:
-        """Drains and destroys the device; may be called any number of times."""
+        """Wait for outstanding work and destroy the device. May be called any number of times."""
 
     @property
     @abstractmethod
     def report_address(self) -> int:
-        """Address of the report buffer, for the argument field of role "report"."""
+        """The address of the report buffer, for the argument field of role "report"."""
 
     def open_stream(self, priority: int = 0, copies: bool = False) -> DeviceStream:
-        """Another stream of the device. `priority`: above 0 before the others, below 0 after them, where it can tell.
+        """Open another stream. `priority` above 0 means before other streams, below 0 after them, if the device
+        supports it.
 
-        `copies`: one for copies alone, on hardware of its own where there is such.
+        With `copies`, the stream takes copies only, and uses a hardware copy engine if there is one.
         """
         self._has_copy_streams |= copies
         return ImmediateStream(self, priority, copies)
 
     def open_event(self, timing: bool = False) -> DeviceEvent:
-        """An event, not recorded yet; with `timing` it notes the time at which the device reaches it."""
+        """Return an unrecorded event. With `timing`, it records the time at which the device reaches it."""
         return ImmediateEvent(self, timing)
 
     _has_copy_streams = False
 
     def check_stream(self, artifact: KernelArtifact) -> None:
-        """ArgumentError where this thread's stream is for copies alone; for devices that launch at once."""
+        """Raise ArgumentError if this thread's stream takes copies only. For devices that launch synchronously."""
         if self._has_copy_streams and self.stream.copies:
             refuse(artifact)
 
     @property
     def stream(self) -> DeviceStream:
-        """The stream that this thread's launches and copies go to; can be set."""
+        """The stream of this thread's launches and copies. Settable."""
         here = self._this_thread()
         if not hasattr(here, "stream"):
             here.stream = self.__dict__.setdefault("_first_stream", self.open_stream())
@@ -238,36 +246,36 @@ class Device(ABC):
 
     @abstractmethod
     def memory_stats(self) -> dict[str, int]:
-        """Bytes `allocated` to buffers, `reserved` from the driver or system, the `peak` of allocated, and the `count` of
-        buffers; devices with a memory of their own tell its `limit`, too.
+        """Return memory statistics: bytes `allocated` to buffers, bytes `reserved` from the driver or system, the
+        `peak` of allocated, and the `count` of buffers; for devices with dedicated memory also its `limit`.
         """
 
     @abstractmethod
     def reset_peak_memory(self) -> None:
-        """Has the peak begin anew at what is allocated now."""
+        """Reset the peak to the bytes that are allocated now."""
 
-    def empty_cache(self) -> None:  # noqa: B027  # nothing to do where nothing is kept
-        """Gives memory that no buffer uses back to the driver or system."""
+    def empty_cache(self) -> None:  # noqa: B027  # a no-op for devices without a cache
+        """Return unused memory to the driver or system."""
 
     def make_graph(self, entries: list[Entry]) -> DeviceGraph:
-        """Captured work made ready to be replayed; see `graph.Capture`."""
+        """Return a graph that replays captured work; see `capture.Capture`."""
         return DeviceGraph(self, entries)
 
     def adopt(self, address: int, nbytes: int, owner: object) -> Buffer | None:
-        """Host memory as a buffer of the device, without a copy, where kernels can work on it; None elsewhere.
+        """Return host memory as a buffer without a copy; None if the device's kernels can't access it.
 
-        The buffer keeps `owner` alive, and with it the memory.
+        The buffer keeps `owner`, and thereby the memory, alive.
         """
         del address, nbytes, owner
         return None
 
     def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """New bytes of the host's, not set to anything, from which and to which the device copies quickest."""
+        """Return new uninitialized host memory of the kind that the device copies from and to fastest."""
         return host_bytes(nbytes)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
-        """The buffer's bytes as a NumPy view where the memory is shared with the host, else None.
+        """Return a NumPy view of the buffer's bytes if the memory is shared with the host, else None.
 
-        The caller synchronises before it reads or writes through the view.
+        Callers must synchronize before they read or write through the view.
         """
         return None

@@ -1,8 +1,8 @@
-"""Per-device tables of what upper layers remember of calls that they repeat, and when they are discarded.
+"""Per-device caches of repeated calls, and their invalidation.
 
-Each layer chooses its own keys; the op cache keeps its replays here. If a setting changes, the tables are replaced, not emptied:
-a thread that is still working under the old setting writes into a table that nobody reads any more. Settings that may change
-at any time are environment variables, which `table_of` compares at each call.
+Each upper layer chooses its own keys; the op cache stores its replays here. When a setting changes, the tables are
+replaced instead of cleared, so that a thread that still works under the old setting writes to a table that is no longer
+read. Environment variables may change at any time; `table_of` compares them on each call.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ class Forgetful(Protocol):
 
 _followers: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
-# The dictionary behind os.environ, where there is one: looking there takes a tenth of the time.
+# The dictionary behind os.environ, if there is one: lookups take a tenth of the time.
 _get = getattr(os.environ, "_data", os.environ).get
 _encode = getattr(os.environ, "encodekey", str) if hasattr(os.environ, "_data") else str
 _SANITIZE, _DEBUG, _OPT = (_encode(name) for name in ("VKJIT_SANITIZE", "VKJIT_DEBUG", "VKJIT_OPT"))
 
 
 class _Seen:
-    """The settings when the tables were made, and whether calls are repeated at all (None: not read yet)."""
+    """The settings under which the tables were made. `on` is True if calls are cached at all, None before it is
+    read.
+    """
 
     sanitize: Any = _get(_SANITIZE)
     debug: Any = _get(_DEBUG)
@@ -72,21 +74,25 @@ def environment() -> None:
 
 
 def renew(*devices: Device) -> None:
-    """Discard the tables of these devices, or of all. Call it after a change of what kernels or functions depend on."""
+    """Discard the tables of these devices, or of all devices. Call it after a change that kernels or functions depend
+    on.
+    """
     with _lock:
-        _devices.update(devices)  # a table that is set here isn't made by `new_table`
+        _devices.update(devices)  # tables set here don't pass through `new_table`
         for device in devices or list(_devices):
             device.dispatch_cache = {}
 
 
 def follow(follower: Forgetful) -> None:
-    """Register an object whose caches `forget` discards, as long as it lives."""
+    """Register an object whose caches `forget` discards. Holds only a weak reference."""
     with _lock:
         _followers.add(follower)
 
 
 def forget(device: Device) -> None:
-    """Discard all that depends on the device's caps, including cached launches. Call it after they have changed."""
+    """Discard everything that depends on the device's caps, including cached launches. Call it after the caps
+    change.
+    """
     with _lock:
         followers = list(_followers)
     for follower in followers:
@@ -95,7 +101,10 @@ def forget(device: Device) -> None:
 
 
 def repeating() -> bool:
-    """Return True unless VKJIT_REPEAT, which is read once, is 0. Raises ArgumentError for values other than 0 and 1."""
+    """Return True if calls are cached: unless VKJIT_REPEAT, which is read once, is 0.
+
+    Raises ArgumentError for values other than 0 and 1.
+    """
     if _Seen.on is None:
         _Seen.on = boolean_setting("VKJIT_REPEAT") is not False
     return _Seen.on

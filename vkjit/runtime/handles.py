@@ -1,8 +1,8 @@
-"""Ownership of native objects: one owner, an idempotent close, a live count per kind; what happens at exit and fork.
+"""Ownership of native objects, and hooks for interpreter exit and fork.
 
-Enters: native objects with the function that destroys them. Leaves: `Handle`s and counts for leak tests. Holds: every
-native object that is alive has exactly one Handle; closing twice is harmless; at interpreter exit whatever is
-registered is closed once, in reverse order; after a fork nothing that the parent made is touched by the child.
+Every live native object has exactly one `Handle`, whose `close` is idempotent; live objects are counted by kind, for
+leak tests. At interpreter exit, registered owners are closed once, in reverse order. After a fork, the child touches
+none of the parent's native objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 __all__ = ["Handle", "close_at_exit", "live_counts", "new_lock", "on_fork"]
 
-_lock = threading.RLock()  # finalizers and handlers of signals may come in between
+_lock = threading.RLock()  # reentrant: finalizers and signal handlers may run while it is held
 _live: Counter[str] = Counter()
 _close_at_exit: list[weakref.ref[Any]] = []
 _forget_in_child: list[Callable[[], None]] = []
@@ -26,13 +26,13 @@ _renewed: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Closable(Protocol):
-    """Whatever can be closed, any number of times."""
+    """An object with an idempotent `close`."""
 
     def close(self) -> None: ...
 
 
 class Handle:
-    """A native object and how to destroy it. `value` may be passed to native calls until `close()`."""
+    """A native object and its destructor. `value` may be passed to native calls until `close()`."""
 
     __slots__ = ("_destroy", "kind", "value")
 
@@ -48,7 +48,7 @@ class Handle:
         return self._destroy is None
 
     def close(self) -> None:
-        """Destroys the object; later calls do nothing."""
+        """Destroy the object. Later calls do nothing."""
         with _lock:
             destroy, self._destroy = self._destroy, None
             if destroy is None:
@@ -59,8 +59,9 @@ class Handle:
 
 
 def new_lock() -> Any:
-    """A lock that a child of a fork finds free where another thread of the parent held it. Whoever has it may take it again, as
-    finalizers and handlers of signals do, which run in the middle of anything.
+    """Return a reentrant lock that survives forks: it is free in the child if another thread of the parent held it.
+
+    It is reentrant because finalizers and signal handlers may run while the lock is held.
     """
     lock = threading.RLock()
     _renewed.add(lock)
@@ -68,20 +69,22 @@ def new_lock() -> Any:
 
 
 def live_counts() -> dict[str, int]:
-    """How many native objects of each kind are alive; kinds without any are left out."""
+    """Return the number of live native objects by kind, without kinds that have none."""
     with _lock:
         return {kind: count for kind, count in _live.items() if count}
 
 
 def close_at_exit(owner: Closable) -> None:
-    """Has `owner.close()` called once when the interpreter exits, later owners first. Holds no reference to it."""
+    """Call `owner.close()` when the interpreter exits, in reverse order of registration. Holds only a weak
+    reference.
+    """
     with _lock:
         _close_at_exit[:] = [known for known in _close_at_exit if known() is not None]
         _close_at_exit.append(weakref.ref(owner))
 
 
 def on_fork(forget: Callable[[], None]) -> None:
-    """Has `forget()` called in every child of a fork, before anything else runs there."""
+    """Call `forget()` in every child of a fork, before other code runs there."""
     _forget_in_child.append(forget)
 
 
@@ -89,7 +92,7 @@ def _at_exit() -> None:
     while _close_at_exit:
         owner = _close_at_exit.pop()()
         if owner is not None:
-            # The interpreter is going away: a driver's complaint helps nobody and would change the exit status.
+            # A driver error at interpreter exit is of no use and would change the exit status.
             with contextlib.suppress(Exception):
                 owner.close()
 

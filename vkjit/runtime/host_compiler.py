@@ -1,6 +1,7 @@
-"""A hook for compiling machine code of the host at run time and keeping it on disk, which `vkjit` connects.
+"""A hook for compiling host machine code at run time and caching it on disk.
 
-LLVM is the CPU back end's, the files are the compiler's: the back ends import neither.
+The implementations belong to the CPU backend (LLVM) and to the compiler (the cache files), which the other backends
+don't import. `vkjit` connects them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Services", "compile_functions", "provide", "read", "write"]
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What `compile_functions`, `read` and `write` call."""
+    """The implementations of `compile_functions`, `read` and `write`."""
 
     compile_functions: Callable[..., dict[str, int]]
     read: Callable[[str], bytes | None]
@@ -26,14 +27,14 @@ _services: list[Services] = []
 
 
 def provide(services: Services) -> None:
-    """Set the services."""
+    """Set the implementations."""
     _services[:] = [services]
 
 
 def compile_functions(text: str, *names: str) -> dict[str, int]:
-    """Compile LLVM assembly for any processor of this family, and return the addresses of its functions, whose code stays loaded.
+    """Compile LLVM assembly for the generic CPU of this architecture, and return the addresses of the named functions.
 
-    Raises a VkjitError if LLVM isn't installed or refuses the text.
+    The code stays loaded. Raises a VkjitError if LLVM isn't installed or rejects the text.
     """
     if not _services:
         raise FeatureError("no compiler for the host is connected: import vkjit itself, not just a part of it")
@@ -41,11 +42,11 @@ def compile_functions(text: str, *names: str) -> dict[str, int]:
 
 
 def read(name: str) -> bytes | None:
-    """Return the machine code kept under a name; None if there is none, or it is damaged."""
+    """Return the machine code stored under a name; None if there is none or it is damaged."""
     return _services[0].read(name) if _services else None
 
 
 def write(name: str, data: bytes) -> None:
-    """Keep machine code under a name, if possible."""
+    """Store machine code under a name, if possible."""
     if _services:
         _services[0].write(name, data)

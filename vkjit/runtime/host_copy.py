@@ -24,7 +24,7 @@ __all__ = ["copy_bytes", "host_bytes"]
 Bytes = npt.NDArray[np.uint8]
 
 SHARED_FROM = 4 << 20
-"""Bytes from which on a copy is shared among threads."""
+"""Minimum size in bytes of copies that use several threads."""
 PART = 1 << 20
 MAX_WORKERS = 8
 
@@ -32,15 +32,15 @@ _pools: list[ThreadPoolExecutor] = []
 
 
 def host_bytes(nbytes: int) -> Bytes:
-    """New bytes that hold anything. Raises OutOfMemoryError."""
+    """Return a new uninitialized byte array. Raises OutOfMemoryError."""
     try:
         return np.empty(nbytes, dtype=np.uint8)
-    except (MemoryError, ValueError) as error:  # ValueError: past 64 bits
+    except (MemoryError, ValueError) as error:  # ValueError: the size exceeds 64 bits
         raise OutOfMemoryError(f"no memory for {nbytes} bytes on the host") from error
 
 
 def copy_bytes(target: Bytes, source: Bytes) -> None:
-    """Copies all bytes of the source over the target, which is as long. NumPy lets go of the interpreter meanwhile."""
+    """Copy all bytes of the source to a target of the same length. NumPy releases the GIL meanwhile."""
     count = 0 if source.nbytes < SHARED_FROM else _workers()
     if count < 2:
         target[:] = source
@@ -55,7 +55,7 @@ def copy_bytes(target: Bytes, source: Bytes) -> None:
 
 
 def _workers() -> int:
-    """Half of the processors that this process may use: the rest is for others."""
+    """Return the number of worker threads: at most half of the CPUs that this process may use."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MAX_WORKERS, usable // 2)
 

@@ -1,6 +1,6 @@
-"""What a profile hears of the host: spans of time, and what launches cost.
+"""Profiling events of the host: time spans and the declared cost of launches.
 
-Enters: pieces of code under `span`. Leaves: calls of whoever listens. Holds: without a listener a span costs one look.
+Code under `span` is reported to all listeners. Without listeners, a span costs a single check.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ __all__ = ["Listener", "listeners", "span"]
 
 
 class Listener(Protocol):
-    """Whoever listens. Times are nanoseconds of `time.perf_counter_ns`."""
+    """A receiver of events. Times are in nanoseconds, from `time.perf_counter_ns`."""
 
     def heard(self, kind: str, name: str, begin: int, end: int, thread: int) -> None:
-        """A span has ended."""
+        """Called when a span has ended."""
 
     def stated(self, kernel: str, cost: Any) -> None:
-        """The launches of this kernel that this thread has just made cost this much together."""
+        """Called after a launch of a kernel with a declared cost, on the launching thread. `cost` is the total of its
+        dispatches.
+        """
 
 
 listeners: list[Listener] = []
@@ -29,7 +31,7 @@ listeners: list[Listener] = []
 
 @contextmanager
 def span(kind: str, name: str) -> Iterator[None]:
-    """Tells listeners when the block began and ended."""
+    """Context manager that reports the begin and end times of its block to the listeners."""
     if not listeners:
         yield
         return

@@ -1,8 +1,9 @@
-"""Records what an operation asks of a device, as steps that can be repeated for other buffers.
+"""Recording of the device calls of an operation, as steps that can be replayed with other buffers.
 
-A `LaunchRecorder` observes the launches, fills, copies and allocations of this thread, which run as usual. Its steps refer to
-buffers by number and keep none of them alive: first the buffers that the operation was given, then those that it allocated,
-in order. There are no steps if the operation did something that can't be repeated: uploads, reads, or launches on other buffers.
+A `LaunchRecorder` observes the launches, fills, copies and allocations of this thread, which run as usual. Its steps
+refer to buffers by number and keep none of them alive: first the buffers passed to the operation, then those that it
+allocated, in order. There are no steps if the operation did something that can't be replayed: uploads, reads, or
+launches on other buffers.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
 
 _IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
-"""Methods that a repeatable operation may not call: its results depend on more than buffers, or it waits."""
+"""Methods that a replayable operation may not call: its results would depend on more than buffers, or it would wait."""
 
 _Asked = Callable[[int], "Step"]
-"""Makes a step, told how many buffers there were in all."""
+"""Makes a step, given the total number of buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedLaunch:
-    """A launch and its grid."""
+    """A recorded launch and its grid."""
 
     launch: PreparedLaunch
     groups: Grid
@@ -48,7 +49,7 @@ class RecordedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFill:
-    """A fill of buffer `number`, from `shift` bytes after its address on."""
+    """A recorded fill of buffer `number`, which begins `shift` bytes after its address."""
 
     number: int
     shift: int
@@ -61,14 +62,14 @@ class RecordedFill:
         return (self.number,)
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
-        """Fills that one of these buffers."""
+        """Fill the buffer, given all buffers and their addresses."""
         target = buffers[self.number]
         device.fill(target, addresses[self.number] + self.shift - target.address, self.nbytes, self.pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCopy:
-    """A copy from one buffer to another, each from so many bytes after its address on."""
+    """A recorded copy between two buffers. The shifts are in bytes after the buffers' addresses."""
 
     source: int
     source_shift: int
@@ -82,7 +83,7 @@ class RecordedCopy:
         return self.source, self.target
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
-        """Copies between these buffers."""
+        """Copy between the two buffers, given all buffers and their addresses."""
         source, target = buffers[self.source], buffers[self.target]
         begin = addresses[self.source] + self.source_shift - source.address
         device.copy(source, begin, target, addresses[self.target] + self.target_shift - target.address, self.nbytes)
@@ -92,9 +93,9 @@ Step = RecordedLaunch | RecordedFill | RecordedCopy
 
 
 class LaunchRecorder:
-    """Records what this thread asks of a device between `start` and `stop`, for given arrays.
+    """Records this thread's calls to a device between `start` and `stop`, for an operation on given arrays.
 
-    `sizes` are the bytes of the buffers that were allocated. `pure` is False after something that can't be repeated.
+    `sizes` are the bytes of the buffers that were allocated. `pure` becomes False after a call that can't be replayed.
     """
 
     def __init__(self, device: Device, given: Sequence[DeviceArray]) -> None:
@@ -104,14 +105,16 @@ class LaunchRecorder:
         self._asked: list[_Asked] = []
         self._known: dict[int, tuple[weakref.ref[Buffer], int, int]] = {}
         self._count = len(given)
-        for number, array in enumerate(given):  # of arrays in one buffer the first counts
+        for number, array in enumerate(given):  # the first of several arrays in a buffer counts
             self._known.setdefault(id(array.buffer), (weakref.ref(array.buffer), number, array.address))
         self._thread = threading.get_ident()
         self._shadows: list[str] = []
-        self._started = True  # from before it is, so that an interrupted start is ended, too
+        self._started = True  # set before `start`, so that `stop` also ends an interrupted start
 
     def start(self) -> bool:
-        """Start, unless something else observes the device's launches, or waits to; return True if started."""
+        """Start recording, unless another observer of the device's launches is active or waiting. Return True if
+        started.
+        """
         with shadowing.lock:
             self._started = shadowing.begin(self.device, self._uncover)
             if not self._started:
@@ -122,7 +125,7 @@ class LaunchRecorder:
         return True
 
     def stop(self) -> None:
-        """Stop. May be called again, and if `start` was interrupted."""
+        """Stop recording. May be called repeatedly, and after an interrupted `start`."""
         with shadowing.lock:
             if self._started:
                 self._uncover()
@@ -130,16 +133,18 @@ class LaunchRecorder:
                 self._started = False
 
     def steps(self) -> list[Step] | None:
-        """Return the recorded steps; None if they can't be repeated."""
+        """Return the recorded steps; None if they can't be replayed."""
         return [asked(self._count + len(self.sizes)) for asked in self._asked] if self.pure else None
 
     def number_of(self, buffer: Buffer) -> int | None:
-        """Return the number of a live buffer; None for one that is neither given nor allocated meanwhile."""
+        """Return the number of a live buffer; None for one that was neither given nor allocated during the
+        recording.
+        """
         place = self._place(buffer)
         return None if place is None else place[0]
 
     def _place(self, buffer: Buffer) -> tuple[int, int] | None:
-        """Return the number of a buffer, and the address that steps get for that number."""
+        """Return the number of a buffer and the address that steps receive for that number."""
         known = self._known.get(id(buffer))
         return known[1:] if known is not None and known[0]() is buffer else None
 
@@ -206,7 +211,7 @@ class LaunchRecorder:
             elif item.role == "address":
                 (address,) = struct.unpack_from("<Q", block, item.offset)
                 found = {(number, base) for low, high, number, base in ranges if low <= address < high}
-                if len(found) != 1:  # of nobody, or of buffers over the same memory
+                if len(found) != 1:  # in no buffer, or in several that cover the same memory
                     return None
                 ((number, base),) = found
                 holes.append(Hole(item.offset, number, address - base))

@@ -14,12 +14,12 @@ __all__ = ["native_shape", "usable_shapes"]
 
 
 def usable_shapes(shapes: Iterable[MatrixShape]) -> list[MatrixShape]:
-    """The products that a subgroup computes, of fixed shape, wrapping where integers overflow."""
+    """Return the fixed shapes of subgroup scope whose integers wrap on overflow and whose result has the type of C."""
     return [s for s in shapes if s.scope == "subgroup" and not s.flexible and not s.saturating and s.result == s.c]
 
 
 def native_shape(shapes: Iterable[MatrixShape], a: str, b: str, accumulator: str) -> MatrixShape | None:
-    """The best product of these element types for a subgroup: the largest, the deepest of equals; None where there is
+    """Return the best shape for these element types: the largest m * n * k, then the largest k. None if there is
     none.
     """
     found = [s for s in usable_shapes(shapes) if (s.a, s.b, s.c) == (a, b, accumulator)]

@@ -1,7 +1,8 @@
-"""Who holds a device's memory: looked up when it is asked for, so that allocating costs nothing.
+"""Inventory of a device's live buffers, for memory debugging.
 
-Enters: a device. Leaves: its buffers, with the arrays that view them and, while tracing is on, the place in the program that made
-each. Holds: what is listed is alive; nothing is kept alive by being listed.
+Lists the buffers with the arrays that view them and, if tracing is on, the source locations that allocated them.
+Buffers are found on demand through the garbage collector, so that allocation has no overhead, and listing keeps none
+alive.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _made: weakref.WeakKeyDictionary[Buffer, str] = weakref.WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """A buffer that is alive: its bytes, the arrays that view it ("f32 (3, 4)"), and where it was made ("" without tracing)."""
+    """A live buffer: its size, the arrays that view it ("f32 (3, 4)"), and where it was allocated ("" without
+    tracing).
+    """
 
     nbytes: int
     arrays: tuple[str, ...]
@@ -38,19 +41,19 @@ class LiveBuffer:
 
 
 def trace(enabled: bool = True) -> None:
-    """Has the place noted at which each buffer is made from now on (VKJIT_TRACE_MEMORY=1 does so from the start)."""
+    """Record the source location of each allocation from now on. VKJIT_TRACE_MEMORY=1 enables this from the start."""
     global tracing
     tracing = enabled
 
 
 def note(buffer: Buffer) -> None:
-    """Remembers the lines of the user's program that are under way."""
+    """Record the innermost frames of the user's program as the source location of a buffer."""
     frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_OWN)]
     _made[buffer] = " < ".join(f"{f.filename}:{f.lineno}" for f in reversed(frames[-_FRAMES:]))
 
 
 def live_buffers(device: Device) -> list[LiveBuffer]:
-    """The device's buffers, largest first. Takes a walk over all of the process's objects."""
+    """Return the device's buffers, largest first. Visits all objects that the garbage collector tracks."""
     gc.collect()
     buffers: list[Buffer] = []
     views: dict[int, list[str]] = defaultdict(list)
@@ -65,12 +68,12 @@ def live_buffers(device: Device) -> list[LiveBuffer]:
 
 
 def _is_open(buffer: Any) -> bool:
-    data = getattr(buffer, "data", None)  # the bytes themselves, on devices in host memory
+    data = getattr(buffer, "data", None)  # the bytes, on devices that use host memory
     return getattr(buffer, "queue", buffer) is not None and (data is None or len(data) == buffer.nbytes)
 
 
 def holders(device: Device | None) -> str:
-    """A table of who holds how much, one line per kind of array and place, largest first."""
+    """Return a table of memory use as text: a line per combination of arrays and source location, largest first."""
     if device is None:
         return ""
     groups: dict[tuple[tuple[str, ...], str], list[int]] = defaultdict(list)

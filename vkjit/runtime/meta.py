@@ -22,14 +22,14 @@ from .handles import new_lock
 __all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
 
 META_KIND = "meta"
-"""The kind of the device, and the name that opens it."""
+"""The device's kind, which is also the name that opens it."""
 
 _FEATURES = frozenset({
     "buffer_device_address", "float16", "float64", "int16", "int64", "int8", "memory_model", "memory_model_device_scope",
     "storage_16bit", "storage_8bit", "subgroup_arithmetic", "subgroup_ballot", "subgroup_basic", "subgroup_shuffle",
     "subgroup_vote",
 })  # fmt: skip
-"""So that a launch comes as far as `load`, which says what is wrong."""
+"""Features of common kernels, so that a launch gets as far as `load`, which raises the error."""
 
 _CAPS = DeviceCaps(
     kind=META_KIND,
@@ -46,7 +46,7 @@ _CAPS = DeviceCaps(
 
 
 class MetaBuffer(Buffer):
-    """Bytes that don't exist."""
+    """A buffer without memory, which has only a size."""
 
     __slots__ = ("address", "device", "nbytes")
 
@@ -54,36 +54,36 @@ class MetaBuffer(Buffer):
         self.device, self.nbytes, self.address = device, nbytes, 0
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is no memory to free."""
 
 
 class MetaDevice(Device):
-    """The device "meta"; one object in a process."""
+    """The "meta" device; use `meta_device` to get the only instance."""
 
     def __init__(self) -> None:
         self.name, self.caps, self.index = META_KIND, _CAPS, -1
         self._lock = new_lock()
 
     def allocate(self, nbytes: int) -> Buffer:
-        """A buffer that knows its size."""
+        """Return a buffer of this size without memory."""
         return MetaBuffer(self, nbytes)
 
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
-        """Drops the values."""
+        """Discard the values."""
 
     def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
-        """Drops the values."""
+        """Do nothing: there are no values."""
 
     def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
-        """Drops the values."""
+        """Discard the values."""
 
     def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        """Raises ArgumentError."""
+        """Raise ArgumentError: there is no data."""
         del buffer, offset, out
         _refuse("be read")
 
     def load(self, artifact: KernelArtifact) -> LoadedKernel:
-        """Raises ArgumentError."""
+        """Raise ArgumentError: there is no data to compute with."""
         del artifact
         _refuse("be computed with")
 
@@ -95,26 +95,26 @@ class MetaDevice(Device):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Raises ArgumentError."""
+        """Raise ArgumentError: there is no data to compute with."""
         del kernel, groups, block, reads, writes
         _refuse("be computed with")
 
     def synchronize(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: no work is ever queued."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: the device owns no resources."""
 
     @property
     def report_address(self) -> int:
         return 0
 
     def memory_stats(self) -> dict[str, int]:
-        """Zeros."""
+        """Return zeros for all statistics."""
         return {"allocated": 0, "reserved": 0, "peak": 0, "count": 0}
 
     def reset_peak_memory(self) -> None:
-        """There is no peak."""
+        """Do nothing: the peak is always 0."""
 
 
 def _refuse(what: str) -> NoReturn:
@@ -126,5 +126,5 @@ def _refuse(what: str) -> NoReturn:
 
 @functools.lru_cache(maxsize=1)
 def meta_device() -> MetaDevice:
-    """The device."""
+    """Return the meta device; always the same object."""
     return MetaDevice()

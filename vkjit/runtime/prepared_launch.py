@@ -1,8 +1,8 @@
-"""Launches whose argument block is known, except for fields that are filled from the values of a call.
+"""Prepared launches: the argument block is constant except for holes, which are filled from the values of a call.
 
-The values of a call are the addresses of its arrays, or their whole descriptors if the launch serves all shapes, followed by
-the scalars. The launch cache of kernels and the op cache prepare launches; a device turns them into `Launcher`s, which run them
-for other arrays with little host work.
+The values of a call are the addresses of its arrays, or their whole descriptors if the launch serves all shapes,
+followed by the scalars. The launch cache of kernels and the op cache prepare launches; devices convert them to
+`Launcher`s, which run them for other arrays with little host work.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 __all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunch", "ShapeRule", "picker", "prepare"]
 
 REPORT = -1
-"""The number of the address of a report in a `Hole`."""
+"""The `number` of a `Hole` that holds the address of a report slot."""
 
 Picker = Callable[[Any], tuple[Any, ...]]
 
 Grid = tuple[int, int, int]
 
 Launcher = Callable[[Sequence[Any], tuple[Any, ...], Grid], bool]
-"""Launch with these buffers, by number, these values, and this grid, which isn't empty and within the device's limits. Returns
-False, and nothing has happened, if the launch must take the slow path."""
+"""Launches with these buffers, by number, these values, and this grid, which must be nonempty and within the device's
+limits. Returns False and has no effect if the launch must take the slow path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
     """A field of the argument block that differs between launches.
 
-    `number` is that of a value, or REPORT. `shift` is added to it. `code` is the struct code.
+    `number` is the index of a value, or REPORT. `shift` is added to the value. `code` is the struct code.
     """
 
     offset: int
@@ -46,10 +46,11 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """A dispatch. `reads` and `writes` are numbers of buffers.
+    """A dispatch with holes in its argument block. `reads` and `writes` are numbers of buffers.
 
-    `block` is the argument block, with zeros in the `holes`. `packer` packs what `pick` takes from the values, the values of
-    `shifted` (a number and what is added), the `pieces` of the block between the holes, and the address of a report.
+    `block` is the argument block, with zeros in the `holes`. `packer` packs the items that `pick` selects from the
+    values, the `shifted` values (pairs of value index and shift), the `pieces` of the block between the holes, and the
+    address of a report.
     """
 
     kernel: LoadedKernel
@@ -64,7 +65,7 @@ class PreparedLaunch:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """The numbers of the buffers that it uses."""
+        """The numbers of the buffers that the launch uses."""
         return self.reads + self.writes
 
     def fields(self, values: tuple[Any, ...], report: int = 0) -> tuple[Any, ...]:
@@ -82,10 +83,10 @@ class PreparedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class ShapeRule:
-    """How a launch for arrays of all shapes depends on them: sizes that must be equal, and the grid.
+    """The dependence of a launch for all shapes on the shapes of its arrays: sizes that must be equal, and the grid.
 
-    `equal` are pairs of (number of an array, axis). `sizes` are (number of an array, axis, required size). The grid covers the
-    elements of array `over` with workgroups of `local` invocations; None for a fixed grid.
+    `equal` are pairs of (number of an array, axis). `sizes` are (number of an array, axis, required size). The grid
+    covers the elements of array `over` with workgroups of size `local`; `over` is None for a fixed grid.
     """
 
     equal: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
@@ -94,7 +95,7 @@ class ShapeRule:
     local: Grid
 
     def matches(self, arrays: Sequence[DeviceArray]) -> bool:
-        """Return True if the sizes agree."""
+        """Return True if the shapes of the arrays satisfy the rule."""
         for (array, axis), (other, other_axis) in self.equal:
             if arrays[array].shape[axis] != arrays[other].shape[other_axis]:
                 return False
@@ -103,14 +104,14 @@ class ShapeRule:
 
 @dataclass(frozen=True, slots=True)
 class CallPattern:
-    """What must hold for the arguments of a call to run a prepared launch, for accelerators.
+    """The conditions on the arguments of a call for running a prepared launch, for machine code.
 
-    `example` are arguments of such a call: tensors, arrays or buffers, scalars, constants. `places` are the places of the buffers
-    by number, `scalars` those of the scalars, `constants` those of the arguments that must be equal. `written` are the places of
-    arguments that count their writes. If `checked`, arrays must have the example's specialization class, and its shape and
-    strides too unless `shapes` serves others. The grid is `groups`, or follows from `shapes`. `names` are entries of
-    dictionaries (dictionary, key, value or `missing`), `cells` closure cells with their values: both must be unchanged. `blocks`
-    must be empty.
+    `example` has the arguments of such a call: tensors, arrays or buffers, scalars, constants. `places` are the
+    argument indices of the buffers by number, `scalars` those of the scalars, `constants` those of arguments that must
+    be identical, and `written` those of arguments that count their writes. If `checked`, arrays must have the example's
+    specialization class, and also its shape and strides unless there are `shapes`. The grid is `groups`, or follows
+    from `shapes`. `names` are dictionary entries (dictionary, key, value or `missing`) and `cells` are closure cells
+    with their values; both must be unchanged. `blocks` must be empty.
     """
 
     example: tuple[Any, ...]
@@ -135,7 +136,7 @@ def prepare(
     reads: tuple[int, ...],
     writes: tuple[int, ...],
 ) -> PreparedLaunch:
-    """Return the launch with these holes in its argument block; `count` is the number of values."""
+    """Return a prepared launch with these holes in its argument block; `count` is the number of values."""
     holes = sorted(holes, key=lambda hole: hole.offset)
     shifted = sorted({(hole.number, hole.shift) for hole in holes if hole.shift})
     pieces: list[bytes] = []
@@ -159,7 +160,10 @@ def prepare(
 
 
 def picker(places: Sequence[int]) -> Picker:
-    """Return a function that returns the items at these places of a tuple as a tuple (of other sequences as sequences)."""
+    """Return a function that selects the items at these indices.
+
+    It returns a tuple for tuples. For other sequences and fewer than two indices, it returns a slice of the sequence.
+    """
     if len(places) > 1:
         return operator.itemgetter(*places)
     first = places[0] if places else 0

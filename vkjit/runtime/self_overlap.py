@@ -1,7 +1,7 @@
-"""Which strides put several elements of an array in one place.
+"""Detection of arrays whose elements overlap in memory.
 
-Enters: a shape and strides. Leaves: whether elements certainly overlap. What is written there by several invocations at once would
-depend on chance.
+Concurrent writes to overlapping elements are races, so arrays whose shape and strides are certain to make elements
+overlap may only be read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ __all__ = ["elements_overlap"]
 
 @functools.lru_cache(maxsize=1024)
 def elements_overlap(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Whether elements of `size` certainly overlap: exact for up to two axes, else by what pairs of axes say."""
+    """Return True if elements of `size` are certain to overlap.
+
+    Strides and `size` are in the same unit. Exact for up to two axes; otherwise checks the total extent and pairs of
+    axes.
+    """
     if 0 in shape:
         return False
     axes, reach = sorted((abs(step), extent) for step, extent in zip(strides, shape, strict=True) if extent > 1), size
@@ -28,8 +32,9 @@ def elements_overlap(shape: tuple[int, ...], strides: tuple[int, ...], size: int
 
 
 def _meet(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
-    """Whether a step along one axis ends where another along the other does. The first axis has the smaller step, of at
-    least `size`.
+    """Return True if an offset along the first axis comes within `size` of one along the second.
+
+    Axes are (stride, extent). The first axis has the smaller stride, of at least `size`.
     """
     (step, extent), (long_step, long_extent) = first, second
     common = math.gcd(step, long_step)
@@ -37,7 +42,7 @@ def _meet(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
     for apart in range(1 - size, size):
         if apart % common:
             continue
-        # the fewest long steps after which `apart` more is a multiple of the small step
+        # the smallest number of long steps for which adding `apart` gives a multiple of the small step
         steps = -(apart // common) * pow(long_step // common, -1, cycle) % cycle or cycle
         if steps < long_extent and (steps * long_step + apart) // step < extent:
             return True

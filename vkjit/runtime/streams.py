@@ -22,28 +22,30 @@ __all__ = ["DeviceEvent", "DeviceStream", "ImmediateEvent", "ImmediateStream"]
 
 
 class DeviceStream(ABC):
-    """An order of work on a device. `priority`: higher numbers go first where the device can tell."""
+    """A sequence of work on a device, executed in order. Higher `priority` goes first if the device supports
+    priorities.
+    """
 
     device: Device
     priority: int
     copies = False
-    """Whether it is for copies alone."""
+    """True if the stream takes copies only."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Waits for everything launched in this stream so far."""
+        """Wait for everything launched in this stream so far."""
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether everything launched in this stream so far is complete; never waits."""
+        """Return True if everything launched in this stream so far is complete. Never waits."""
 
     @abstractmethod
     def wait_event(self, event: DeviceEvent) -> None:
-        """Has what is launched here from now on run after the event. The host doesn't wait."""
+        """Order later launches in this stream after the event. The host doesn't wait."""
 
 
 def refuse(artifact: KernelArtifact) -> NoReturn:
-    """ArgumentError for a kernel in a stream for copies alone."""
+    """Raise ArgumentError for a kernel that was launched in a stream for copies."""
     raise ArgumentError(
         f"kernel {artifact.name} was launched in a stream for copies: launch it in another stream; what it needs of this "
         f"one it waits for by itself"
@@ -51,29 +53,29 @@ def refuse(artifact: KernelArtifact) -> NoReturn:
 
 
 class DeviceEvent(ABC):
-    """A point in a stream."""
+    """A point in a stream that can be waited for and timed."""
 
     device: Device
 
     @abstractmethod
     def record(self, stream: DeviceStream) -> None:
-        """Marks what has been launched in the stream so far; an event can be recorded again."""
+        """Mark the work launched in the stream so far. An event can be recorded again."""
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether what the event marks is complete (also when it was never recorded); never waits."""
+        """Return True if the marked work is complete, or if the event was never recorded. Never waits."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Waits for what the event marks. What kernels reported is raised by waits for streams and for the device."""
+        """Wait for the marked work. Errors that kernels reported are raised only by waits for streams or the device."""
 
     @abstractmethod
     def nanoseconds_since(self, start: DeviceEvent) -> int:
-        """Device time between two events that were recorded with timing. Waits for both."""
+        """Return the device time between two events that were recorded with timing. Waits for both."""
 
 
 class ImmediateStream(DeviceStream):
-    """A stream of a device on which nothing is ever outstanding."""
+    """A stream of a synchronous device, on which all work is complete."""
 
     def __init__(self, device: Device, priority: int, copies: bool = False) -> None:
         self.device = device
@@ -81,7 +83,7 @@ class ImmediateStream(DeviceStream):
         self.copies = copies
 
     def synchronize(self) -> None:
-        """As in `DeviceStream`; raises what kernels reported."""
+        """As in `DeviceStream`. Raises the errors that kernels reported."""
         self.device.synchronize()
 
     def query(self) -> bool:
@@ -93,7 +95,7 @@ class ImmediateStream(DeviceStream):
 
 
 class ImmediateEvent(DeviceEvent):
-    """The host's time at which it was recorded."""
+    """An event of a synchronous device: the host time at which it was recorded."""
 
     def __init__(self, device: Device, timing: bool) -> None:
         self.device = device
