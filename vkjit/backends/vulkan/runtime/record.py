@@ -1,9 +1,10 @@
-"""Launch records: what the driver needs for one dispatch, as bytes that machine code or Python hands to it.
+"""Launch records: the data of the driver calls for one dispatch, as bytes that machine code and Python fill.
 
-A record is aligned to 8 bytes and holds, by offset: 0 the address of a table, 8 pipeline, 16 pipeline layout, 24 size of the
-argument block, 32 workgroups along y and z (u32), 40 command buffer, 48 workgroups along x (u32), 56 the argument block. Its
-address is passed with flags (`BIND`, `BARRIER`) added. A table holds: 0 vkCmdBindPipeline, 8 vkCmdPushConstants, 16
-vkCmdDispatch, 24 vkCmdPipelineBarrier, 32 the VkMemoryBarrier, 40 its pipeline stages (u32).
+A record is aligned to 8 bytes and holds, by offset: 0 the address of a table, 8 pipeline, 16 pipeline layout, 24 size
+of the argument block, 32 workgroups along y and z (u32), 40 command buffer, 48 workgroups along x (u32), 56 the
+argument block. Its address is passed with flags (`BIND`, `BARRIER`) in the low bits. A table holds: 0
+vkCmdBindPipeline, 8 vkCmdPushConstants, 16 vkCmdDispatch, 24 vkCmdPipelineBarrier, 32 the address of the
+VkMemoryBarrier, 40 its pipeline stages (u32).
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ __all__ = [
 
 BIND, BARRIER = 1, 2
 HEADER = struct.Struct("<QQQQ")
-"""The fields that all launches with a record share: table, pipeline, layout, block size."""
+"""The fields that are constant for a record: table, pipeline, pipeline layout, block size."""
 VARIABLE, GRID_YZ, COMMAND, GRID_X = "<IIQI4x", 32, 40, 48
-"""The struct format of the rest up to the block (y, z, command buffer, x), and its offsets."""
+"""The struct format of the variable fields before the argument block (y, z, command buffer, x), and their offsets."""
 BLOCK = GRID_YZ + struct.calcsize(VARIABLE)
 TABLE = struct.Struct("<QQQQQI4x")
 
 
 class Record(bytearray):
-    """A record's memory. Can be referenced weakly."""
+    """The memory of a record. Supports weak references."""
 
     __slots__ = ("__weakref__",)
 
 
 def groups(record: bytearray) -> tuple[int, int, int]:
-    """Return the grid of a record."""
+    """Return the grid (x, y, z) of a record."""
     y, z, _, x = struct.unpack_from(VARIABLE, record, GRID_YZ)
     return x, y, z
 

@@ -1,7 +1,7 @@
-"""Memory layout of plans, as machine code reads them, and of the Python objects that it looks into.
+"""Memory layout of plans, which machine code reads, and of the Python objects that it accesses.
 
-A plan is a row of 64-bit words, numbered by `Word`, followed by tables whose rows are described by the other enumerations. It
-holds addresses of Python objects, which the `Plan` keeps alive.
+A plan is an array of 64-bit words, indexed by `Word`, followed by tables whose rows are described by the other
+enumerations. It holds addresses of Python objects, which the `Plan` keeps alive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Word(IntEnum):
-    """Words of a plan. Those named in the plural are numbers of rows, each followed by the address of the first row."""
+    """Words of a plan. Those from ARRAYS on are numbers of rows, each followed by the address of the first row."""
 
     NEXT, RECORD, X, Y, Z, COUNT, DEVICE, KERNEL, CURRENT, ATTRIBUTE, LOCK, ACQUIRE, RELEASE, EPOCHS, BLOCKS = range(15)
     ARRAYS, CONSTANTS, FIELDS, PAIRS, AXES, CELLS, NAMES = range(15, 29, 2)
@@ -50,21 +50,22 @@ class Word(IntEnum):
 class Row(IntEnum):
     """Words of an array argument.
 
-    PLACE is its offset among the arguments and TYPE its class, which holds the array in the slot at SLOT. SPEC, SHAPE and
-    STRIDES are the array's, or 0 if they aren't checked. COUNTER is the slot of a version counter of class COUNTS, which holds
-    the version in the slot at COUNT; COUNTS is 0 if writes aren't counted. The last three are set during a call: the buffer, where
-    the words of the array's descriptor are (Python integers; of a buffer its address), and the new version.
+    PLACE is its offset in the argument array, TYPE its class, and SLOT the offset of the slot that holds its array.
+    SPEC, SHAPE and STRIDES are the array's, or 0 if they aren't checked. WRITTEN is 1 if the kernel writes the array.
+    COUNTER is the slot of a version counter of class COUNTS, which holds the version in the slot at COUNT; COUNTS is 0
+    if writes aren't counted. The last three are set during a call: the buffer, the address of the items of the array's
+    descriptor (Python integers; for a buffer, of its address), and the new version.
     """
 
     PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ITEMS, NEW, WORDS = range(14)
 
 
 ITSELF, NO_ARRAY = 0, -1
-"""Values of SLOT: the argument is the array itself, or a buffer."""
+"""Values of SLOT if the argument is the array itself, or a buffer."""
 
 
 class Constant(IntEnum):
-    """Words of an argument that isn't an array: its class, and the object that it must be, or 0."""
+    """Words of an argument that isn't an array: its offset, its class, and the object that it must be (0 for any)."""
 
     PLACE, TYPE, EXACTLY, WORDS = range(4)
 
@@ -72,21 +73,26 @@ class Constant(IntEnum):
 class Field(IntEnum):
     """Words of a field of the argument block.
 
-    It is the item at ITEM of the descriptor of array ARRAY, with SHIFT added, or if that is LITERAL the argument at ITEM. TARGET
-    is the offset in the record. LEAST and MOST are the range of an integer of SIZE bytes.
+    Its value is the item at offset ITEM of the descriptor of array ARRAY, plus SHIFT, or, if ARRAY is LITERAL, the
+    argument at offset ITEM. TARGET is its offset in the record. LEAST and MOST are the range of an integer of SIZE
+    bytes.
     """
 
     ARRAY, ITEM, SHIFT, TARGET, KIND, SIZE, LEAST, MOST, WORDS = range(9)
 
 
 class Pair(IntEnum):
-    """Words of two items of descriptors that must be equal; the first is the number at ITEM if ARRAY is LITERAL."""
+    """Words of two descriptor items that must be equal. If ARRAY is LITERAL, the first is the number in ITEM itself."""
 
     ARRAY, ITEM, OTHER_ARRAY, OTHER_ITEM, WORDS = range(5)
 
 
 class Axis(IntEnum):
-    """Words of an axis of the grid, x before y: the extent, an item of a descriptor; the workgroup's size; the most groups."""
+    """Words of an axis of the grid, x before y.
+
+    The extent is the item at ITEM of the descriptor of ARRAY. LOCAL is the workgroup size, MOST the limit of
+    workgroups.
+    """
 
     ARRAY, ITEM, LOCAL, MOST, WORDS = range(5)
 
@@ -95,7 +101,7 @@ LITERAL = -1
 
 
 class Kind(IntEnum):
-    """How a scalar is converted: integers, floats of either size, bool."""
+    """Conversions of scalars, by the type of the field: integer, f32, f64, bool."""
 
     INTEGER, SINGLE, DOUBLE, BOOL = range(4)
 
@@ -107,14 +113,18 @@ class Cell(IntEnum):
 
 
 class Name(IntEnum):
-    """Words of an entry of a dictionary and of its value, 0 if there must be none."""
+    """Words of a dictionary entry: the dictionary, the key, and the value (0 if there must be no entry)."""
 
     DICTIONARY, KEY, VALUE, WORDS = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Byte offsets of slots, by class."""
+    """Byte offsets of slots, by class, and of the internals of CPython objects.
+
+    `type` is the offset of an object's type, `items` of a tuple's items, `content` of a cell's value, and `payload` of
+    the data of a `bytes` object.
+    """
 
     array: dict[str, int]
     buffer: dict[str, int]
@@ -127,7 +137,7 @@ class Layout:
 
 
 class Plan:
-    """A plan in memory. `kept` and the next plan are kept alive with it."""
+    """A plan in memory. It keeps `kept` and the next plan alive."""
 
     __slots__ = ("__weakref__", "_memory", "_next", "address", "kept")
 
@@ -150,12 +160,12 @@ class Plan:
         """Set the plan that is tried if this one doesn't match."""
         before, self._next = self._next, following
         self._memory[Word.NEXT] = 0 if following is None else following.address
-        del before  # not earlier: until here machine code could reach it
+        del before  # only now: machine code could reach it until here
 
 
 @functools.cache
 def layout() -> Layout | None:
-    """Return the offsets, or None for an interpreter whose objects can't be looked into."""
+    """Return the offsets, or None for an interpreter whose object layout isn't recognized."""
     if not cpython.usable():
         return None
     places = (

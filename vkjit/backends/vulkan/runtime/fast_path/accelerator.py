@@ -1,7 +1,8 @@
-"""Machine code for launches: compiled once per machine, in the background, and kept on disk for later processes.
+"""Machine code for launches: compiled once per machine, in the background, and cached on disk for later processes.
 
-`compile_plan` makes a function of a plan. Everything works without machine code, but slower: it isn't used on interpreters whose
-objects can't be looked into, without LLVM if there is none on disk, if its self-test fails, or if VKJIT_NATIVE_LAUNCH is 0.
+`compile_plan` returns a function that launches by a plan. Machine code is optional: it isn't used on interpreters with
+unrecognized object layouts, without LLVM if none is cached on disk, if its self-test fails, or if VKJIT_NATIVE_LAUNCH
+is 0.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from .plan import make_plan
 __all__ = ["Accelerated", "compile_plan", "is_ready", "load", "start", "state"]
 
 Accelerated = Callable[..., bool]
-"""Launches with the arguments of a call. Returns False, and nothing has happened, if Python must decide."""
+"""Launches with the arguments of a call. Returns False and has no effect if Python must handle the call."""
 
 _FUNCTIONS = ("vkjit_launch", "vkjit_record_method", "vkjit_nothing", "vkjit_end")
 _OFFSETS = struct.Struct("<4Q")
 _IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
-"""True if code may be copied: other processors need their instruction caches flushed."""
+"""True on x86, where code can be copied to memory and run; other CPUs require instruction cache flushes."""
 _SWITCH_INTERVAL = 1e-4
-"""Seconds for which the compiling thread may keep others from running Python code."""
+"""The interpreter's thread switch interval during compilation, in seconds, so that other threads aren't held up."""
 
 
 class _State:
@@ -52,15 +53,15 @@ class _State:
 
     def __init__(self) -> None:
         self.functions: dict[str, int] = {}
-        """The addresses of its functions; none before it is ready."""
+        """The addresses of its functions; empty until it is ready."""
         self.recorder: Callable[[int], None] | None = None
-        """Makes the driver calls of a record, given its address and flags; None without machine code."""
+        """Makes the driver calls of a record, given its address plus flags; None without machine code."""
         self.memory: Any = None
-        """The mapping that holds the code."""
+        """The memory mapping that holds code loaded by `_placed`."""
         self.table = (ctypes.c_uint64 * len(TABLE))()
-        """The addresses of what `TABLE` names."""
+        """The addresses of the objects and functions in `TABLE`."""
         self.thread: threading.Thread | None = None
-        """The thread that compiles, or has compiled."""
+        """The compiling thread; None before it is started."""
         self.failed = False
 
 
@@ -68,9 +69,9 @@ state = _State()
 
 
 def load() -> None:
-    """Use the machine code that an earlier process kept. With VKJIT_NATIVE_LAUNCH=1, compile it if there is none.
+    """Load the machine code that an earlier process cached. With VKJIT_NATIVE_LAUNCH=1, compile it if there is none.
 
-    Raises ArgumentError for other settings than 0 and 1.
+    Raises ArgumentError for settings other than 0 and 1.
     """
     wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
     found = layout()
@@ -82,7 +83,7 @@ def load() -> None:
 
 
 def start() -> None:
-    """Compile in the background; does nothing after the first call. VKJIT_NATIVE_LAUNCH=1 waits for it."""
+    """Start compiling in the background, on the first call. With VKJIT_NATIVE_LAUNCH=1, wait for completion."""
     wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
     if state.functions or state.failed or wanted is False or layout() is None:
         return
@@ -99,25 +100,25 @@ def is_ready() -> bool:
 
 
 def compile_plan(plan: Plan) -> Accelerated | None:
-    """Return a function that launches by this plan or those that follow it; None if there is no machine code (yet)."""
+    """Return a function that launches by this plan or its successors; None if machine code isn't available (yet)."""
     address = state.functions.get("vkjit_launch")
     return None if address is None else _method(address, plan)
 
 
 def _method(address: int, plan: Plan | None) -> Callable[..., Any]:
-    """Return machine code as a function for Python."""
+    """Return a Python function that runs the machine code at `address`."""
     owner = cpython.Owner(struct.pack("<2Q", 0 if plan is None else plan.address, ctypes.addressof(state.table)))
     owner.kept = plan
     return cpython.method(address, owner)
 
 
 def _name(text: str) -> str:
-    """Return the name of the file that keeps the machine code of a text."""
+    """Return the cache file name for the machine code of an assembly text."""
     return hashlib.sha256(f"{platform.machine()} {sys.platform} {text}".encode()).hexdigest()
 
 
 def _compile() -> None:
-    """Compile, place and test the machine code, and keep it for later processes."""
+    """Compile, load and test the machine code, and cache it on disk for later processes."""
     found, before = layout(), sys.getswitchinterval()
     sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
     lowered = sys.getswitchinterval()
@@ -142,7 +143,7 @@ def _compile() -> None:
 
 
 def _placed(data: bytes) -> dict[str, int]:
-    """Place machine code in memory; return the addresses of its functions, none if that isn't possible."""
+    """Copy machine code to executable memory. Return the addresses of its functions; empty if that isn't possible."""
     offsets, code = _OFFSETS.unpack_from(data), data[_OFFSETS.size :]
     if max(offsets) != len(code):
         return {}
@@ -154,14 +155,14 @@ def _placed(data: bytes) -> dict[str, int]:
             ctypes.c_void_p(start), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC
         ):
             return {}
-    except (OSError, AttributeError, TypeError):  # the system has no such calls, or allows no code
+    except (OSError, AttributeError, TypeError):  # the system lacks these calls or forbids executable memory
         return {}
     state.memory = memory
     return {name: start + offset for name, offset in zip(_FUNCTIONS, offsets, strict=True)}
 
 
 def _use(functions: dict[str, int]) -> bool:
-    """Test machine code and use it from now on; return True if it works."""
+    """Test machine code, and enable it if the test passes; return True if it does."""
     objects = {
         "DeviceArray": DeviceArray, "False": False, "None": None, "Queue": Queue, "True": True, "VulkanBuffer": VulkanBuffer
     }  # fmt: skip
@@ -174,7 +175,7 @@ def _use(functions: dict[str, int]) -> bool:
 
 
 def _self_test(functions: dict[str, int]) -> bool:
-    """Launch once without a driver and compare what was written with what should have been; then a call that doesn't match."""
+    """Make a call that doesn't match a plan and one that does, with stubs for the driver, and check all effects."""
     queue: Any = Queue.__new__(Queue)
     queue.lock, queue.command_handle, queue.epoch, queue.transferred = threading.RLock(), 0x1234, 1007, False
     queue.bound, queue.serial, queue.recorded, queue.budget = None, 1005, 2000, 3000
@@ -218,7 +219,7 @@ def _self_test(functions: dict[str, int]) -> bool:
 
 
 def _in_child() -> None:
-    state.thread = None  # it exists in the parent alone
+    state.thread = None  # the thread exists only in the parent
 
 
 on_fork(_in_child)

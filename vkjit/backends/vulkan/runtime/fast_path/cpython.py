@@ -1,9 +1,8 @@
-"""What machine code needs of CPython: where objects keep what is in them, functions of the C API, and how Python calls it.
+"""CPython internals for machine code: object layouts, C API addresses, and builtin functions from code addresses.
 
-Enters: classes; addresses of machine code. Leaves: offsets into instances (of the values of `__slots__`, of an object's type, of a
-tuple's items), addresses, and `method`, which makes machine code a function as those that are built in. Holds: no offset is
-taken from knowledge of a version of Python: each is found by looking into an object made for that, whose parts are nowhere
-else. Where the interpreter is another one, has no global lock, or looks different, the answer is None.
+The offsets of `__slots__` values, of an object's type, of a tuple's items and so on aren't hardcoded for versions of
+Python. Each is found by searching the memory of a probe object for a unique value. The results are None if the
+interpreter isn't CPython, has no GIL, or has an unexpected layout.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _WORD = 8
 
 
 def _words(value: object, nbytes: int) -> list[int]:
-    """The memory at an object's address."""
+    """Return the first `nbytes` bytes of an object's memory as 64-bit words."""
     return list(struct.unpack(f"{nbytes // _WORD}Q", ctypes.string_at(id(value), nbytes)))
 
 
 @functools.cache
 def usable() -> bool:
-    """Whether this is a CPython with a global lock and pointers of eight bytes."""
+    """Return True for a 64-bit CPython with a GIL and a recognized object layout."""
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != _WORD:
         return False
     if sysconfig.get_config_var("Py_GIL_DISABLED") or sysconfig.get_config_var("Py_TRACE_REFS"):
@@ -41,7 +40,7 @@ def usable() -> bool:
 
 @functools.cache
 def type_of_objects() -> int | None:
-    """Where an object keeps its type."""
+    """Return the offset of an object's type."""
 
     class Probe:
         __slots__ = ()
@@ -51,7 +50,7 @@ def type_of_objects() -> int | None:
 
 @functools.cache
 def items_of_tuples() -> int | None:
-    """Where a tuple keeps its first item; the others follow."""
+    """Return the offset of a tuple's first item; the others follow it."""
     probe = tuple(object() for _ in range(3))
     words = _words(probe, tuple.__basicsize__ + len(probe) * tuple.__itemsize__ & -_WORD)
     first = _place_of(id(probe[0]), words)
@@ -62,30 +61,30 @@ def items_of_tuples() -> int | None:
 
 @functools.cache
 def content_of_cells() -> int | None:
-    """Where a closure's cell keeps its value."""
+    """Return the offset of a closure cell's value."""
     value = object()
     return _place_of(id(value), _words(CellType(value), CellType.__basicsize__ & -_WORD))
 
 
 @functools.cache
 def payload_of_bytes() -> int | None:
-    """Where an object of `bytes`, or of a class derived from it, keeps its bytes."""
+    """Return the offset of the data in an object of `bytes` or of a subclass."""
     mark = b"a mark that is nowhere else in it"
     found = ctypes.string_at(id(Owner(mark)), bytes.__basicsize__ + len(mark)).find(mark)
     return found if found > 0 and found % _WORD == 0 else None
 
 
 class Owner(bytes):
-    """The owner of a method of machine code: addresses that the code reads, and in `kept` what they are of."""
+    """The `self` object of a machine code function: addresses that the code reads; `kept` keeps their objects alive."""
 
     kept: Any = None
 
 
 @functools.cache
 def offsets(kind: type[Any], *names: str) -> dict[str, int] | None:
-    """Where instances of a class, and of classes derived from it, keep these slots."""
+    """Return the offsets of slots in instances of a class and of its subclasses; None if they aren't found."""
     try:
-        make: Any = type(kind)  # of a class that has nothing to do when it goes
+        make: Any = type(kind)  # the probe's class has a `__del__` that does nothing
         silent = make(kind.__name__, (kind,), {"__slots__": (), "__del__": lambda _: None})
         made = silent.__new__(silent)
         probes = {name: object() for name in names}
@@ -99,7 +98,7 @@ def offsets(kind: type[Any], *names: str) -> dict[str, int] | None:
 
 
 def api(name: str) -> int:
-    """The address of a function of Python's C API."""
+    """Return the address of a function of Python's C API."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
@@ -116,12 +115,15 @@ class _MethodDef(ctypes.Structure):
 
 _FASTCALL = 0x80
 _defs: dict[int, _MethodDef] = {}
-"""What must stay for good, by address of the function."""
+"""Definitions by function address; never freed, because functions refer to them."""
 
 
 def method(address: int, owner: object) -> Callable[..., Any]:
-    """A function for Python of machine code `PyObject *f(PyObject *owner, PyObject *const *args, Py_ssize_t count)`. The code has
-    to stay for good."""
+    """Return a Python function that runs machine code.
+
+    Its signature in C is `PyObject *f(PyObject *owner, PyObject *const *args, Py_ssize_t count)`. The code must never
+    be unloaded.
+    """
     made = _defs.setdefault(address, _MethodDef(b"vkjit", address, _FASTCALL, None))
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
@@ -130,5 +132,5 @@ def method(address: int, owner: object) -> Callable[..., Any]:
 
 
 def _place_of(wanted: int, words: list[int]) -> int | None:
-    """Its only place, in bytes."""
+    """Return the byte offset of a word that occurs exactly once, else None."""
     return words.index(wanted) * _WORD if words.count(wanted) == 1 else None

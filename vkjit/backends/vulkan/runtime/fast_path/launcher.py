@@ -1,8 +1,9 @@
-"""The fast path of launches on a Vulkan device: into the open command buffer, without anything that is the same every time.
+"""The launch fast path of a Vulkan device: records into the open command buffer, with all constant work done
+beforehand.
 
-A `Launcher` records a prepared launch as `Queue.dispatch` would. It returns False if the launch needs more than that: buffers
-of another queue, a capture or a profile that observes launches, a failed device. Machine code (see `accelerator`) does the same
-for a whole call, including the checks of its arguments.
+A `Launcher` records a prepared launch like `Queue.dispatch`. It returns False if the launch needs the slow path: it
+uses buffers of another queue, a capture or a profile observes launches, or the device has failed. Machine code (see
+`accelerator`) does the same for a whole call, including the checks of its arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FastPath"]
 
 _COMPILE_AFTER = 8
-"""Submissions after which machine code is compiled: short programs do without."""
+"""Number of full submissions after which machine code is compiled, so that short programs don't pay for it."""
 
 
 class FastPath:
@@ -41,7 +42,7 @@ class FastPath:
         accelerator.load()
 
     def submitted(self) -> None:
-        """Count a submission, and have machine code compiled when that begins to pay."""
+        """Count a submission, and start compiling machine code after `_COMPILE_AFTER` of them."""
         self._submissions += 1
         if self._submissions == _COMPILE_AFTER:
             accelerator.start()
@@ -95,7 +96,7 @@ class FastPath:
             except BaseException:
                 try:
                     queue.mark_dirty()
-                except KeyboardInterrupt:  # another one
+                except KeyboardInterrupt:  # a second one
                     queue.mark_dirty()
                 raise
             finally:
@@ -118,7 +119,7 @@ class FastPath:
         """Return a record for a launch, a pointer to its argument block, and its address."""
         size = kernel.artifact.block_size
         memory = record.Record(record.BLOCK + size)
-        place = self._ffi.from_buffer(memory)  # never resized, so it doesn't move
+        place = self._ffi.from_buffer(memory)  # the bytearray is never resized, so it doesn't move
         fixed = (self._table, kernel.pipeline, kernel.layout)
         record.HEADER.pack_into(memory, 0, *map(self._address, fixed), size)
         address = self._address(place)
@@ -126,7 +127,7 @@ class FastPath:
         return memory, place + record.BLOCK, address
 
     def _make_table(self) -> Any:
-        """Return the table of driver functions, empty if they aren't the driver's own, as in tests."""
+        """Return the table of driver functions; zeros if they aren't native functions, as in tests."""
         table = self._ffi.new("char[]", record.TABLE.size)
         f, (stages, barrier) = self._queue.functions, self._queue.barriers[0]
         calls = (f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch, f.vkCmdPipelineBarrier)

@@ -1,7 +1,7 @@
 """A builder of LLVM assembly, one function at a time. Numbers and addresses are i64 unless stated otherwise.
 
-The text has no addresses, so that its machine code can be kept for other processes: functions of the C API and Python objects
-are loaded from a table, whose address is the variable `%table`.
+The text contains no absolute addresses, so that other processes can reuse its machine code: C API functions and Python
+objects are loaded from a table, whose address is the variable `%table`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ __all__ = ["Text"]
 
 
 class Text:
-    """The lines of one function."""
+    """The instructions of one function. Methods that return a string return the name of a value or a label."""
 
     def __init__(self, table: Sequence[str]) -> None:
-        """`table` has the names of the table's items."""
+        """`table` has the names of the items in the table, in order."""
         self.lines: list[str] = []
         self._table = {name: 8 * number for number, name in enumerate(table)}
         self._count = 0
@@ -59,7 +59,7 @@ class Text:
         return self.new(f"call {returns} {function}({given})")
 
     def known(self, name: str) -> str:
-        """Return an item of the table."""
+        """Load an item of the table."""
         return self.load("%table", self._table[name])
 
     def unless(self, condition: str, label: str) -> None:
@@ -93,7 +93,7 @@ class Text:
         self.at(after)
 
     def cell(self, first: str) -> str:
-        """Return a new variable."""
+        """Return a new stack variable with an initial value."""
         self._count += 1
         self.lines.insert(0, f"  %c{self._count} = alloca i64")
         self.set(f"%c{self._count}", first)

@@ -1,13 +1,13 @@
 """Machine code of a whole launch: check the arguments, find hazards, fill the record, call the driver.
 
-`launch_code` returns the LLVM assembly. `vkjit_launch` is a function for Python (see `cpython.method`) of the arguments of a
-call; its owner holds the address of a `Plan` and that of a table (see `TABLE`). It returns True after it has launched. It
-returns False, and nothing has happened, if no plan of the chain matches or Python has to decide. It holds the GIL and runs no
-Python code after it has found the thread's queue, so that nobody sees half of a launch and no signal is handled in the
-middle. Reference counts are kept as Python would.
+`launch_code` returns the LLVM assembly. `vkjit_launch` is a Python function (see `cpython.method`) that takes the
+arguments of a call. Its owner holds the address of a `Plan` and that of a table (see `TABLE`). It returns True after
+launching. It returns False and has no effect if no plan of the chain matches or if Python must handle the call. It
+holds the GIL and, after looking up the thread's queue, runs no Python code before the launch is complete, so that other
+threads and signal handlers never observe a partial launch. Reference counts are maintained.
 
-Everything that can fail comes before the first change. Labels: `next` tries the next plan; `refused` returns False; `held` releases
-the queue's lock first.
+All steps that can fail come before the first change of state. Labels: `next` tries the next plan; `refused` returns
+False; `held` releases the queue's lock first.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ TABLE = (
     "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyObject_CallNoArgs", "PyObject_CallOneArg",
     "PyObject_GetAttr", "Py_DecRef", "Py_IncRef", "DeviceArray", "False", "None", "Queue", "True", "VulkanBuffer",
 )  # fmt: skip
-"""Names of what machine code takes from a table: functions of the C API, then objects."""
+"""Names of the items of the table: functions of the C API, then Python objects."""
 
 
 class _Launch:
-    """Writes the function."""
+    """Generator of `vkjit_launch`. Most methods emit the code that does what their docstrings say."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.t = Text(TABLE)
         self.refused = "refused"
-        """The label for launches that are left to Python."""
+        """The label for launches that Python must handle: `refused`, or `held` under the queue's lock."""
 
     def text(self) -> str:
         t = self.t
@@ -85,14 +85,14 @@ class _Launch:
         return self.of(word), self.t.load(self.plan, 8 * (word + 1))
 
     def number(self, value: str) -> str:
-        """Return the value of an int; leave if it doesn't fit 64 bits."""
+        """Return the value of a Python int. Branch to `refused` if it doesn't fit 64 bits."""
         t = self.t
         found = t.call("PyLong_AsLongLong", value)
         self.check_error(t.same(found, -1))
         return found
 
     def check_error(self, suspicious: str) -> None:
-        """Leave if the condition holds and an exception is set."""
+        """Clear the exception and branch to `refused` if the condition holds and an exception is set."""
         t = self.t
         with t.where(suspicious):
             error = t.call("PyErr_Occurred")
@@ -104,7 +104,7 @@ class _Launch:
             t.at(after)
 
     def captures(self) -> None:
-        """Check that launches may be fast, and that the kernel's captures are unchanged."""
+        """Check that no `sanitized` block is open, and that the kernel's captures are unchanged."""
         t = self.t
         t.unless(t.same(t.call("PyList_Size", self.of(Word.BLOCKS)), 0), "refused")
         count, rows = self.rows(Word.CELLS)
@@ -131,7 +131,11 @@ class _Launch:
             t.unless(t.new(f"or i1 {t.same(exactly, 0)}, {t.same(given, exactly)}"), "next")
 
     def arrays(self) -> None:
-        """Check the arrays' types and layouts, that this queue owns their buffers, and that they don't overlap."""
+        """Check the arrays' types and layouts, that this queue owns their buffers, and that written buffers aren't
+        shared.
+
+        The last check applies to arrays with a checked specialization class.
+        """
         t, at = self.t, self.layout
         count, rows = self.rows(Word.ARRAYS)
         with t.each(count) as number:
@@ -170,13 +174,13 @@ class _Launch:
                 t.unless(t.new(f"or i1 {apart}, {t.same(both, 0)}"), "refused")
 
     def item(self, array: str, item: str) -> str:
-        """Return an integer of an array's descriptor."""
+        """Load an integer of an array's descriptor."""
         t = self.t
         row = t.row(self.rows(Word.ARRAYS)[1], array, Row.WORDS)
         return self.number(t.load(t.load(row, 8 * Row.ITEMS), item))
 
     def pairs(self) -> None:
-        """Check that dimensions agree."""
+        """Check that the dimensions in each pair are equal."""
         t = self.t
         count, rows = self.rows(Word.PAIRS)
         with t.each(count) as number:
@@ -189,7 +193,7 @@ class _Launch:
             t.unless(t.same(found, t.get(expected)), "refused")
 
     def grid(self) -> None:
-        """Compute the numbers of workgroups that follow from an array's shape."""
+        """Compute the numbers of workgroups, from an array's shape if the plan has axes."""
         t = self.t
         self.groups = t.cell(self.of(Word.X)), t.cell(self.of(Word.Y)), t.cell(self.of(Word.Z))
         count, rows = self.rows(Word.AXES)
@@ -209,7 +213,7 @@ class _Launch:
                 t.set(self.groups[1], groups)
 
     def lock(self) -> None:
-        """Acquire the queue's lock if it is free."""
+        """Acquire the queue's lock without waiting, or branch to `refused`."""
         t, queue = self.t, self.layout.queue
         t.unless(t.same(t.load(self.queue, self.layout.type), t.known("Queue")), "refused")
         t.unless(t.same(t.load(self.queue, queue["lock"]), self.of(Word.LOCK)), "refused")
@@ -227,7 +231,7 @@ class _Launch:
         t.call("Py_DecRef", answer, returns="void")
 
     def record(self) -> None:
-        """Write what happens under the lock; what can fail comes before the first change."""
+        """Emit the part that runs under the lock. Everything that can fail comes before `commit`."""
         t, at = self.t, self.layout
         handle = self.number(t.load(self.queue, at.queue["command_handle"]))
         t.unless(t.new(f"icmp ne i64 {handle}, 0"), "held")
@@ -256,7 +260,7 @@ class _Launch:
         self.commit(t.get(epoch), counted, hazard)
 
     def count_writes(self) -> None:
-        """Make the incremented version numbers."""
+        """Allocate the incremented version numbers of written arrays."""
         t = self.t
         count, rows = self.rows(Word.ARRAYS)
         with t.each(count) as number:
@@ -273,14 +277,14 @@ class _Launch:
                 t.store(more, row, 8 * Row.NEW)
 
     def check_made(self, value: str) -> None:
-        """Leave if an object couldn't be allocated."""
+        """Branch to `held` if an object couldn't be allocated."""
         t = self.t
         with t.where(t.same(value, 0)):
             t.call("PyErr_Clear", returns="void")
         t.unless(t.new(f"icmp ne i64 {value}, 0"), "held")
 
     def hazard(self) -> str:
-        """Return 1 if a command since the last barrier must complete before this one, else 0."""
+        """Compute 1 if a command since the last barrier must complete before this launch, else 0."""
         t, at = self.t, self.layout
         epoch = self.number(t.load(self.queue, at.queue["epoch"]))
         found = t.cell("0")
@@ -320,7 +324,7 @@ class _Launch:
             t.begin(done)
 
     def scalar(self, given: str, row: str, goal: str, value: str, done: str) -> None:
-        """Store a float at its place; set the variable to an integer."""
+        """Store a float at `goal` and branch to `done`, or set the variable `value` to an integer or bool."""
         t = self.t
         kind = t.load(row, 8 * Field.KIND)
         with t.where(t.new(f"or i1 {t.same(kind, Kind.SINGLE)}, {t.same(kind, Kind.DOUBLE)}")):
@@ -343,20 +347,20 @@ class _Launch:
             t.set(value, t.new(f"zext i1 {t.same(given, t.known('True'))} to i64"))
 
     def replace(self, value: str, base: str, offset: int | str) -> None:
-        """Set a slot."""
+        """Set a slot to a borrowed reference."""
         t = self.t
         t.call("Py_IncRef", value, returns="void")
         self.put(value, base, offset)
 
     def put(self, value: str, base: str, offset: int | str) -> None:
-        """Set a slot to a reference that this function owns."""
+        """Set a slot to an owned reference, which it takes over."""
         t = self.t
         old = t.load(base, offset)
         t.store(value, base, offset)
         t.call("Py_DecRef", old, returns="void")
 
     def commit(self, epoch: str, counted: str, hazard: str) -> None:
-        """Update what is known of the buffers, the kernel and the queue, and call the driver.
+        """Update the state of the buffers, the kernel and the queue, and call the driver.
 
         Takes over the references to `epoch` and `counted`.
         """
@@ -394,8 +398,10 @@ class _Launch:
 
 
 def launch_code(layout: Layout) -> str:
-    """Return the assembly of a module with `vkjit_launch`, `vkjit_record_method` (a function for Python that takes the address of
-    a record, with flags) and `vkjit_nothing`. The code runs wherever it is placed in memory, from `vkjit_launch` to `vkjit_end`.
+    """Return the assembly of a module with `vkjit_launch`, `vkjit_record_method` and `vkjit_nothing`.
+
+    `vkjit_record_method` is a Python function that takes the address of a record plus flags. The code, from
+    `vkjit_launch` to `vkjit_end`, is position-independent.
     """
     t = Text(TABLE)
     t.put(f"%table.at = add i64 %owner, {layout.payload + 8}")

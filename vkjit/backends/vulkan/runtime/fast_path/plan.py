@@ -1,4 +1,4 @@
-"""Builds the plan of a launch for machine code; see `abi`."""
+"""Construction of the plan of a launch for machine code; `abi` defines its layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["make_plan"]
 
 _WORD = 8
 _PLAIN = (int, float, bool, str)
-"""Types of constants that never change."""
+"""Immutable types of constants."""
 _ATTRIBUTE = "queue"
 
 
@@ -31,16 +31,17 @@ def make_plan(
 ) -> Plan | None:
     """Return the plan of a launch, or None if machine code can't run it.
 
-    `memory` is the launch's record, at `address`. `current.queue` is the calling thread's queue; `queue` is one of them.
+    `memory` is the launch's record, at `address`. `current.queue` is the calling thread's queue; `queue` is one of
+    them.
     """
     if layout() is None:
         return None
     sources: list[tuple[int, int]] = []
-    """By value: the number of the array and the item of its descriptor."""
+    """For each value, the number of the array and the item of its descriptor."""
     for number, place in enumerate(pattern.places):
         items = 1 if pattern.shapes is None else len(pattern.example[place].__vkjit_array__.descriptor)
         sources += [(number, item) for item in range(items)]
-    holes = [hole for hole in launch.holes if hole.number != REPORT]  # zero in kernels that report nothing
+    holes = [hole for hole in launch.holes if hole.number != REPORT]  # report fields stay 0
     filled = {sources[hole.number][0] for hole in holes if hole.number < len(sources)}
     numbers = [n for n in range(len(pattern.places)) if pattern.checked or n in launch.used or n in filled]
     row_of = {number: row for row, number in enumerate(numbers)}
@@ -84,7 +85,9 @@ def _array_of(value: Any) -> DeviceArray | None:
 
 
 def _array_row(pattern: CallPattern, place: int, written: bool) -> tuple[int, ...] | None:
-    """Return the words of an array argument (see `Row`); None if machine code can't find its array or version counter."""
+    """Return the words of an array argument (see `Row`); None if machine code can't find its array or version
+    counter.
+    """
     value = pattern.example[place]
     slot = _slot(value)
     counter = _counter(type(value)) if place in pattern.written and type(value) is not DeviceArray else (0, 0, 0)
@@ -115,7 +118,7 @@ def _slot(value: Any) -> int | None:
 def _counter(kind: type[Any]) -> tuple[int, int, int] | None:
     """Return the slot of a class's version counter, the counter's class, and the slot of the version in it.
 
-    `__vkjit_written__.counter` names them. None if writes must be reported by a call.
+    `__vkjit_written__.counter` names them. None without it: then `__vkjit_written__` must be called for each write.
     """
     named = getattr(kind.__vkjit_written__, "counter", None)
     if named is None:
@@ -132,7 +135,7 @@ def _word_row(hole: Hole, row: int, item: int) -> tuple[int, ...]:
 
 
 def _scalar_row(hole: Hole, place: int, example: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """Return the words of a scalar's field; None for conversions that machine code doesn't do."""
+    """Return the words of a scalar's field; None for conversions that machine code doesn't support."""
     kind = _kind(hole.code, type(example[place]))
     if kind is None:
         return None
@@ -140,7 +143,7 @@ def _scalar_row(hole: Hole, place: int, example: tuple[Any, ...]) -> tuple[int, 
 
 
 def _range(code: str) -> tuple[int, int, int]:
-    """Return the size of a field in bytes, and the least and the greatest integer that it holds."""
+    """Return the size of a field in bytes, and the minimum and maximum integer that it holds."""
     size = struct.calcsize(f"<{code}")
     if code == "?" or code.isupper():
         return size, 0, min(2 ** (8 * size), 2**63) - 1
@@ -148,7 +151,7 @@ def _range(code: str) -> tuple[int, int, int]:
 
 
 def _shape_rows(pattern: CallPattern, rule: ShapeRule, limits: tuple[int, ...]) -> tuple[list[Any], list[Any] | None]:
-    """Return the rows of pairs and of axes; None for the axes if machine code can't compute the grid."""
+    """Return the rows of `Pair` and of `Axis`; None for the axes if machine code can't compute the grid."""
     pairs: list[Any] = [(a, _WORD * (1 + i), b, _WORD * (1 + j)) for (a, i), (b, j) in rule.equal]
     pairs += [(LITERAL, size, array, _WORD * (1 + axis)) for array, axis, size in rule.sizes]
     if rule.over is None:
