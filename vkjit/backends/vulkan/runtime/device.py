@@ -52,7 +52,8 @@ __all__ = ["VulkanDevice"]
 _ARGUMENT_CHUNK = 64 << 10
 _ARGUMENT_ALIGNMENT = 64
 _SPIN_NS = 100_000
-"""How long to ask a GPU again and again before sleeping; a CPU device needs the processor for itself."""
+"""Time in nanoseconds for which waits poll a GPU before they sleep. Not used for CPU devices, which need the CPU
+themselves."""
 
 _NAP, _MAX_NAPS = 3e-5, 50
 """Seconds to sleep while another thread submits, and how often."""
@@ -61,7 +62,7 @@ _open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
 
 
 class VulkanDevice(Device):
-    """An open Vulkan device. Raises FeatureError when it lacks what every kernel needs."""
+    """An open Vulkan device. Raises FeatureError if it lacks a feature that all kernels need."""
 
     def __init__(self, physical: Physical) -> None:
         caps, info = physical.info.caps, physical.info
@@ -122,7 +123,7 @@ class VulkanDevice(Device):
         self._transfer.write(self._own(buffer), offset, data)
 
     def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        """As in `Device`; raises what kernels reported since the last check."""
+        """As in `Device`. Raises errors that kernels reported since the last check."""
         self._queue.check()
         self._prints.flush()
         if self._reports.outstanding:
@@ -149,7 +150,7 @@ class VulkanDevice(Device):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """As in `Device`. A report field in the block is overwritten with the address of the launch's own slot."""
+        """As in `Device`. Report and print fields in the block are overwritten with addresses for this launch."""
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
         queue = self._current.queue
@@ -170,7 +171,7 @@ class VulkanDevice(Device):
         block = block[:place] + printed.address.to_bytes(8, "little") + block[place + 8 :]
         try:
             self._record(queue, kernel, groups, block, reads, [*writes, printed])
-        finally:  # an interruption may come when it was recorded
+        finally:  # an interruption may come after it was recorded
             self._prints.pending.append((artifact, printed))
 
     def _record(
@@ -182,8 +183,8 @@ class VulkanDevice(Device):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Records a launch, with a slot for what it reports and memory for its arguments where it needs them."""
-        # The sequences are typed as any device's buffers; the queue makes sure that each is ours.
+        """Record a launch. If the kernel needs them, allocate a report slot and memory for its arguments."""
+        # The sequences are typed as buffers of any device; the queue checks that they belong to this one.
         indirect = kernel.artifact.indirect
         if kernel.report_offset < 0 and not indirect:
             queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
@@ -198,7 +199,7 @@ class VulkanDevice(Device):
             address = self._placed(queue, block)
             try:
                 queue.dispatch(kernel, groups, address, reads, writes)  # type: ignore[arg-type]
-            finally:  # the launch may have gone into a later submission than the one that was open
+            finally:  # the launch may be in a later submission than the one that was open before
                 chunk = self._arguments[queue][0]
                 if kernel.user is queue:
                     chunk.last_use = max(chunk.last_use, kernel.last_use)
@@ -255,7 +256,7 @@ class VulkanDevice(Device):
         return compile_plan(plans[0])
 
     def _fast_kernel(self, launch: PreparedLaunch) -> VulkanKernel | None:
-        """Return the kernel of a launch; None if each launch of it needs memory of its own."""
+        """Return the kernel of a launch; None if its launches need a print buffer or memory for arguments."""
         kernel = launch.kernel
         if not isinstance(kernel, VulkanKernel) or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
@@ -274,7 +275,7 @@ class VulkanDevice(Device):
             self._group.wait_all()
 
     def flush(self) -> None:
-        """Sends what is recorded to the device without waiting."""
+        """Send all recorded work to the device without waiting."""
         self._queue.check()
         for queue in list(self._group.queues):
             queue.flush()
@@ -282,7 +283,7 @@ class VulkanDevice(Device):
     def close(self) -> None:
         if self._handle.closed or self._group.abandoned:
             return
-        self._closing = True  # also where Ctrl-C ends this half way; then the next call, or the exit, does the rest
+        self._closing = True  # stays True if Ctrl-C interrupts; then the next call or interpreter exit does the rest
         lost = self._group.failure
         if lost is None:
             with contextlib.suppress(DeviceError):
@@ -307,7 +308,7 @@ class VulkanDevice(Device):
 
     @property
     def cuda(self) -> CudaShare:
-        """The device's memory as CUDA sees it. Raises FeatureError where the two can't share."""
+        """Sharing of the device's memory with CUDA. Raises FeatureError if that isn't possible."""
         with self._group.lock:
             self._group.check()
             if self._cuda is None:
@@ -316,20 +317,20 @@ class VulkanDevice(Device):
 
     @property
     def closed(self) -> bool:
-        """True when the device can't be used any more because it was closed or lost."""
+        """True if the device can't be used any more because it was closed or lost."""
         return (
             self._handle.closed or self._closing or isinstance(self._group.failure, (DeviceLostError, OutOfMemoryError))
         )
 
     @property
     def report_address(self) -> int:
-        """Address of the first report slot; launches replace the field by their own slot's address."""
+        """The address of the first report slot. Each launch overwrites the field with the address of its own slot."""
         with self._queue.lock:
             self._queue.check()
             return self._reports.address
 
     def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """As in `Device`: memory that copies reach at the full speed of the bus, as far as there is much of it."""
+        """As in `Device`. Large arrays are in pinned memory if available, which is copied at the full speed of the bus."""
         return self._transfer.host_array(nbytes)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
@@ -340,7 +341,7 @@ class VulkanDevice(Device):
         return np.asarray(HostView(own))
 
     def memory_stats(self) -> dict[str, int]:
-        """As in `Device`, and how much of what is reserved is `free`, the `largest_free` range of that."""
+        """As in `Device`. Also the reserved bytes that are `free`, and the `largest_free` range of these."""
         return self._storage.stats()
 
     def reset_peak_memory(self) -> None:
@@ -350,26 +351,28 @@ class VulkanDevice(Device):
             self._storage.memory.reset_peak()
 
     def empty_cache(self) -> None:
-        """Gives memory that no buffer uses back to the driver."""
+        """Return unused memory to the driver."""
         self._storage.trim()
 
     def pipeline_cache_data(self) -> bytes:
-        """The driver's pipeline cache with a header of ours, for `restore_pipeline_cache` in a later process."""
+        """Return the driver's pipeline cache with our own header, for `restore_pipeline_cache` in a later process."""
         self._queue.check()
         return self._pipelines.cache_data()
 
     def restore_pipeline_cache(self, data: bytes) -> bool:
-        """Starts with the pipeline cache of an earlier process; False, and nothing happens, where the data is damaged, or
-        of another device or driver.
+        """Load the pipeline cache of an earlier process.
+
+        Returns False and has no effect if the data is damaged or belongs to another device or driver.
         """
         self._queue.check()
         with self._queue.lock:
             return self._pipelines.restore_cache(data)
 
     def kernel_statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
-        """What the driver tells of the compiled kernel (registers, spills, code size, under its own names).
+        """Return the driver's statistics of the compiled kernel (registers, spills, code size, under the driver's
+        names).
 
-        Compiles the kernel once more. Empty where the device lacks "pipeline_executable_properties".
+        Compiles the kernel again. Empty if the device lacks "pipeline_executable_properties".
         """
         self._queue.check()
         return self._pipelines.statistics(artifact)
@@ -395,7 +398,9 @@ class VulkanDevice(Device):
         self._current.stream, self._current.queue = stream, stream.queue
 
     def check_reports_of(self, queue: Queue) -> None:
-        """Waits for one queue; raises what kernels reported, which takes waiting for all of them."""
+        """Wait for one queue, and raise errors that kernels reported; if reports are outstanding, wait for all
+        queues.
+        """
         queue.check()
         self._prints.flush()
         if self._reports.outstanding:
@@ -405,7 +410,7 @@ class VulkanDevice(Device):
 
     @property
     def timestamps(self) -> Timestamps:
-        """The device's timestamps. Raises FeatureError where it has none."""
+        """The device's timestamp queries. Raises FeatureError if it doesn't support them."""
         with self._group.lock:
             if self._timestamps is None:
                 period = float(self._physical.properties.base.limits.timestampPeriod)
@@ -419,7 +424,7 @@ class VulkanDevice(Device):
         return QueueGraph(self, entries)
 
     def argument_memory(self, nbytes: int, queue: Queue) -> VulkanBuffer:
-        """Memory for an argument block that outlives a launch, at home in a queue."""
+        """Return memory, owned by a queue, for an argument block that outlives a launch."""
         return self._storage.buffer(None, self._storage.memory.arguments, nbytes, queue)
 
     def report_memory(self, nbytes: int) -> VulkanBuffer:
@@ -431,12 +436,14 @@ class VulkanDevice(Device):
         self._reports.watch(slots, owners)
 
     def time_begin(self) -> None:
-        """Starts measuring device time, in order with the launches made so far."""
+        """Start measuring device time, ordered after the launches made so far."""
         self._measured = self.open_event(timing=True)
         self._measured.record(self.stream)
 
     def time_end(self) -> int:
-        """Nanoseconds that the device spent since `time_begin()`, up to the launches made so far. Waits for them."""
+        """Return the device time in nanoseconds from `time_begin()` to the end of the launches made so far. Waits for
+        them.
+        """
         start, self._measured = self._measured, None
         if start is None:
             raise DeviceError("time_end() without time_begin()")
@@ -445,7 +452,9 @@ class VulkanDevice(Device):
         return end.nanoseconds_since(start)
 
     def clock_ready(self) -> bool:
-        """Waits until the GPU's working clock is held, where that is needed; False when it can't be."""
+        """Wait until the GPU's clock is held at its working rate, if that is needed; return False if it can't be
+        held.
+        """
         return self._clock is None or self._clock.wait()
 
     def _own(self, buffer: Buffer) -> VulkanBuffer:
@@ -472,7 +481,7 @@ class VulkanDevice(Device):
         return min(groups) == 0
 
     def _placed(self, queue: Queue, block: bytes) -> bytes:
-        """Puts an argument block into device-readable memory; the bytes of its address."""
+        """Copy an argument block to device-readable memory, and return its address as bytes."""
         size = (len(block) + _ARGUMENT_ALIGNMENT - 1) & -_ARGUMENT_ALIGNMENT
         chunk, used = self._arguments.get(queue, (None, 0))
         if chunk is None or used + size > chunk.nbytes:
@@ -490,12 +499,12 @@ class VulkanDevice(Device):
         with self._group.lock:
             handle, family = self._queues.next(self._functions, device, priority, copying)
             parts = self._group, self._vulkan, self._functions, device, family.index, handle, spin
-            if copying:  # also where it shares hardware with kernels, so that programs fail alike on all devices
+            if copying:  # also without a copy engine, so that programs fail in the same way on all devices
                 return CopyQueue(*parts)
             return BudgetedQueue(*parts, seconds=self._time_budget) if self._time_budget else Queue(*parts)
 
     def _copying_queue(self) -> Queue | None:
-        """The queue for large uploads beside kernels; None where the hardware has none that only copies."""
+        """Return the queue for large uploads concurrent with kernels; None if the hardware has no copy engine."""
         if self._queues.copying is None:
             return None
         with self._group.lock:
@@ -526,7 +535,7 @@ class VulkanDevice(Device):
 
 
 class _Current(threading.local):
-    """The stream that launches of this thread go to; each thread starts with the device's first."""
+    """The current stream of each thread, and its queue. Threads start with the device's first stream."""
 
     def __init__(self, stream: QueueStream) -> None:
         self.stream = stream

@@ -1,13 +1,13 @@
-"""A queue whose submissions are kept short, for drivers that give a device up when one takes too long.
+"""A queue with a time budget per submission, for drivers with a timeout after which the device is lost.
 
-Enters: dispatches, and the seconds that a submission may take. Leaves: the same work in as many submissions as that takes: grids
-are cut, and as soon as what is recorded is expected to take the time, it goes out. Holds: every workgroup runs once and sees the
-grid that was asked for. What a workgroup costs is measured, per kernel, scalars and extents: the first launch starts with a
-few workgroups and takes more while they are quick. A single workgroup can't be cut; kernels that ask for the number of
-workgroups aren't (a part would see its own), nor are replays of graphs.
+Grids are split into parts, and a submission is sent as soon as its recorded work is expected to use up the budget.
+Every workgroup runs once and sees its id in the whole grid. The time per workgroup is measured for each kernel and
+combination of scalars and extents: the first launch starts with a few workgroups and increases their number while they
+are fast. A single workgroup can't be split. Not split either are kernels that read the number of workgroups, as a part
+would see its own, and graph replays.
 
-`VKJIT_TIME_BUDGET` sets the seconds, 0: none. Without it, half a second on AMD's and Intel's GPUs and on Windows, where drivers
-are known to have such limits; none elsewhere.
+`VKJIT_TIME_BUDGET` sets the budget in seconds; 0 disables it. The default is half a second for AMD and Intel GPUs and,
+on Windows, for all GPUs, where drivers are known to have timeouts, and no budget elsewhere.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["DISPATCH_BASE", "BudgetedQueue", "parts", "time_budget"]
 
 DISPATCH_BASE = 0x10  # VK_PIPELINE_CREATE_DISPATCH_BASE_BIT
 FIRST_PART = 64
-"""Workgroups of the first part of a launch whose cost isn't known."""
+"""Number of workgroups of the first part of a launch with unknown cost. Grids of up to this size are never split."""
 
 _GROWTH = 16
 _KNOWN_FROM = 0.1
-"""The part of the budget that a measured part must have taken for its cost to be trusted in larger ones."""
+"""The fraction of the budget that a part must take for its measured cost to be used for larger parts."""
 
 _AMD, _INTEL = 0x1002, 0x8086
 _DECORATE, _BUILT_IN, _NUM_WORKGROUPS = 71, 11, 24
@@ -46,9 +46,9 @@ Grid = tuple[int, int, int]
 
 
 def time_budget(caps: DeviceCaps) -> float:
-    """The seconds that a submission may take on the device; 0 where there is no limit.
+    """Return the time budget of a submission in seconds; 0 for none.
 
-    Raises ArgumentError for a setting that is no number of at least 0.
+    Raises ArgumentError if VKJIT_TIME_BUDGET isn't a number of at least 0.
     """
     text = os.environ.get("VKJIT_TIME_BUDGET", "")
     if not text:
@@ -64,7 +64,7 @@ def time_budget(caps: DeviceCaps) -> float:
 
 
 class BudgetedQueue(Queue):
-    """As `Queue`; `seconds` is what a submission may take."""
+    """A `Queue` whose submissions take at most about `seconds`."""
 
     def __init__(self, *parts: Any, seconds: float) -> None:
         super().__init__(*parts)
@@ -74,7 +74,7 @@ class BudgetedQueue(Queue):
         self._whole: weakref.WeakKeyDictionary[VulkanKernel, bool] = weakref.WeakKeyDictionary()
 
     def open_command_handle(self) -> int:
-        return 0  # every launch has to be looked at
+        return 0  # no fast path: every launch must be estimated
 
     def dispatch(
         self,
@@ -93,7 +93,7 @@ class BudgetedQueue(Queue):
             costs, key = self._costs.setdefault(kernel, {}), _what_decides(kernel, block)
             cost = costs.get(key)
             if cost is None:
-                self.wait_all()  # so that what is measured is this launch alone
+                self.wait_all()  # so that only this launch is measured
             most = [FIRST_PART if cost is None else self._fitting(cost)]
             for base, size in parts(groups, lambda: most[0]):
                 count = size[0] * size[1] * size[2]
@@ -114,11 +114,11 @@ class BudgetedQueue(Queue):
             kernel.grid = groups
 
     def _fitting(self, cost: float) -> int:
-        """How many workgroups of this cost fit the budget."""
+        """Return the number of workgroups of this cost, in seconds, that fit the budget; at least 1."""
         return max(1, int(self._seconds / max(cost, 1e-12)))
 
     def _expect(self, seconds: float) -> None:
-        """Adds to what is expected of the open submission, and sends it when that is the budget."""
+        """Add to the expected time of the open submission, and send it when that reaches the budget."""
         self._expected += seconds
         if self._expected >= self._seconds:
             self.submit()
@@ -129,25 +129,25 @@ class BudgetedQueue(Queue):
 
     def _plan(self, budget: int) -> None:
         super()._plan(budget)
-        self.budget, self._planned = budget, 0  # never more of them: what is recorded isn't always known
+        self.budget, self._planned = budget, 0  # no longer submissions: not all recorded work has a known cost
 
     def _record_part(
         self, kernel: VulkanKernel, base: Grid, size: Grid, block: bytes, reads: Sequence[VulkanBuffer],
         writes: Sequence[VulkanBuffer],
     ) -> None:  # fmt: skip
         command = self._order(reads, writes).command
-        self.bound = None  # until it is: an interruption may follow the call
+        self.bound = None  # set only after the call, which may be interrupted
         self.functions.vkCmdBindPipeline(command, 1, kernel.pipeline)
         self.bound = kernel
         if block:
             self.functions.vkCmdPushConstants(command, kernel.layout, 0x20, 0, len(block), block)
-        kernel.last_use, kernel.user, kernel.grid = self.serial, self, size  # before: an interruption may follow
+        kernel.last_use, kernel.user, kernel.grid = self.serial, self, size  # before the call, which may be interrupted
         self.functions.vkCmdDispatchBase(command, *base, *size)
         self._count()
 
 
 def parts(groups: Grid, most: Callable[[], int]) -> Iterator[tuple[Grid, Grid]]:
-    """Cuts a grid into (base, size) boxes of at most `most()` workgroups each, which is asked before each box."""
+    """Split a grid into (base, size) boxes of at most `most()` workgroups each; `most` is called again for each box."""
     x, y, z = groups
     at_z = 0
     while at_z < z:
@@ -173,7 +173,7 @@ def parts(groups: Grid, most: Callable[[], int]) -> Iterator[tuple[Grid, Grid]]:
 
 
 def _what_decides(kernel: VulkanKernel, block: bytes) -> bytes:
-    """The scalars and extents of a launch, which decide how long loops run; b"" where they lie in memory."""
+    """Return the packed scalars and extents of a launch, which determine its cost; b"" if the block is indirect."""
     if kernel.artifact.indirect:
         return b""
     fields = [f for f in kernel.artifact.fields if f.role in ("scalar", "extent")]
@@ -181,7 +181,7 @@ def _what_decides(kernel: VulkanKernel, block: bytes) -> bytes:
 
 
 def _asks_for_the_grid(code: bytes) -> bool:
-    """Whether a SPIR-V module reads the number of workgroups."""
+    """Return True if a SPIR-V module declares the NumWorkgroups built-in."""
     words = struct.unpack(f"<{len(code) // 4}I", code)
     at = 5
     while at < len(words):

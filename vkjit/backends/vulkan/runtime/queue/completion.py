@@ -1,8 +1,7 @@
-"""What has been sent to the device and what of it is complete: the part of a queue that records nothing.
+"""Submissions in flight, their completion, and the deferred release of memory: the base class of queues.
 
-Enters: submissions, and what is dropped while the device may use it. Leaves: completion, by serial; memory, when nobody uses it
-any more. Holds: submissions complete in the order of their serials; what is dropped is released only after the submission
-that used it last; nobody holds the lock while waiting, save as `queue` says.
+Submissions are identified by serials and complete in the order of these. Dropped memory is released only after the last
+submission that uses it is complete. The lock isn't held while waiting, with the exceptions listed in `queue`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,13 @@ __all__ = ["SentWork"]
 
 _TRANSIENT, _RESETTABLE = 0x1, 0x2
 WAIT_SLICE_NS = 100_000_000
-"""The longest single wait inside the driver, so that Ctrl-C is answered."""
+"""Maximum duration of a single wait in the driver, so that Ctrl-C is handled."""
 
 
 class SentWork:
-    """`serial` numbers the open submission, `completed` the last one known to be complete."""
+    """The submissions of a queue. `serial` is that of the open submission, `completed` the last known to be
+    complete.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -74,52 +75,52 @@ class SentWork:
         self._deferred: dict[int, list[Releasable]] = {}
         self._spin_ns = spin_ns
         self._open: Submission | None = None
-        self.recorded = 0  # commands in it
-        self.command_handle = 0  # the open command buffer as a number, for the direct way
-        self._next_budget = 0  # of commands in a submission; 0 after somebody has waited
+        self.recorded = 0  # number of commands in the open submission
+        self.command_handle = 0  # the open command buffer as a number, for the fast path
+        self._next_budget = 0  # commands in the next submission; 0 after a wait
         self._in_flight: deque[Submission] = deque()
         self._free: list[Submission] = []
         self._all: list[Submission] = []
         self._timeline: Handle | None = None
-        self._waits: dict[Any, int] = {}  # by queue, values of its timeline for the next submission to wait for
+        self._waits: dict[Any, int] = {}  # by queue, the timeline value that the next submission waits for
         self.handle = handle
         self._family = family
         self._pool = self._create_pool(_RESETTABLE)
 
     def start_as_owner(self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any) -> None:
-        """Sets what buffers ask of the queue that is their home, on whichever device its work runs."""
+        """Initialize the attributes that buffers need of their owner queue; also used by queues of other libraries."""
         self.group, self.vulkan, self.functions, self.device = group, vulkan, functions, device
         self.lock = group.lock
         self.completed = 0
-        self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
+        self.dropped: deque[tuple[int, Releasable]] = deque()  # finalizers append to it, without the lock
         self.kept: dict[int, tuple[list[tuple[Any, int, int, int, int]], int]] = {}
-        """By bytes, what was dropped and waits for the next buffer of that size here (chunk, and the buffer's last uses), and how
-        many there may be."""
+        """By size in bytes, dropped memory that is kept for the next buffer of that size (chunk, and the buffer's last
+        uses), and the maximum number of such chunks."""
         self.deferred_bytes = 0
 
     def submit(self) -> None:
-        """Sends the open submission, if there is one, to the device."""
+        """Send the open submission, if there is one, to the device."""
         raise NotImplementedError
 
     def start_small(self) -> None:
-        """To be called when somebody waits: the submissions after that are small, so that the device starts early."""
+        """Make the next submissions small, so that the device starts early. Called before a wait."""
         raise NotImplementedError
 
     @property
     def timeline(self) -> Any:
-        """The semaphore whose value is the serial of the last complete submission; see `signalled`."""
+        """The timeline semaphore, whose value is the serial of the last complete submission; see `Queue.signalled`."""
         if self._timeline is None:
             raise InternalError("a queue's timeline was asked for before it signalled")
         return self._timeline.value
 
     @property
     def newest(self) -> int:
-        """The serial of the newest submission with something to do: the open one, or the last that was sent."""
+        """The serial of the newest nonempty submission: the open one, or the last that was sent."""
         to_do = self._open is not None and (self.recorded or self._waits)
         return self.serial if to_do else self.serial - 1
 
     def _send(self, submission: Submission, info: Any) -> None:
-        """Submits; where the driver has no memory for it, once more with nothing else in flight."""
+        """Submit. If the driver is out of memory, wait for all work in flight and try once more."""
         call, fence = self.functions.vkQueueSubmit, submission.fence.value
         if self._waits or self._timeline:
             waits = [(queue.timeline, value) for queue, value in self._waits.items()]
@@ -133,7 +134,7 @@ class SentWork:
             self._check(noted(submission.sent, call, self.handle, 1, info, fence), "vkQueueSubmit")
 
     def poll(self) -> None:
-        """Notes what has completed since, without waiting."""
+        """Update `completed` without waiting."""
         with self.lock:
             while self._in_flight:
                 result = self.functions.vkGetFenceStatus(self.device, self._in_flight[0].fence.value)
@@ -143,13 +144,13 @@ class SentWork:
                 self._retire()
 
     def is_complete(self, serial: int) -> bool:
-        """True when the submission has completed; asks the device if need be, but never waits."""
+        """Return True if the submission has completed. Queries the device if necessary, but never waits."""
         if serial > self.completed:
             self.poll()
         return serial <= self.completed
 
     def wait(self, serial: int) -> None:
-        """Submits what is needed and waits until submission `serial` is complete."""
+        """Wait until submission `serial` is complete; submit it first if it is open."""
         if serial <= self.completed:
             return
         with self.lock:
@@ -172,7 +173,7 @@ class SentWork:
         self._retire_through(serial)
 
     def wait_all(self) -> None:
-        """Submits and waits for everything recorded so far."""
+        """Submit and wait for everything recorded so far."""
         with self.lock:
             self.start_small()
             newest = self.newest
@@ -196,7 +197,7 @@ class SentWork:
                 return
 
     def _drain(self) -> None:
-        """Waits for what is in flight, so that the driver has its memory back."""
+        """Wait for all work in flight, so that the driver can free its memory."""
         for earlier in list(self._in_flight):
             self._await(earlier)
         self._retire_through(self.serial - 1)
@@ -207,7 +208,7 @@ class SentWork:
                 self._retire()
 
     def _retire(self) -> None:
-        submission = self._in_flight[0]  # it leaves last: an interruption in between has the rest done by the next look
+        submission = self._in_flight[0]  # removed last, so that after an interruption the next poll does the rest
         self.completed = submission.serial
         row = self._deferred.get(submission.serial)
         while row:
@@ -226,11 +227,11 @@ class SentWork:
         if result >= 0:
             self._free.append(submission)
             return
-        with contextlib.suppress(OutOfMemoryError):  # then it isn't used again, that is all
+        with contextlib.suppress(OutOfMemoryError):  # the submission just isn't used again
             self._check(result, "vkResetFences")
 
     def reclaim(self) -> None:
-        """Releases what was dropped and is no longer used; sets the rest aside until its submission is complete."""
+        """Release dropped memory that is no longer used; defer the rest until its submission is complete."""
         if not self.dropped:
             return
         with self.lock:
@@ -247,11 +248,11 @@ class SentWork:
                 self.deferred_bytes += item.nbytes
 
     def let_go(self, nbytes: int) -> None:
-        """Drops what is kept of this size. Call it under the lock."""
+        """Drop the memory kept for buffers of this size. Call it under the lock."""
         self.drop_kept(self.kept.pop(nbytes)[0])
 
     def drop_kept(self, row: list[tuple[Any, int, int, int, int]]) -> None:
-        """Drops what is in the list, which others may add to and take from meanwhile."""
+        """Drop the memory in a list of kept chunks. Other threads may add to and take from the list meanwhile."""
         while row:
             try:
                 chunk, last_use, *_ = row.pop()
@@ -260,16 +261,16 @@ class SentWork:
             self.dropped.append((last_use, chunk))
 
     def oldest_deferred(self) -> int | None:
-        """The serial whose completion will release something; None when nothing waits."""
+        """Return the lowest serial whose completion releases memory; None if nothing is deferred."""
         return min(self._deferred, default=None)
 
     def check(self) -> None:
-        """Raises when the device can't be used any more."""
+        """Raise the device's failure if it can't be used any more."""
         if self.group.failure is not None:
             raise self.group.failed()
 
     def close(self) -> None:
-        """Destroys fences and command buffers; the device must be idle or lost."""
+        """Destroy fences, command pools and the timeline. The device must be idle or lost."""
         for submission in self._all:
             submission.close()
         self._pool.close()
@@ -298,9 +299,9 @@ class SentWork:
         return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
     def _create(self) -> Submission:
-        """A new submission, which is among the free ones until it is begun.
+        """Create a submission and add it to the free ones.
 
-        Each has a pool of its own: drivers reset a pool in less time than a command buffer, and keep its memory for it.
+        Each has its own command pool: drivers reset a pool faster than a command buffer, and keep its memory.
         """
         vulkan, functions, device = self.vulkan, self.functions, self.device
         pool = self._create_pool(_TRANSIENT)

@@ -1,7 +1,7 @@
-"""What a device was working on when its driver gave it up.
+"""Diagnostics for lost devices: names the kernels that were running.
 
-Enters: the queue that noticed. Leaves: words for the error. Holds: kernels note no more for it than they need anyway, so of each
-kernel the last launches are known, not every one; what is named was under way, the first of it most likely at fault.
+Uses only state that kernels keep anyway, so that only the last launches of each kernel are known. All named kernels
+were in flight; the first one is most likely at fault.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _MAX_NAMED = 4
 
 
 def under_way(queue: SentWork) -> str:
-    """The kernels that weren't known to be complete, oldest first, with their grids and the stream; "" where there was none."""
+    """Return text for the error: the kernels not known to be complete, oldest first, with their grids and the stream.
+
+    "" if there are none.
+    """
     done = queue.completed
     used = [kernel for kernel in list(queue.group.kernels) if kernel.user is queue and kernel.last_use > done]
     kernels = sorted(used, key=lambda kernel: kernel.last_use)
@@ -33,7 +36,7 @@ def under_way(queue: SentWork) -> str:
 
 
 def _grids(kernel: VulkanKernel) -> str:
-    """The grids of the kernel's last launches."""
+    """Return the grids of the kernel's last launches as text."""
     grids = [] if kernel.grid is None else [kernel.grid]
     grids += [launch_record.groups(memory) for known in kernel.records.valuerefs() if (memory := known()) is not None]
     shown = dict.fromkeys(" x ".join(map(str, grid)) for grid in grids if 0 not in grid)

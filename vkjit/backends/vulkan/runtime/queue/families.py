@@ -1,9 +1,7 @@
-"""The hardware queues that a device is opened with, and which of them a new stream gets.
+"""Selection of hardware queues: the queues to create with a device, and their assignment to streams.
 
-Enters: a physical device. Leaves: what vkCreateDevice is to be asked for, then VkQueue objects by kind and priority.
-Holds: queues that compute are of one family, the first that computes; a device with a single one gives that to every
-stream. Queues that only copy, which many GPUs have engines of their own for, are of the first family that does nothing
-else, where there is one.
+All compute queues belong to the first family with compute support; if it has a single queue, all streams share it. Copy
+queues, which many GPUs implement with separate engines, belong to the first transfer-only family, if there is one.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ __all__ = ["Family", "HardwareQueues"]
 _GRAPHICS, _COMPUTE, _TRANSFER = 0x1, 0x2, 0x4
 _PRIORITIES = (0.5, 1.0, 0.0, 0.5)
 _NORMAL, _HIGH, _LOW = (0, 3), (1,), (2,)
-"""Which queues serve which streams: places in `_PRIORITIES`."""
+"""Indices of the queues for streams of normal, high and low priority, into `_PRIORITIES`."""
 
 _MAX_COPYING = 2
-"""Queues that only copy: one for each direction."""
+"""Maximum number of copy queues: one for each direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A queue family: its number, how many queues of it are opened, and the valid bits of their timestamps."""
+    """A queue family: its index, the number of queues to create, and the number of valid bits of timestamps."""
 
     index: int
     count: int
@@ -37,7 +35,9 @@ class Family:
 
 
 class HardwareQueues:
-    """The families, and which queue comes next. Raises FeatureError where none computes."""
+    """The queue families in use, and the assignment of queues to streams. Raises FeatureError without a compute
+    queue.
+    """
 
     def __init__(self, physical: Physical) -> None:
         self._vulkan = physical.instance.vulkan
@@ -46,11 +46,11 @@ class HardwareQueues:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The numbers of the families in use."""
+        """The indices of the families in use."""
         return (self.compute.index,) if self.copying is None else (self.compute.index, self.copying.index)
 
     def create_infos(self) -> Any:
-        """An array with a VkDeviceQueueCreateInfo per family."""
+        """Return an array with a VkDeviceQueueCreateInfo per family, and the objects that own its memory."""
         families: list[tuple[Family, tuple[float, ...]]] = [(self.compute, _PRIORITIES)]
         if self.copying is not None:
             families.append((self.copying, (0.5,) * _MAX_COPYING))
@@ -64,12 +64,13 @@ class HardwareQueues:
             for family, priorities in families
         ]
         infos = self._vulkan.array("VkDeviceQueueCreateInfo", [row[0] for row in rows])
-        return infos, rows  # the rows own what the array points to
+        return infos, rows  # the rows own the memory that the array points to
 
     def next(self, functions: Functions, device: Any, priority: int, copying: bool = False) -> tuple[Any, Family]:
-        """The VkQueue of another stream, and its family; the first stream gets the first queue.
+        """Return the VkQueue for another stream, and its family. The first stream of normal priority gets the first
+        queue.
 
-        `copying`: one that only copies, where there is such; one that computes elsewhere.
+        With `copying`, return a copy queue if the device has one, else a compute queue.
         """
         family = self.copying if copying and self.copying is not None else self.compute
         opened = self._opened[family is self.compute]
@@ -86,7 +87,7 @@ class HardwareQueues:
 
 
 def _families(physical: Physical) -> tuple[Family, Family | None]:
-    """The first queue family that computes, and the first that only copies."""
+    """Return the first queue family with compute support, and the first transfer-only one or None."""
     vulkan, functions = physical.instance.vulkan, physical.instance.functions
     call = functions.vkGetPhysicalDeviceQueueFamilyProperties
     compute = copying = None

@@ -1,7 +1,7 @@
-"""What the queues of one device share, and what is dropped while several of them may use it.
+"""The state that all queues of a device share, and the release of memory that several queues use.
 
-Enters: queues. Leaves: one lock, one numbering of epochs, one state of the device for all of them. Holds: a device that
-failed stays failed; something awaited is released once, when every queue that may use it is done with it.
+Queues share one lock, one numbering of epochs and one failure state. A failed device stays failed. An `Awaited` item is
+released once, when all queues that may use it are done.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["NOW", "Awaited", "QueueGroup", "Releasable"]
 
 NOW = 1 << 62
-"""A serial of foreign queues: whatever the other library has asked for by the time that somebody waits for it."""
+"""A serial of external queues: all work that the other library has submitted by the time of the wait."""
 
 
 class Releasable(Protocol):
-    """What may be dropped while the device still uses it."""
+    """Memory that may be dropped while the device still uses it."""
 
     @property
     def nbytes(self) -> int: ...
@@ -33,7 +33,10 @@ class Releasable(Protocol):
 
 
 class QueueGroup:
-    """What the queues of a device have in common: the lock, the numbering of epochs, the end of the device."""
+    """The shared state of a device's queues: the lock, the numbering of epochs, the failure of the device.
+
+    `exports` is True if timelines can be exported to other libraries. `abandoned` is True in a child of a fork.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -42,25 +45,27 @@ class QueueGroup:
         self.queues: list[Queue] = []
         self.epochs = itertools.count(1)
         self.kernels: weakref.WeakSet[VulkanKernel] = weakref.WeakSet()
-        self.exports = False  # whether timelines can be given to other libraries
+        self.exports = False
         self.watchers: set[object] = set()
         self.sending = False
-        """Whether a submission is under way, in which handlers of signals and finalizers may not launch."""
+        """True during a submission, when signal handlers and finalizers may not launch."""
         self.busy = False
-        """True while a thread that launches sends or opens a submission: others shouldn't queue up for the lock."""
+        """True while a launching thread sends or opens a submission; other threads shouldn't wait for the lock then."""
 
     def check(self) -> None:
-        """Raises when the device can't be used any more."""
+        """Raise the device's failure if it can't be used any more."""
         if self.failure is not None:
             raise self.failed()
 
     def fail(self, failure: DeviceError) -> None:
-        """Ends the use of the device."""
+        """Mark the device as failed, for the given reason."""
         self.failure = failure
         self._call_in_tickets()
 
     def watch(self, watcher: object, watching: bool) -> None:
-        """Notes those that have to see each launch; while there are any, none takes the direct way."""
+        """Register or unregister a watcher, which must see every launch. While there are watchers, the fast path is
+        off.
+        """
         with self.lock:
             (self.watchers.add if watching else self.watchers.discard)(watcher)
             self._call_in_tickets()
@@ -70,15 +75,16 @@ class QueueGroup:
             queue.command_handle = 0
 
     def failed(self) -> DeviceError:
-        """A fresh copy of the reason why the device can't be used."""
+        """Return a new copy of the device's failure, to be raised."""
         failure = self.failure or DeviceError("the device is in order")
         return type(failure)(*failure.args)
 
     def abandon(self, reason: str) -> None:
-        """In a child of fork: nothing of the parent's driver may be touched, not even to destroy it.
+        """Mark the device as unusable in a child of a fork, which must not touch the parent's driver, even to destroy
+        it.
 
-        Some drivers crash in exit handlers of their own when such a child exits by `sys.exit`; children of
-        multiprocessing end by `os._exit` and don't run them.
+        Some drivers crash in their exit handlers if the child exits by `sys.exit`; children of multiprocessing end by
+        `os._exit` and don't run them.
         """
         self.fail(DeviceError(reason))
         self.abandoned = True
@@ -87,24 +93,24 @@ class QueueGroup:
             queue.lock = self.lock
 
     def wait_all(self) -> None:
-        """Submits and waits for everything recorded so far in any queue."""
+        """Submit and wait for everything recorded so far in all queues."""
         for queue in list(self.queues):
             queue.wait_all()
 
     def poll(self) -> None:
-        """Notes what has completed, and releases what nobody uses any more."""
+        """Update the completion of all queues, and release memory that is no longer used."""
         with self.lock:
             for queue in self.queues:
                 queue.poll()
                 queue.reclaim()
 
     def last(self) -> list[tuple[Queue, int]]:
-        """What has to be complete before everything recorded so far is. Finalizers ask, so without the lock."""
+        """Return the newest submission of each queue. Doesn't take the lock, because finalizers call it."""
         return [(queue, queue.newest) for queue in self.queues]
 
 
 class Awaited:
-    """Something dropped that several queues may use; it is released when all of them are done with it."""
+    """A dropped item that several queues may use, released when all of them are done. `uses` are (queue, serial)."""
 
     __slots__ = ("_item", "_uses", "nbytes")
 
@@ -114,7 +120,7 @@ class Awaited:
         self.nbytes = item.nbytes
 
     def release(self) -> None:
-        """Passes itself on to the next queue that isn't done; releases at the end. Called under the lock."""
+        """Requeue itself with the next queue that isn't done, or release the item if all are. Called under the lock."""
         while self._uses:
             queue, serial = self._uses.pop()
             if serial > queue.completed:

@@ -1,18 +1,18 @@
-"""A queue of commands: one open command buffer, hazards, submissions in order, completion.
+"""A command queue: one open command buffer, hazard tracking, in-order submission, completion.
 
-Enters: dispatches, copies and fills with the buffers that they read and write. Leaves: work on the device, and the
-serial number of the last submission that is complete. Holds: submissions complete in the order of their serials; a
-barrier is recorded only between commands that conflict; at the end of each submission all writes are visible to the
-host and to later submissions; memory dropped while the device may use it is released only after that submission is
-complete; all state changes happen under the one lock of the device, which nobody holds while waiting, save when the
-queue is full, and for reports of graphs that others go on replaying.
+Records dispatches, copies and fills with the buffers that they read and write. Submissions complete in the order of
+their serials. A barrier is recorded only between conflicting commands. At the end of each submission, all writes are
+visible to the host and to later submissions. Memory that is dropped while the device may use it is released only after
+the submission that uses it is complete. All state changes are protected by a single lock per device. It isn't held
+while waiting, except when the queue is full, and for reports of graphs that other threads keep replaying.
 
-Each barrier covers all memory, so a buffer only remembers the barrier interval ("epoch") in which it was last read and
-written: a conflict exists when that interval is the current one. Epochs are numbered over all queues of a device.
+Each barrier covers all memory, so a buffer stores only the barrier intervals ("epochs") in which it was last read and
+written: there is a conflict if such an interval is the current one. Epochs are numbered across all queues of a device.
 
-A buffer is at home in the queue that wrote it last (or made it). Another queue that uses it waits, on the device, for
-what it depends on: to read, for the last write; to write, for every use so far, and then the buffer moves there.
-Buffers that another library was lent stay at home in a foreign queue: each use waits for that one, and has it wait.
+Each buffer has an owner queue: the last writer, or the queue that allocated it. Other queues that use the buffer wait
+for their dependencies on the device: reads for the last write; writes for all uses so far, after which the writing
+queue becomes the owner. Buffers that are lent to another library are owned by an external queue: each use waits for
+that queue, and makes it wait for the use.
 """
 
 from __future__ import annotations
@@ -39,20 +39,25 @@ if TYPE_CHECKING:
 __all__ = ["Queue"]
 
 FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 4096
-"""Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time four
-times as many, up to the second. To submit takes the host as long as twenty launches, so that those of tiny kernels go up to the
-third: see `full`."""
+"""Numbers of commands after which a submission is sent. FIRST_BUDGET applies after a wait, so that the device starts
+early; it quadruples with each submission up to BUDGET. A submission takes the host as long as twenty launches, so those
+of tiny kernels grow up to LONG_BUDGET: see `full`."""
 _LOOK_AFTER = 8
-"""The part (1/8) of the commands of the submission before after which a queue looks whether that one is complete."""
+"""A queue checks for completion of the previous submission after 1/8 of the number of that submission's commands."""
 _LONG_NS = 8_000_000
-"""How long a device that has nothing to do may be kept waiting for more."""
+"""Maximum time in nanoseconds for which an idle device is kept waiting for more commands."""
 
 MAX_IN_FLIGHT = 16
 _ONE_TIME = 0x1
 
 
 class Queue(SentWork):
-    """Records and submits. `epoch` is the barrier interval."""
+    """A queue that records and submits commands. `epoch` is the number of the current barrier interval.
+
+    `bound` is the kernel whose pipeline is bound. `transferred` is True if a copy or fill was recorded since the last
+    barrier. `budget` is the number of recorded commands at which `full` is called. `is_external` is True for queues
+    that represent another library.
+    """
 
     is_external = False
 
@@ -89,7 +94,7 @@ class Queue(SentWork):
         self._bind, self._push, self._dispatch = f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch
         self._pipeline_barrier = f.vkCmdPipelineBarrier
 
-    # Recording. Callers hold no lock; the open command buffer is touched under it only.
+    # Recording. These methods take the lock, which protects the open command buffer.
 
     def dispatch(
         self,
@@ -99,44 +104,46 @@ class Queue(SentWork):
         reads: Sequence[VulkanBuffer],
         writes: Sequence[VulkanBuffer],
     ) -> None:
-        """Records one dispatch; `block` is what is pushed."""
+        """Record a dispatch; `block` is the push constant data."""
         if self.group.failure is not None:
             raise self.group.failed()
         with self.lock:
             command = self._order(reads, writes).command
             if kernel is not self.bound:
-                self.bound = None  # until it is: an interruption may follow the call
+                self.bound = None  # set only after the call, which may be interrupted
                 self._bind(command, 1, kernel.pipeline)
                 self.bound = kernel
             if block:
                 self._push(command, kernel.layout, 0x20, 0, len(block), block)
-            kernel.last_use, kernel.user, kernel.grid = self.serial, self, groups  # before: an interruption may follow
+            kernel.last_use, kernel.user, kernel.grid = self.serial, self, groups  # before the call, for interruptions
             self._dispatch(command, *groups)
             self._count()
 
     def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:
-        """Records a copy of `n` bytes (at least one); the ranges must not overlap."""
+        """Record a copy of `n` bytes (at least one). The ranges must not overlap."""
         with self.lock:
             self.check()
             submission = self._order((source,), (target,))
             region = self._copy_region
             region.srcOffset, region.dstOffset = source.offset + source_offset, target.offset + target_offset
             region.size = n
-            self.transferred = True  # before: an interruption may follow
+            self.transferred = True  # before the call, for interruptions
             self.functions.vkCmdCopyBuffer(submission.command, source.handle, target.handle, 1, region)
             self._count()
 
     def fill(self, target: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
-        """Records a fill of `nbytes` bytes with a u32; both multiples of four."""
+        """Record a fill with a repeated u32. `offset` and `nbytes` are multiples of 4."""
         with self.lock:
             self.check()
             command = self._order((), (target,)).command
-            self.transferred = True  # before: an interruption may follow
+            self.transferred = True  # before the call, for interruptions
             self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
             self._count()
 
     def record(self, function: Any, *arguments: Any) -> None:
-        """Records any other command, after a barrier against everything before it."""
+        """Record any other command, after a full barrier. `function` is a vkCmd function; its first argument is
+        added.
+        """
         with self.lock:
             self.check()
             submission = self._open or self._begin()
@@ -145,7 +152,7 @@ class Queue(SentWork):
             self.recorded += 1
 
     def _order(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
-        """Records a barrier when the buffers conflict with commands since the last one, and notes their use.
+        """Record a barrier if the buffers conflict with commands since the last one, and note their use.
 
         Returns the open submission.
         """
@@ -190,7 +197,7 @@ class Queue(SentWork):
             buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
 
     def _order_across(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
-        """As `_order`, for buffers that other queues have used."""
+        """Implementation of `_order` for buffers that other queues have used."""
         for buffer in (*reads, *writes):
             home = buffer.queue
             if not home or home.group is not self.group:
@@ -211,7 +218,7 @@ class Queue(SentWork):
             if home in lent:
                 continue
             if buffer.readers is None and home.is_complete(buffer.last_use):
-                self._move_here(buffer, idle=True)  # nobody is at it: from now on it needs no asking
+                self._move_here(buffer, idle=True)  # unused, so take ownership to make later uses cheaper
                 own.append(buffer)
                 continue
             self.wait_for(home, buffer.last_write)
@@ -220,29 +227,32 @@ class Queue(SentWork):
         for buffer in guests:
             buffer.readers = {**(buffer.readers or {}), self: self.serial}
         if lent:
-            self.budget = 0  # the other library waits for this very submission, so it goes out at once
+            self.budget = 0  # the other library waits for this submission, so send it at once
         return submission
 
     def lends(self, buffer: VulkanBuffer) -> bool:
-        """Whether another library may be using a buffer of this, its foreign queue."""
+        """Return True if another library may be using a buffer owned by this queue; False except for external
+        queues.
+        """
         return False
 
     def follow(self, other: Queue, value: int) -> None:
-        """Has a foreign queue go on only when the other's timeline is at the value."""
+        """Make an external queue wait until the timeline of `other` has reached the value."""
         raise InternalError("a queue of the device was asked to follow another: it waits by itself")
 
     def _borrow(self, lender: Queue) -> None:
-        """Has the open submission run after all that the foreign queue has done, and that one go on after it."""
+        """Order the open submission after all work of an external queue, and later work of that queue after it."""
         if self._timeline is None:
             self.signalled(0)
         self.wait_for(lender, NOW)
         self._external_waits.add(lender)
 
     def _move_here(self, buffer: VulkanBuffer, idle: bool = False) -> None:
-        """Makes this queue the buffer's home, after all uses elsewhere; `idle`: they are complete.
+        """Make this queue the owner of the buffer, ordered after all uses in other queues. With `idle`, these are
+        complete.
 
-        The open submission waits for them, so that the buffer counts as used by it from now on, whether anything is recorded or,
-        after an interruption, not. What this queue itself has read meanwhile counts as read since the last barrier.
+        The open submission waits for the other uses. From now on the buffer counts as used by that submission, even if
+        after an interruption nothing is recorded. Earlier reads by this queue count as reads since the last barrier.
         """
         home, readers = buffer.queue, buffer.readers or {}
         if home is self and not readers:
@@ -253,13 +263,13 @@ class Queue(SentWork):
             if queue is not self:
                 self.wait_for(queue, number)
         serial = 0 if idle else (self._open or self._begin()).serial
-        if home is not self:  # with no call up to the end of the function
+        if home is not self:  # no calls from here on, so that interruptions can't leave a partial update
             buffer.write_epoch, buffer.last_use, buffer.last_write = 0, serial, serial
         buffer.read_epoch = self.epoch if self in readers else 0 if home is not self else buffer.read_epoch
         buffer.queue, buffer.readers = self, None
 
     def wait_for(self, other: Queue, serial: int) -> None:
-        """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
+        """Order all later commands after submission `serial` of another queue. The wait is on the device."""
         with self.lock:
             self.check()
             if other is self or other.is_complete(serial) or self._waited.get(other, 0) >= serial:
@@ -270,15 +280,18 @@ class Queue(SentWork):
             self._waits[other] = max(value, self._waits.get(other, 0))
             self._waited[other] = value
             if self._open is None:
-                self._begin()  # waiting is work: whoever waits for this queue waits for that one, too
+                self._begin()  # waits for this queue must include the other's submission
 
     def signalled(self, serial: int) -> int:
-        """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
+        """Return the timeline value that signals completion of submission `serial`, which is sent if it is open.
+
+        The first call creates the timeline.
+        """
         if self._timeline is None:
             self.submit()
             self._timeline = create_timeline(self.vulkan, self.functions, self.device, self.group.exports)
             self._timeline_start = self.serial
-            self._begin()  # an empty submission: the first that signals, after all before it
+            self._begin()  # an empty submission, the first to signal, after all earlier ones
             self.submit()
         elif serial >= self.serial:
             self.submit()
@@ -297,11 +310,13 @@ class Queue(SentWork):
             self.full()
 
     def full(self) -> None:
-        """To be called when `budget` commands are recorded. Sends them, unless it was only time to look.
+        """Handle `budget` recorded commands: send them, or raise the budget if this was only a check of the device's
+        load.
 
-        A device that has done all before in an eighth of the time that recording it took is idle most of the time. It loses little
-        by starting later, and the host gains by fewer submissions: that is looked at again when there are four times as many, as
-        launches may come more slowly than they did. One that is busier than that gets its next work soon.
+        The check comes after 1/8 as many commands as in the previous submission. If all earlier work is complete by
+        then, the device is mostly idle. It loses little by starting later, and the host saves submissions: the budget
+        grows, and the next check comes at four times as many commands, as launches may slow down. Otherwise the device
+        is busy, and the planned budget applies.
         """
         if self._planned and self.budget:
             self.poll()
@@ -313,40 +328,44 @@ class Queue(SentWork):
                 return
         self.submit()
         if self._ready is not None and len(self._in_flight) < MAX_IN_FLIGHT:
-            self.open_command_handle()  # here, as this launch is slow in any case; the next finds everything in place
+            self.open_command_handle()  # here, as this launch is slow anyway; the next one finds it open
 
     def _long_budget(self) -> int:
-        """How many commands come while the device may be kept waiting, if they go on coming as they did."""
+        """Return the number of commands that will be recorded within `_LONG_NS` at the current rate; at most
+        `LONG_BUDGET`.
+        """
         took = time.perf_counter_ns() - self._begun
         return min(LONG_BUDGET, self.recorded * _LONG_NS // max(took, 1))
 
     def _make_room(self) -> None:
-        """Waits where there are as many submissions in flight as there may be."""
+        """Wait for the oldest submission if `MAX_IN_FLIGHT` are in flight."""
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             self.poll()
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
 
     def _unused(self) -> Submission:
-        """A submission that isn't in flight; it stays among the free ones."""
+        """Return a submission that isn't in flight. It stays in the list of free ones."""
         self._make_room()
         if not self._free:
             self.poll()
         return self._free[-1] if self._free else self._create()
 
     def _reset(self, submission: Submission) -> int:
-        """Makes its command buffer ready to be recorded; a VkResult."""
+        """Begin recording the submission's command buffer, and return the VkResult."""
         f = self.functions
         result: int = f.vkResetCommandPool(self.device, submission.pool.value, 0)
         return result if result < 0 else int(f.vkBeginCommandBuffer(submission.command, self._begin_info))
 
     def _prepare(self) -> None:
-        """Makes one ready beforehand, with what is there: right after a submission that takes less time than in a launch."""
+        """Begin a free submission's command buffer in advance: right after a submission, this is cheaper than in a
+        launch.
+        """
         if self._ready is None and self._free and self._reset(self._free[-1]) >= 0:
             self._ready = self._free.pop()
 
     def _begin(self) -> Submission:
-        budget = self._next_budget or FIRST_BUDGET  # waiting for room starts no new row of small ones
+        budget = self._next_budget or FIRST_BUDGET  # read first: `_make_room` may wait, which resets it
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             self._make_room()
         submission = self._ready
@@ -368,35 +387,39 @@ class Queue(SentWork):
         return submission
 
     def _plan(self, budget: int) -> None:
-        """Sets after how many commands the open submission is to be looked at, or sent."""
+        """Set the number of commands after which `full` sends the open submission or checks the device's load."""
         self.budget, self._planned = budget, 0
-        if budget >= BUDGET:  # then it is looked first
+        if budget >= BUDGET:  # check the load first
             self.budget, self._planned = min(max(self._sent // _LOOK_AFTER, FIRST_BUDGET), budget), budget
             self._begun = time.perf_counter_ns()
         self._next_budget = min(4 * budget, BUDGET)
 
     def start_small(self) -> None:
-        """Has the next submissions hold few commands; the open one, too, if it was only made ready."""
+        """Make the next submissions small, and the open one too if it is empty."""
         self._next_budget = 0
         if self._open is not None and not self.recorded:
             self._plan(FIRST_BUDGET)
 
-    # The direct way; see `fast_path`. Call these under the lock.
+    # The fast path; see `fast_path`. Call these under the lock.
 
     def open_command_handle(self) -> int:
-        """The open command buffer as a number, for launches that record into it without asking; 0 where they may not."""
+        """Return the open command buffer as a number, for launches on the fast path; 0 if they must take the slow
+        path.
+        """
         if self.group.failure is not None or self.group.watchers or self.group.sending:
             return 0
         self.command_handle = (self._open or self._begin()).number
         return self.command_handle
 
     def order(self) -> None:
-        """Records a barrier."""
+        """Record a barrier if a submission is open."""
         if self._open is not None:
             self._barrier(self._open)
 
     def begin_epoch(self) -> int:
-        """Begin the barrier interval of a hazard. Return the flag of a record if its barrier is still to be recorded."""
+        """Begin a new barrier interval after a hazard. Return `BARRIER` if the launch record must issue the barrier,
+        else 0.
+        """
         if self.transferred:
             self.order()
             return 0
@@ -404,7 +427,7 @@ class Queue(SentWork):
         return BARRIER
 
     def emit(self, kernel: VulkanKernel, flags: int, groups: tuple[int, int, int], block: Any) -> None:
-        """Make the driver calls of a record, as machine code does; `block` is a pointer to its argument block."""
+        """Make the driver calls of a launch record, like machine code. `block` is a pointer to its argument block."""
         if self._open is None:
             raise InternalError("a launch was recorded without an open submission")
         command, null = self._open.command, self.vulkan.null
@@ -419,17 +442,18 @@ class Queue(SentWork):
         self._dispatch(command, *groups)
 
     def mark_dirty(self) -> None:
-        """After an interruption in the middle of recording: what comes later is ordered after all that may be there.
+        """Restore a safe state after recording was interrupted: order later commands after all that may have been
+        recorded.
 
-        The caller releases the lock afterwards, which it may not have got.
+        Acquires the lock if the caller doesn't hold it. The caller releases it afterwards.
         """
         taken = False
         while not taken:
-            with contextlib.suppress(KeyboardInterrupt):  # another one; the caller raises the first
-                # conditions of the standard library ask for the owner, too
+            with contextlib.suppress(KeyboardInterrupt):  # a second one; the caller raises the first
+                # private, but the standard library's conditions use it too
                 taken = self.lock._is_owned() or self.lock.acquire()  # type: ignore[attr-defined]
         self.bound = None
-        self.recorded += 1  # perhaps
+        self.recorded += 1  # the command may have been recorded
         if self.group.failure is None:
             self.transferred = True
             self.order()
@@ -437,22 +461,22 @@ class Queue(SentWork):
     # Submission and completion.
 
     def submit(self) -> None:
-        """Sends the open submission, if there is one, to the device."""
+        """Send the open submission, if there is one, to the device."""
         with self.lock:
             if self._open is not None:
                 self._submit(self._open, self._open.info)
 
     def flush(self) -> None:
-        """As `submit`, but leaves a submission in which there is nothing to do."""
+        """Send the open submission unless it is empty."""
         with self.lock:
             if self.newest == self.serial:
                 self.submit()
 
     def submit_with(self, prepared: Prepared, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> int:
-        """Sends the open submission, if there is one, followed by a command buffer that was recorded before, and that ends
-        with the barrier of submissions; the submission's serial.
+        """Send the open submission, if there is one, followed by a prerecorded command buffer; return the serial.
 
-        `reads` and `writes` are all buffers that the command buffer uses. Call it under the lock.
+        The command buffer must end with the barrier of submissions. `reads` and `writes` are all buffers that it uses.
+        Call it under the lock.
         """
         if self._open is None and self._are_here(reads, writes):
             submission, serial = self._unused(), self.serial
@@ -468,11 +492,11 @@ class Queue(SentWork):
         return submission.serial
 
     def _are_here(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> bool:
-        """Whether no other queue has to be thought of."""
+        """Return True if this queue owns all buffers and no other queue has read the written ones."""
         return all(b.queue is self for b in reads) and all(b.queue is self and b.readers is None for b in writes)
 
     def new_command(self) -> Prepared:
-        """A command buffer for `submit_with`."""
+        """Allocate a command buffer for `submit_with`."""
         vulkan, functions, device, pool = self.vulkan, self.functions, self.device, self._pool.value
         info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=pool, commandBufferCount=1)
         own = vulkan.ffi.new("VkCommandBuffer[1]")
@@ -496,7 +520,7 @@ class Queue(SentWork):
         self._depart(submission, info, ends=True)
 
     def _depart(self, submission: Submission, info: Any, ends: bool = False) -> None:
-        """Sends a submission, whose own command buffer may have to be ended first; what has completed meanwhile is noted."""
+        """Send a submission, and update completion. With `ends`, end its command buffer first."""
         self.check()
         try:
             self.group.sending = True
@@ -505,7 +529,7 @@ class Queue(SentWork):
             if self.group.failure is None:
                 self._go_on(submission, info, ends)
             raise
-        except BaseException:  # an interruption in between: what has begun goes to its end, once
+        except BaseException:  # an interruption: complete the submission, then raise
             self._go_on(submission, info, ends)
             raise
         finally:
@@ -514,7 +538,9 @@ class Queue(SentWork):
         self._prepare()
 
     def _go_on(self, submission: Submission, info: Any, ends: bool) -> None:
-        """As `_go`, after an interruption; one more ends the use of the device, rather than lose what was recorded."""
+        """Continue `_go` after an interruption or error. On another one, mark the device as lost: recorded work is
+        lost.
+        """
         try:
             self._go(submission, info, ends)
         except BaseException as error:
@@ -524,14 +550,14 @@ class Queue(SentWork):
             raise
 
     def _go(self, submission: Submission, info: Any, ends: bool) -> None:
-        """Sends a submission. When it is interrupted and called again, it does what is left to do."""
+        """Send a submission. Resumable: if it was interrupted, another call does the remaining steps."""
         try:
             if ends:
                 call = self.functions.vkEndCommandBuffer
                 self._check(noted(submission.ended, call, submission.command), "vkEndCommandBuffer")
             self._send(submission, info)
         except OutOfMemoryError as error:
-            # Going on without them would leave results silently wrong.
+            # Continuing without these launches would make results silently wrong.
             why = f"launches that were recorded are lost, and so is this device: {error}"
             self.group.fail(OutOfMemoryError(why))
             raise self.group.failed() from None
@@ -540,7 +566,7 @@ class Queue(SentWork):
         if ends:
             self._open, self.command_handle = None, 0
         self.serial = submission.serial + 1
-        self._waits.clear()  # not before: who waits for nothing but others still has that to do
+        self._waits.clear()  # only now: until it is sent, a submission with waits isn't empty
         while self._external_waits:
             lender = next(iter(self._external_waits))
             lender.follow(self, submission.serial)

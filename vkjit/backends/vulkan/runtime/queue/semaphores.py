@@ -1,7 +1,6 @@
-"""Timeline semaphores: how queues of one device wait for each other without the host.
+"""Timeline semaphores, with which the queues of a device wait for each other without the host.
 
-Enters: semaphores with values. Leaves: submissions that wait and signal. Holds: a signal covers everything that its queue
-was given before; a wait covers the whole submission that has it.
+A signal covers everything submitted to its queue before; a wait covers the whole submission that contains it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ALL_COMMANDS = 0x10000
 
 
 def create_timeline(vulkan: Vulkan, functions: Functions, device: Any, exported: bool = False) -> Handle:
-    """A semaphore whose value starts at 0; `exported`: one that other libraries can be given."""
+    """Create a timeline semaphore with value 0. With `exported`, it can be exported to other libraries."""
     export = vulkan.null
     if exported:
         export = vulkan.struct("VkExportSemaphoreCreateInfo", sType=_EXPORT, handleTypes=_OPAQUE_FD)
@@ -35,7 +34,7 @@ def create_timeline(vulkan: Vulkan, functions: Functions, device: Any, exported:
 
 
 def semaphore_descriptor(vulkan: Vulkan, functions: Functions, device: Any, semaphore: Any) -> int:
-    """A new file descriptor of an exported semaphore, which its receiver owns."""
+    """Return a new file descriptor of an exported semaphore, owned by the caller."""
     info = vulkan.struct("VkSemaphoreGetFdInfoKHR", sType=_GET_DESCRIPTOR, semaphore=semaphore, handleType=_OPAQUE_FD)
     out = vulkan.ffi.new("int *")
     vulkan.check(functions.vkGetSemaphoreFdKHR(device, info, out), "vkGetSemaphoreFdKHR")
@@ -43,7 +42,7 @@ def semaphore_descriptor(vulkan: Vulkan, functions: Functions, device: Any, sema
 
 
 def timeline_value(vulkan: Vulkan, functions: Functions, device: Any, semaphore: Any) -> int:
-    """Where the semaphore is."""
+    """Return the current value of the semaphore."""
     out = vulkan.ffi.new("uint64_t *")
     vulkan.check(functions.vkGetSemaphoreCounterValue(device, semaphore, out), "vkGetSemaphoreCounterValue")
     return int(out[0])
@@ -52,7 +51,9 @@ def timeline_value(vulkan: Vulkan, functions: Functions, device: Any, semaphore:
 def with_semaphores(
     vulkan: Vulkan, submit: Any, waits: Sequence[tuple[Any, int]], signals: Sequence[tuple[Any, int]]
 ) -> Any:
-    """A VkSubmitInfo with the command buffers of `submit`, and what it waits for and signals: (semaphore, value)."""
+    """Return a VkSubmitInfo with the command buffers of `submit` and these waits and signals, pairs (semaphore,
+    value).
+    """
     values = vulkan.struct(
         "VkTimelineSemaphoreSubmitInfo",
         waitSemaphoreValueCount=len(waits),

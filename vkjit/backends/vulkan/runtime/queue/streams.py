@@ -1,7 +1,6 @@
-"""Streams and events of a Vulkan device: a stream is a queue, an event a submission of it.
+"""Streams and events of a Vulkan device: a stream is a queue, and an event is a submission of a queue.
 
-Enters: a device's queues. Leaves: streams, and events with timestamps where asked for. Holds: recording an event sends
-nothing to the device; a timestamp's place is used again only when the device has written it.
+Recording an event sends nothing to the device. The query of a timestamp is reused only after the device has written it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _64_BIT, _WAIT = 0x1, 0x2
 
 
 class QueueStream(DeviceStream):
-    """A stream of its own queue of commands. Streams may share a hardware queue, where the device has few."""
+    """A stream with its own command queue. Streams may share a hardware queue if the device has few."""
 
     def __init__(self, device: VulkanDevice, queue: Queue, priority: int) -> None:
         self.device: VulkanDevice = device
@@ -56,7 +55,7 @@ class QueueStream(DeviceStream):
 
 
 class QueueEvent(DeviceEvent):
-    """`serial` of `queue` marks the event; None before it is recorded."""
+    """An event, marked by submission `serial` of `queue`. `queue` is None before it is recorded."""
 
     def __init__(self, device: VulkanDevice, timing: bool) -> None:
         self.device: VulkanDevice = device
@@ -97,17 +96,17 @@ class QueueEvent(DeviceEvent):
 
 
 def _is_done(queue: Queue, serial: int) -> bool:
-    """Whether the submission is complete. Sends it if it is open: whoever asks until it is may do nothing else."""
+    """Return True if the submission is complete. Sends it if it is open, so that polling programs make progress."""
     if serial <= queue.completed:
         return True
-    queue.check()  # nothing is complete any more on a device that is lost, or another process's
+    queue.check()  # nothing completes on a device that is lost or inherited through a fork
     if serial >= queue.serial:
         queue.submit()
     return queue.is_complete(serial)
 
 
 class Stamp:
-    """A place in the query pool that a submission writes; gives it back when nobody refers to it any more."""
+    """A query of the pool that a submission writes. It is freed together with this object."""
 
     __slots__ = ("_timestamps", "place", "queue", "serial")
 
@@ -118,12 +117,15 @@ class Stamp:
         self.serial = serial
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # it was never made whole
+        with contextlib.suppress(AttributeError):  # the constructor was interrupted
             self._timestamps.free.append((self.place, self.queue, self.serial))
 
 
 class Timestamps:
-    """The timestamps of a device. Raises FeatureError where its queues have none."""
+    """The timestamp queries of a device. Raises FeatureError if its queues don't support timestamps.
+
+    `period` is in nanoseconds per tick, `places` is the number of queries in the pool.
+    """
 
     def __init__(
         self, vulkan: Vulkan, functions: Functions, device: Any, period: float, valid_bits: int, places: int = PLACES
@@ -143,7 +145,7 @@ class Timestamps:
         self._pool = Handle("query pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
     def take(self, queue: Queue) -> Stamp:
-        """Records a timestamp after everything recorded in the queue so far. Call it under the lock."""
+        """Record a timestamp after everything recorded in the queue so far. Call it under the lock."""
         place = self._place()
         f = self._functions
         queue.record(f.vkCmdResetQueryPool, self._pool.value, place, 1)
@@ -151,14 +153,16 @@ class Timestamps:
         return Stamp(self, place, queue, queue.serial)
 
     def difference(self, start: Stamp, end: Stamp) -> int:
-        """Nanoseconds between two timestamps whose submissions are complete; negative when `end` came first."""
+        """Return the nanoseconds between two timestamps whose submissions are complete; negative if `end` came
+        first.
+        """
         ticks = (self._value(end) - self._value(start)) & self._mask
         if ticks > self._mask >> 1:
             ticks -= self._mask + 1
         return int(ticks * self._period)
 
     def check(self) -> None:
-        """Raises DeviceError when they are gone."""
+        """Raise DeviceError if the device, and with it the query pool, was closed."""
         if self._pool.closed:
             raise DeviceError("the device was closed, and with it the times of its events")
 

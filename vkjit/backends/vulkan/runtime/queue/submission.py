@@ -1,7 +1,4 @@
-"""A command buffer with its fence, and the barriers that go into command buffers.
-
-Enters: the open loader. Leaves: `Submission`s for a queue to use again and again, and `memory_barriers`.
-"""
+"""Reusable submissions (a command buffer with its fence), and memory barriers."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ _SHADER_READ, _SHADER_WRITE, _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x20,
 
 
 class Submission:
-    """A command buffer with its pool and its fence, used again and again.
+    """A reusable command buffer with its pool and its fence.
 
-    `ended` and `sent` hold what the driver said when it was ended and sent, once that has happened.
+    `ended` and `sent` hold the driver's results (see `noted`) after the command buffer was ended and submitted.
     """
 
     __slots__ = ("command", "done", "ended", "fence", "fences", "info", "number", "pool", "sent", "serial", "waiters")
@@ -43,22 +40,23 @@ class Submission:
         self.done = False
 
     def begin(self, serial: int) -> None:
-        """Gives it the serial under which it will be sent."""
+        """Reset the state and set the serial of the next submission."""
         self.ended.clear()
         self.sent.clear()
         self.serial = serial
 
     def close(self) -> None:
-        """Destroys it all; the device must be done with it, or lost."""
+        """Destroy the fence and the pool. The submission must be complete or the device lost."""
         self.fence.close()
         self.pool.close()
 
 
 def noted(results: list[int], call: Callable[..., int], *arguments: Any) -> int:
-    """The result of a driver's call, which is made unless it is among the results, and is there afterwards.
+    """Call a driver function, store its result in `results`, and return it. If there is a result already, don't call
+    again.
 
-    Handlers of signals run between Python's instructions, so that Ctrl-C could come after a call and before its result is kept.
-    Here both are one instruction.
+    Signal handlers run between bytecode instructions, so that Ctrl-C could come after a call and before its result is
+    stored. Here, both are one instruction.
     """
     if not results:
         results.extend(map(call, *[(argument,) for argument in arguments]))
@@ -67,8 +65,10 @@ def noted(results: list[int], call: Callable[..., int], *arguments: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A command buffer that is submitted more than once: its owner, what submits it `alone`, and what submits it `after`
-    another, which is put first into the array `both`.
+    """A command buffer that is submitted repeatedly.
+
+    `alone` is the VkSubmitInfo for the command buffer alone, `after` that for submitting it after another one, which
+    the caller stores as the first item of the array `both`.
     """
 
     owner: Handle
@@ -78,7 +78,7 @@ class Prepared:
 
 
 def memory_barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
-    """(stages, barrier) between kernels, between kernels and copies, and at the end of a submission."""
+    """Return (stages, barrier) between kernels, between kernels and copies, and at the end of a submission."""
     shader = _SHADER_READ | _SHADER_WRITE
     transfer = _TRANSFER_READ | _TRANSFER_WRITE
     everything = shader | transfer

@@ -1,7 +1,4 @@
-"""A queue on hardware that only copies, beside which kernels go on running.
-
-Enters: copies and fills. Leaves: what any queue leaves (see `queue`). Holds: no kernel gets here.
-"""
+"""A queue for copies and fills only, on a hardware copy engine if there is one, so that copies overlap with kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _READ, _WRITE, _HOST_READ = 0x800, 0x1000, 0x2000
 
 
 class CopyQueue(Queue):
-    """As `Queue`, but for kernels."""
+    """A `Queue` that refuses kernels."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -45,7 +42,7 @@ class CopyQueue(Queue):
 
 
 def _barriers(vulkan: Vulkan) -> tuple[tuple[int, Any], tuple[int, Any], tuple[int, Any]]:
-    """As `memory_barriers`, with the stages of such a queue alone."""
+    """Return the equivalent of `memory_barriers` with only the stages that a transfer queue supports."""
     between = vulkan.struct("VkMemoryBarrier", srcAccessMask=_WRITE, dstAccessMask=_READ | _WRITE)
     end = vulkan.struct("VkMemoryBarrier", srcAccessMask=_WRITE, dstAccessMask=_READ | _WRITE | _HOST_READ)
     return (_TRANSFER, between), (_TRANSFER, between), (_TRANSFER | _HOST, end)
