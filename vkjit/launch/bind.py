@@ -109,9 +109,7 @@ def bound_names(spec: KernelSpec, count: int, kwargs: Collection[str]) -> list[s
 
 
 def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
-    """Return the parameters available to positional arguments: without the Outs if there are too few arguments for
-    all.
-    """
+    """Return the parameters available to positional arguments, without the Outs if there are too few arguments."""
     params = spec.params
     free = [i for i, p in enumerate(params) if p.name not in named]
     outs = [i for i in free if _is_out(params[i])]
@@ -120,9 +118,7 @@ def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[in
 
 
 def parameter_indices(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
-    """Return the parameter indices of `count` positional arguments and the named ones, in order; None if they don't
-    bind.
-    """
+    """Return the parameter indices of `count` positional and then the named arguments; None if they don't bind."""
     if not names and count == len(spec.params):
         return list(range(count))
     numbers = {p.name: i for i, p in enumerate(spec.params)}
@@ -220,9 +216,7 @@ def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, d
 
 
 def natural_type(value: Any, name: str) -> DType:
-    """Return the type of a scalar whose parameter isn't typed: its NumPy type, else bool, i32 (i64 if needed) or
-    f32.
-    """
+    """Return the type of a scalar for an untyped parameter: its NumPy type, else bool, i32 (i64 if needed) or f32."""
     if isinstance(value, (bool, np.bool_)):
         return dtypes.boolean
     is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a 0-d array is typed even if it is f64
@@ -236,8 +230,9 @@ def natural_type(value: Any, name: str) -> DType:
 
 
 def coerce_scalar(value: Any, dtype: DType, name: str) -> Any:
-    """Convert the value to a NumPy scalar of that type. Raises DTypeError if it is out of range or an integer would be
-    rounded.
+    """Convert the value to a NumPy scalar of that type.
+
+    Raises DTypeError if it is out of range or an integer would be rounded.
     """
     __tracebackhide__ = True
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -354,8 +349,6 @@ def allocate_outs(
 
 
 def poison(array: DeviceArray) -> None:
-    """Fill a fresh array with all-ones bits (NaN in every float type) so that elements never written are visible in
-    debug launches.
-    """
+    """Fill a new array with ones bits, NaN in all float types, to reveal unwritten elements in debug launches."""
     if array.buffer.nbytes:
         array.device.fill(array.buffer, 0, array.buffer.nbytes, 0xFFFFFFFF)

@@ -65,8 +65,9 @@ kernel must be compiled for the grid. Raises ShapeError if dimensions disagree."
 
 
 class ScalarCoercion:
-    """The conversion of a scalar to the type of its parameter. Values of type `python` from `low` to `high` need
-    none.
+    """The conversion of a scalar to the type of its parameter.
+
+    Values of type `python` from `low` to `high` need none.
     """
 
     __slots__ = ("dtype", "high", "low", "name", "python")
@@ -133,8 +134,9 @@ class CachedLaunch:
         self.hits = 0
 
     def run(self, arrays: list[DeviceArray], others: tuple[Any, ...]) -> Any:
-        """Launch, and return the allocated arrays: one, a tuple, or None. `MISS` if the shapes or the grid don't
-        fit.
+        """Launch, and return the allocated arrays: one, a tuple, or None.
+
+        `MISS` if the shapes or the grid don't fit.
         """
         __tracebackhide__ = True
         shapes, groups = self._shapes, self._groups
@@ -260,8 +262,9 @@ class CallForm:
         return (MISS,) if found is None else found
 
     def _look(self, args: tuple[Any, ...]) -> tuple[Any, list[DeviceArray], tuple[Any, ...]]:
-        """Return the key of a call, its arrays and its other arguments. The key is None if it must take the slow
-        path.
+        """Return the key of a call, its arrays and its other arguments.
+
+        The key is None if it must take the slow path.
         """
         none: tuple[Any, list[DeviceArray], tuple[Any, ...]] = None, [], ()
         if sanitizer_reports.OPEN_BLOCKS:
@@ -391,8 +394,7 @@ class CallForm:
 
 
 def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRule | None:
-    """Return the dependence of launches on the shapes of `arrays` (parameter indices); None if no `ShapeRule` describes
-    it.
+    """Return the `ShapeRule` of launches for `arrays` (parameter indices); None if no rule describes them.
 
     `local` is the workgroup size.
     """
@@ -416,8 +418,9 @@ def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRul
 
 
 def values_in_key(spec: KernelSpec, *launch_functions: Any) -> list[bool]:
-    """Return for each parameter True if its value affects the launch: constants, and scalars that a launch function
-    reads.
+    """Return a flag per parameter, True for constants and for scalars that launch functions read.
+
+    The values of these parameters affect the launch.
     """
     read = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
     return [p.kind == "const" or (p.kind != "array" and p.name in read) for p in spec.params]
@@ -444,9 +447,7 @@ def is_cacheable(spec: KernelSpec, args: Sequence[Any], params: Sequence[int]) -
 
 
 def constant_captures(values: Sequence[Any]) -> tuple[Captures, ...]:
-    """Return the captures of constants: of device functions, structs with methods, and tuples or dataclasses of
-    these.
-    """
+    """Return the captures of constants: device functions, structs with methods, and tuples or dataclasses of these."""
     plain = (bool, int, float, str, type(None), np.generic, np.ndarray, DeviceArray)
     found = (Captures(v).read_now() for v in values if not isinstance(v, plain))
     return tuple(captures for captures in found if captures.any())

@@ -44,8 +44,9 @@ def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
 
 
 def checked_grid(value: Any, what: str, name: str) -> Grid:
-    """Return a grid or workgroup size as three sizes. `what` and `name` name the argument and the kernel, for
-    errors.
+    """Return a grid or workgroup size as three sizes.
+
+    `what` and `name` name the argument and the kernel, for errors.
     """
     __tracebackhide__ = True
     sizes = (value,) if isinstance(value, (int, np.integer)) else value
@@ -161,9 +162,7 @@ class LaunchGrid:
         return tuple(values[position].shape)
 
     def check_axes(self, groups: Grid, read: tuple[int, ...]) -> None:
-        """Raise ArgumentError for several workgroups along an axis that the kernel doesn't read: they repeat the same
-        work.
-        """
+        """Raise ArgumentError for several workgroups along an axis that the kernel doesn't read: they repeat work."""
         __tracebackhide__ = True
         repeated = [axis for axis, size in enumerate(groups) if size > 1 and axis not in read]
         if not repeated:

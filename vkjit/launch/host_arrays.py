@@ -109,8 +109,9 @@ _c_order = functools.lru_cache(maxsize=4096)(contiguous_strides)
 def check_places(
     kernel: str, spec: KernelSpec, writes: Collection[int], hosts: dict[int, NumpyArray], values: Sequence[Any]
 ) -> None:
-    """Raise ArgumentError if elements of a written array are certain to overlap. `writes` has the written
-    parameters.
+    """Raise ArgumentError if elements of a written array are certain to overlap.
+
+    `writes` has the written parameters.
     """
     __tracebackhide__ = True
     for i in spec.arrays:
@@ -353,8 +354,9 @@ def _read_members(device: Device, members: list[tuple[NumpyArray, DeviceArray]])
 
 
 def fetch(array: DeviceArray) -> NumpyArray:
-    """Return a new NumPy array with the elements of a device array of any strides. Waits for the launches that write
-    them.
+    """Return a new NumPy array with the elements of a device array of any strides.
+
+    Waits for the launches that write them.
     """
     item = array.dtype.storage.itemsize
     if 0 in array.shape:

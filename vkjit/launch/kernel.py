@@ -468,8 +468,7 @@ class Kernel(Tunable):
         return found
 
     def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
-        """Return the variant of a plan that counts loop iterations and reports an error before the driver's cap stops
-        them.
+        """Return the variant of a plan that counts loop iterations and reports an error below the driver's cap.
 
         Compiled on first use.
         """
@@ -482,8 +481,9 @@ class Kernel(Tunable):
             return plain.guarded
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
-        """Return the plan for a signature. Compile it if it is new or the captures of a constant function have
-        changed.
+        """Return the plan for a signature.
+
+        Compile it if it is new or the captures of a constant function have changed.
         """
         __tracebackhide__ = True
         key = (device, signature)
@@ -517,7 +517,7 @@ class Kernel(Tunable):
         return function
 
     def _launch_stating_cost(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Launch, and report the cost of the launch to the listeners of profiles."""
+        """Launch, and report the declared cost to profile listeners."""
         __tracebackhide__ = True
         result = self._launch_fully(groups, args, kwargs)
         given = bind.bind(self.spec, args, kwargs)

@@ -47,10 +47,11 @@ def of_library(module: str) -> bool:
 
 
 def alignments(signature: Signature, module: str) -> dict[int, int]:
-    """Return the alignment in bytes that each array's address must keep if it has it, by argument index.
+    """Return, by argument index, the alignment in bytes to keep when a graph's arrays are replaced.
 
-    `module` is the module of the kernel. Standard library kernels always count as relying on the alignment of rows: the
-    library also selects kernels by address, such as matrix products with vector loads.
+    A replacement must have this alignment if the original does. `module` is the module of the kernel. Standard library
+    kernels always count as relying on `ROW_ALIGNMENT`: the library also selects kernels by address, such as matrix
+    products with vector loads.
     """
     relies = signature.aligned or of_library(module)
     arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
@@ -85,9 +86,7 @@ class LaunchPlan:
         self.guarded: LaunchPlan | None = None
 
     def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
-        """Return True if a launch may reach the driver's silent cap on loop iterations, and so needs the guarded
-        variant.
-        """
+        """Return True if a launch may reach the driver's silent cap on loop iterations, so that it must be guarded."""
         if self.trip_bound is None:
             return False
         extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, DeviceArray)}
@@ -100,8 +99,9 @@ class LaunchPlan:
         return guard() if self.may_pass_cap(groups, values) else self
 
     def launch(self, groups: Grid, values: Sequence[Any]) -> None:
-        """Queue the kernel. `values` has a DeviceArray or a converted scalar per parameter; those of Consts are
-        ignored.
+        """Queue the kernel.
+
+        `values` has a DeviceArray or a converted scalar per parameter; those of Consts are ignored.
         """
         if 0 in groups:
             return

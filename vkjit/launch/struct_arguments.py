@@ -1,8 +1,8 @@
 """Structs on the host: NumPy dtypes, records, and the conversion from arrays of structs to struct-of-arrays arguments.
 
 Splits structured arrays, records and tuples into one NumPy array or scalar for each component that
-`frontend.composites` gives a struct or vector. Arrays are views of the caller's memory, so kernels write it in place.
-Errors name the field and the expected type.
+`frontend.signature.composites` gives a struct or vector. Arrays are views of the caller's memory, so kernels write it
+in place. Errors name the field and the expected type.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SplitStruct:
-    """A struct, vector or array of structs split into components, in the order of `frontend.composites`. `shape` is the
-    shape of the array of structs.
+    """A struct, vector or array of structs split into components, in the order of `frontend.signature.composites`.
+    `shape` is the shape of the array of structs.
     """
 
     parts: tuple[Any, ...]
@@ -91,9 +91,7 @@ on_host(dtype=struct_dtype, make=make_record)
 
 
 def expand_values(spec: KernelSpec, original: KernelSpec, values: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-    """Return the values of the expanded parameters, and by parameter index the structured arrays allocated for omitted
-    Outs.
-    """
+    """Return the values of the expanded parameters, and the structured arrays allocated for omitted Outs, by index."""
     by_name = {p.name: v for p, v in zip(original.params, values, strict=True)}
     expanded: list[Any] = [by_name.get(p.name) for p in spec.params]
     waiting: list[Composite] = []
@@ -228,7 +226,7 @@ def _item(value: Any, place: tuple[int, ...]) -> Any:
 def user_values(
     spec: KernelSpec, original: KernelSpec, values: list[Any], given: list[Any], structs: dict[int, Any]
 ) -> list[Any]:
-    """Return a value for each of the user's parameters: structs and arrays of structs as they were passed or allocated."""
+    """Return a value for each of the user's parameters, with structs and arrays of structs as passed or allocated."""
     by_name = dict(zip((p.name for p in spec.params), values, strict=True))
     by_name |= {c.parameter.name: structs.get(c.first) for c in spec.composites if c.first in structs}
     return [by_name.get(p.name, own) for p, own in zip(original.params, given, strict=True)]

@@ -63,9 +63,7 @@ class Tunable:
         return found
 
     def shape_of_launch(self, groups: Any, device: Device, values: dict[str, Any]) -> tuple[Grid, Grid] | None:
-        """Return (workgroups, local size) of a launch with these arguments; None if that depends on omitted
-        arguments.
-        """
+        """Return (workgroups, local size) of a launch; None if they depend on omitted arguments."""
         if any(p.name not in values for p in self.spec.params if p.kind != "const"):
             return None
         listed = [values.get(p.name, _first(p.default)) for p in self.spec.params]

@@ -97,9 +97,7 @@ class DeviceArray:
 
     @classmethod
     def placed(cls, buffer: Buffer, offset: int, dtype: DType, layout: _Layout) -> DeviceArray:
-        """Return an array at `offset` bytes in a buffer, with a layout from `layout_of`; faster than the
-        constructor.
-        """
+        """Return an array at `offset` bytes in a buffer, with a layout from `layout_of`. Faster than `__init__`."""
         address = buffer.address + offset
         made = cls.__new__(cls)
         made.buffer, made.offset, made.dtype = buffer, offset, dtype

@@ -44,17 +44,15 @@ _REFUSED = {
     "adopt": "passes NumPy arrays",
     "host_view": "looks at results",
 }
-"""Methods that aren't allowed during a capture, when nothing runs, and what the program does by calling them, for
-errors."""
+"""Methods that aren't allowed during a capture, when nothing runs, with descriptions of their use for errors."""
 
 
 class _Shadowing:
-    """The state of all captures and recorders, which shadow methods of devices. Hold `lock` to change a device's
-    methods.
+    """The state of all captures and recorders, which shadow methods of devices.
 
-    Recorders (see `launch_recorder`) watch a single operation; captures wait until these have ended. `captured` has, by
-    device, the thread whose calls are captured and a function that ends the shadowing. `extents` has, by device, the
-    address ranges of the next launch, from `note_extents`.
+    Hold `lock` to change a device's methods. Recorders (see `launch_recorder`) watch a single operation; captures wait
+    until these have ended. `captured` has, by device, the thread whose calls are captured and a function that ends the
+    shadowing. `extents` has, by device, the address ranges of the next launch, from `note_extents`.
 
     Use `with shadowing.lock`: `with` on the lock itself acquires it and enters the block in one step. A method of this
     class or of a condition could be interrupted after it has acquired the lock.

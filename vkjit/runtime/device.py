@@ -92,8 +92,7 @@ class Buffer(ABC):
 
     shared = False
     queue: Any = False
-    """The owner queue of Vulkan buffers. Defined for buffers of all devices, because launches check it on every
-    buffer."""
+    """The owner queue of Vulkan buffers. Defined for all buffers, because launches check it on each of them."""
     device: Device
     nbytes: int
     address: int
@@ -119,9 +118,7 @@ class Device(ABC):
 
     @functools.cached_property
     def dispatch_cache(self) -> Table:
-        """The cache of repeated calls on this device, with keys of the upper layers; see the module
-        `dispatch_cache`.
-        """
+        """The cache of repeated calls on this device, keyed by the upper layers; see `runtime.dispatch_cache`."""
         return new_table(self)
 
     @abstractmethod
@@ -157,8 +154,9 @@ class Device(ABC):
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
     ) -> None:
-        """Queue `groups` workgroups with the packed argument block. Buffers are kept alive until the launch has
-        completed.
+        """Queue `groups` workgroups with the packed argument block.
+
+        Buffers are kept alive until the launch has completed.
         """
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
@@ -180,8 +178,7 @@ class Device(ABC):
         return False
 
     def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:
-        """Return a function of a call's arguments that launches by the first plan that matches them; None if
-        unsupported.
+        """Return a function of a call's arguments that launches by the first matching plan; None if unsupported.
 
         The function returns False and has no effect if no plan matches or if the slow path must handle the call.
         """
@@ -206,10 +203,10 @@ class Device(ABC):
         """The address of the report buffer, for the argument field of role "report"."""
 
     def open_stream(self, priority: int = 0, copies: bool = False) -> DeviceStream:
-        """Open another stream. `priority` above 0 means before other streams, below 0 after them, if the device
-        supports it.
+        """Open another stream.
 
-        With `copies`, the stream takes copies only, and uses a hardware copy engine if there is one.
+        `priority` above 0 means before other streams, below 0 after them, if the device supports it. With `copies`, the
+        stream takes copies only, and uses a hardware copy engine if there is one.
         """
         self._has_copy_streams |= copies
         return ImmediateStream(self, priority, copies)

@@ -42,8 +42,9 @@ _SANITIZE, _DEBUG, _OPT = (_encode(name) for name in ("VKJIT_SANITIZE", "VKJIT_D
 
 
 class _Seen:
-    """The settings under which the tables were made. `on` is True if calls are cached at all, None before it is
-    read.
+    """The settings under which the tables were made.
+
+    `on` is True if calls are cached at all, None before it is read.
     """
 
     sanitize: Any = _get(_SANITIZE)
@@ -74,8 +75,9 @@ def environment() -> None:
 
 
 def renew(*devices: Device) -> None:
-    """Discard the tables of these devices, or of all devices. Call it after a change that kernels or functions depend
-    on.
+    """Discard the tables of these devices, or of all devices.
+
+    Call it after a change that kernels or functions depend on.
     """
     with _lock:
         _devices.update(devices)  # tables set here don't pass through `new_table`
@@ -90,8 +92,9 @@ def follow(follower: Forgetful) -> None:
 
 
 def forget(device: Device) -> None:
-    """Discard everything that depends on the device's caps, including cached launches. Call it after the caps
-    change.
+    """Discard everything that depends on the device's caps, including cached launches.
+
+    Call it after the caps change.
     """
     with _lock:
         followers = list(_followers)

@@ -75,8 +75,9 @@ def live_counts() -> dict[str, int]:
 
 
 def close_at_exit(owner: Closable) -> None:
-    """Call `owner.close()` when the interpreter exits, in reverse order of registration. Holds only a weak
-    reference.
+    """Call `owner.close()` when the interpreter exits, in reverse order of registration.
+
+    Holds only a weak reference.
     """
     with _lock:
         _close_at_exit[:] = [known for known in _close_at_exit if known() is not None]

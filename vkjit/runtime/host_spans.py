@@ -21,8 +21,9 @@ class Listener(Protocol):
         """Called when a span has ended."""
 
     def stated(self, kernel: str, cost: Any) -> None:
-        """Called after a launch of a kernel with a declared cost, on the launching thread. `cost` is the total of its
-        dispatches.
+        """Called after a launch of a kernel with a declared cost, on the launching thread.
+
+        `cost` is the total of its dispatches.
         """
 
 

@@ -112,8 +112,9 @@ class LaunchRecorder:
         self._started = True  # set before `start`, so that `stop` also ends an interrupted start
 
     def start(self) -> bool:
-        """Start recording, unless another observer of the device's launches is active or waiting. Return True if
-        started.
+        """Start recording, unless another observer of the device's launches is active or waiting.
+
+        Return True if started.
         """
         with shadowing.lock:
             self._started = shadowing.begin(self.device, self._uncover)
@@ -137,9 +138,7 @@ class LaunchRecorder:
         return [asked(self._count + len(self.sizes)) for asked in self._asked] if self.pure else None
 
     def number_of(self, buffer: Buffer) -> int | None:
-        """Return the number of a live buffer; None for one that was neither given nor allocated during the
-        recording.
-        """
+        """Return the number of a live buffer; None if it was neither given nor allocated while recording."""
         place = self._place(buffer)
         return None if place is None else place[0]
 

@@ -19,8 +19,9 @@ def usable_shapes(shapes: Iterable[MatrixShape]) -> list[MatrixShape]:
 
 
 def native_shape(shapes: Iterable[MatrixShape], a: str, b: str, accumulator: str) -> MatrixShape | None:
-    """Return the best shape for these element types: the largest m * n * k, then the largest k. None if there is
-    none.
+    """Return the best shape for these element types: the largest m * n * k, then the largest k.
+
+    None if there is none.
     """
     found = [s for s in usable_shapes(shapes) if (s.a, s.b, s.c) == (a, b, accumulator)]
     return max(found, key=lambda s: (s.m * s.n * s.k, s.k), default=None)

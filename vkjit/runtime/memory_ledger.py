@@ -31,9 +31,7 @@ _made: weakref.WeakKeyDictionary[Buffer, str] = weakref.WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """A live buffer: its size, the arrays that view it ("f32 (3, 4)"), and where it was allocated ("" without
-    tracing).
-    """
+    """A live buffer: its size, the arrays that view it ("f32 (3, 4)"), and its allocation site ("" without tracing)."""
 
     nbytes: int
     arrays: tuple[str, ...]

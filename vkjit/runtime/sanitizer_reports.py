@@ -1,8 +1,8 @@
 """Sanitizer reports and check names.
 
 Defines `SanitizerReport` and `SanitizerError`, which a sanitized launch raises, and selects the checks (`sanitize=`,
-`sanitized()`, VKJIT_SANITIZE). The instrumentation and the decoding of its results are in `passes.sanitize` and
-`sanitizing`.
+`sanitized()`, VKJIT_SANITIZE). The instrumentation and the decoding of its results are in `passes.sanitizer` and
+`sanitizer`.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ OPEN_BLOCKS: list[Any] = []
 def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
     """Context manager that sanitizes the launches of this thread, including those of the library's own kernels.
 
-    `checks` is as in `parse_checks`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and raise
-    SanitizerError.
+    `checks` is as in `parse_checks`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and
+    raise SanitizerError.
     """
     saved, THREAD_CHECKS.checks = THREAD_CHECKS.checks, parse_checks(checks)
     OPEN_BLOCKS.append(THREAD_CHECKS.checks)

@@ -22,8 +22,9 @@ __all__ = ["DeviceEvent", "DeviceStream", "ImmediateEvent", "ImmediateStream"]
 
 
 class DeviceStream(ABC):
-    """A sequence of work on a device, executed in order. Higher `priority` goes first if the device supports
-    priorities.
+    """A sequence of work on a device, executed in order.
+
+    Higher `priority` goes first if the device supports priorities.
     """
 
     device: Device

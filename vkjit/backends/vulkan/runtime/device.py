@@ -52,8 +52,7 @@ __all__ = ["VulkanDevice"]
 _ARGUMENT_CHUNK = 64 << 10
 _ARGUMENT_ALIGNMENT = 64
 _SPIN_NS = 100_000
-"""Time in nanoseconds for which waits poll a GPU before they sleep. Not used for CPU devices, which need the CPU
-themselves."""
+"""Nanoseconds for which waits poll a GPU before they sleep. CPU devices aren't polled, as they need the CPU."""
 
 _NAP, _MAX_NAPS = 3e-5, 50
 """Seconds to sleep while another thread submits, and how often."""
@@ -330,7 +329,7 @@ class VulkanDevice(Device):
             return self._reports.address
 
     def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """As in `Device`. Large arrays are in pinned memory if available, which is copied at the full speed of the bus."""
+        """As in `Device`. Large arrays use pinned memory if available, which is copied at the full bus speed."""
         return self._transfer.host_array(nbytes)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
@@ -369,8 +368,7 @@ class VulkanDevice(Device):
             return self._pipelines.restore_cache(data)
 
     def kernel_statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
-        """Return the driver's statistics of the compiled kernel (registers, spills, code size, under the driver's
-        names).
+        """Return the driver's statistics of the compiled kernel (registers, spills, code size), under its names.
 
         Compiles the kernel again. Empty if the device lacks "pipeline_executable_properties".
         """
@@ -398,9 +396,7 @@ class VulkanDevice(Device):
         self._current.stream, self._current.queue = stream, stream.queue
 
     def check_reports_of(self, queue: Queue) -> None:
-        """Wait for one queue, and raise errors that kernels reported; if reports are outstanding, wait for all
-        queues.
-        """
+        """Wait for one queue, or for all if reports are outstanding, and raise errors that kernels reported."""
         queue.check()
         self._prints.flush()
         if self._reports.outstanding:
@@ -441,8 +437,9 @@ class VulkanDevice(Device):
         self._measured.record(self.stream)
 
     def time_end(self) -> int:
-        """Return the device time in nanoseconds from `time_begin()` to the end of the launches made so far. Waits for
-        them.
+        """Return the device time in nanoseconds from `time_begin()` to the end of the launches made so far.
+
+        Waits for them.
         """
         start, self._measured = self._measured, None
         if start is None:
@@ -452,9 +449,7 @@ class VulkanDevice(Device):
         return end.nanoseconds_since(start)
 
     def clock_ready(self) -> bool:
-        """Wait until the GPU's clock is held at its working rate, if that is needed; return False if it can't be
-        held.
-        """
+        """Wait until the GPU's clock is held at its working rate, if needed. Return False if it can't be held."""
         return self._clock is None or self._clock.wait()
 
     def _own(self, buffer: Buffer) -> VulkanBuffer:

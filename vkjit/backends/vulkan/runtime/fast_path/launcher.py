@@ -1,5 +1,4 @@
-"""The launch fast path of a Vulkan device: records into the open command buffer, with all constant work done
-beforehand.
+"""The launch fast path of a Vulkan device, which records into the open command buffer with little host work.
 
 A `Launcher` records a prepared launch like `Queue.dispatch`. It returns False if the launch needs the slow path: it
 uses buffers of another queue, a capture or a profile observes launches, or the device has failed. Machine code (see

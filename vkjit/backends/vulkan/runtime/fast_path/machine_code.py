@@ -131,8 +131,7 @@ class _Launch:
             t.unless(t.new(f"or i1 {t.same(exactly, 0)}, {t.same(given, exactly)}"), "next")
 
     def arrays(self) -> None:
-        """Check the arrays' types and layouts, that this queue owns their buffers, and that written buffers aren't
-        shared.
+        """Check the arrays' types and layouts, their buffers' owner queues, and that written buffers aren't shared.
 
         The last check applies to arrays with a checked specialization class.
         """

@@ -85,9 +85,7 @@ def _array_of(value: Any) -> DeviceArray | None:
 
 
 def _array_row(pattern: CallPattern, place: int, written: bool) -> tuple[int, ...] | None:
-    """Return the words of an array argument (see `Row`); None if machine code can't find its array or version
-    counter.
-    """
+    """Return the words of an array argument (see `Row`); None if its array or version counter isn't found."""
     value = pattern.example[place]
     slot = _slot(value)
     counter = _counter(type(value)) if place in pattern.written and type(value) is not DeviceArray else (0, 0, 0)

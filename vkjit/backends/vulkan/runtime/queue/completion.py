@@ -28,8 +28,9 @@ WAIT_SLICE_NS = 100_000_000
 
 
 class SentWork:
-    """The submissions of a queue. `serial` is that of the open submission, `completed` the last known to be
-    complete.
+    """The submissions of a queue.
+
+    `serial` is that of the open submission, `completed` the last known to be complete.
     """
 
     __slots__ = (

@@ -35,8 +35,9 @@ class Family:
 
 
 class HardwareQueues:
-    """The queue families in use, and the assignment of queues to streams. Raises FeatureError without a compute
-    queue.
+    """The queue families in use, and the assignment of queues to streams.
+
+    Raises FeatureError without a compute queue.
     """
 
     def __init__(self, physical: Physical) -> None:
@@ -67,10 +68,10 @@ class HardwareQueues:
         return infos, rows  # the rows own the memory that the array points to
 
     def next(self, functions: Functions, device: Any, priority: int, copying: bool = False) -> tuple[Any, Family]:
-        """Return the VkQueue for another stream, and its family. The first stream of normal priority gets the first
-        queue.
+        """Return the VkQueue for another stream, and its family.
 
-        With `copying`, return a copy queue if the device has one, else a compute queue.
+        The first stream of normal priority gets the first queue. With `copying`, return a copy queue if the device has
+        one, else a compute queue.
         """
         family = self.copying if copying and self.copying is not None else self.compute
         opened = self._opened[family is self.compute]

@@ -63,8 +63,9 @@ class QueueGroup:
         self._call_in_tickets()
 
     def watch(self, watcher: object, watching: bool) -> None:
-        """Register or unregister a watcher, which must see every launch. While there are watchers, the fast path is
-        off.
+        """Register or unregister a watcher, which must see every launch.
+
+        While there are watchers, the fast path is off.
         """
         with self.lock:
             (self.watchers.add if watching else self.watchers.discard)(watcher)
@@ -80,8 +81,7 @@ class QueueGroup:
         return type(failure)(*failure.args)
 
     def abandon(self, reason: str) -> None:
-        """Mark the device as unusable in a child of a fork, which must not touch the parent's driver, even to destroy
-        it.
+        """Mark the device as unusable in a child of a fork, which must not call the parent's driver at all.
 
         Some drivers crash in their exit handlers if the child exits by `sys.exit`; children of multiprocessing end by
         `os._exit` and don't run them.

@@ -141,8 +141,9 @@ class Queue(SentWork):
             self._count()
 
     def record(self, function: Any, *arguments: Any) -> None:
-        """Record any other command, after a full barrier. `function` is a vkCmd function; its first argument is
-        added.
+        """Record any other command, after a full barrier.
+
+        `function` is a vkCmd function; `arguments` are its arguments after the command buffer.
         """
         with self.lock:
             self.check()
@@ -231,9 +232,7 @@ class Queue(SentWork):
         return submission
 
     def lends(self, buffer: VulkanBuffer) -> bool:
-        """Return True if another library may be using a buffer owned by this queue; False except for external
-        queues.
-        """
+        """Return True if another library may be using a buffer of this queue, which must be external."""
         return False
 
     def follow(self, other: Queue, value: int) -> None:
@@ -248,11 +247,11 @@ class Queue(SentWork):
         self._external_waits.add(lender)
 
     def _move_here(self, buffer: VulkanBuffer, idle: bool = False) -> None:
-        """Make this queue the owner of the buffer, ordered after all uses in other queues. With `idle`, these are
-        complete.
+        """Make this queue the owner of the buffer, ordered after all uses in other queues.
 
-        The open submission waits for the other uses. From now on the buffer counts as used by that submission, even if
-        after an interruption nothing is recorded. Earlier reads by this queue count as reads since the last barrier.
+        With `idle`, these are complete. The open submission waits for the other uses. From now on the buffer counts as
+        used by that submission, even if after an interruption nothing is recorded. Earlier reads by this queue count as
+        reads since the last barrier.
         """
         home, readers = buffer.queue, buffer.readers or {}
         if home is self and not readers:
@@ -310,8 +309,7 @@ class Queue(SentWork):
             self.full()
 
     def full(self) -> None:
-        """Handle `budget` recorded commands: send them, or raise the budget if this was only a check of the device's
-        load.
+        """Called when `budget` commands are recorded: send them, or raise the budget after checking the device's load.
 
         The check comes after 1/8 as many commands as in the previous submission. If all earlier work is complete by
         then, the device is mostly idle. It loses little by starting later, and the host saves submissions: the budget
@@ -331,9 +329,7 @@ class Queue(SentWork):
             self.open_command_handle()  # here, as this launch is slow anyway; the next one finds it open
 
     def _long_budget(self) -> int:
-        """Return the number of commands that will be recorded within `_LONG_NS` at the current rate; at most
-        `LONG_BUDGET`.
-        """
+        """Return the number of commands recorded within `_LONG_NS` at the current rate, at most `LONG_BUDGET`."""
         took = time.perf_counter_ns() - self._begun
         return min(LONG_BUDGET, self.recorded * _LONG_NS // max(took, 1))
 
@@ -358,9 +354,7 @@ class Queue(SentWork):
         return result if result < 0 else int(f.vkBeginCommandBuffer(submission.command, self._begin_info))
 
     def _prepare(self) -> None:
-        """Begin a free submission's command buffer in advance: right after a submission, this is cheaper than in a
-        launch.
-        """
+        """Begin a free submission's command buffer in advance, right after a submission, to save time in launches."""
         if self._ready is None and self._free and self._reset(self._free[-1]) >= 0:
             self._ready = self._free.pop()
 
@@ -403,9 +397,7 @@ class Queue(SentWork):
     # The fast path; see `fast_path`. Call these under the lock.
 
     def open_command_handle(self) -> int:
-        """Return the open command buffer as a number, for launches on the fast path; 0 if they must take the slow
-        path.
-        """
+        """Return the open command buffer as a number, for the fast path; 0 if launches must take the slow path."""
         if self.group.failure is not None or self.group.watchers or self.group.sending:
             return 0
         self.command_handle = (self._open or self._begin()).number
@@ -417,8 +409,9 @@ class Queue(SentWork):
             self._barrier(self._open)
 
     def begin_epoch(self) -> int:
-        """Begin a new barrier interval after a hazard. Return `BARRIER` if the launch record must issue the barrier,
-        else 0.
+        """Begin a new barrier interval after a hazard.
+
+        Return `BARRIER` if the launch record must issue the barrier, else 0.
         """
         if self.transferred:
             self.order()
@@ -442,8 +435,7 @@ class Queue(SentWork):
         self._dispatch(command, *groups)
 
     def mark_dirty(self) -> None:
-        """Restore a safe state after recording was interrupted: order later commands after all that may have been
-        recorded.
+        """After an interruption of recording, order later commands after everything that may have been recorded.
 
         Acquires the lock if the caller doesn't hold it. The caller releases it afterwards.
         """
@@ -538,8 +530,9 @@ class Queue(SentWork):
         self._prepare()
 
     def _go_on(self, submission: Submission, info: Any, ends: bool) -> None:
-        """Continue `_go` after an interruption or error. On another one, mark the device as lost: recorded work is
-        lost.
+        """Continue `_go` after an interruption or error.
+
+        On another one, mark the device as lost: recorded work is lost.
         """
         try:
             self._go(submission, info, ends)

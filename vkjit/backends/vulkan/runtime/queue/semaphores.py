@@ -51,9 +51,7 @@ def timeline_value(vulkan: Vulkan, functions: Functions, device: Any, semaphore:
 def with_semaphores(
     vulkan: Vulkan, submit: Any, waits: Sequence[tuple[Any, int]], signals: Sequence[tuple[Any, int]]
 ) -> Any:
-    """Return a VkSubmitInfo with the command buffers of `submit` and these waits and signals, pairs (semaphore,
-    value).
-    """
+    """Return a VkSubmitInfo with the command buffers of `submit`, plus waits and signals as (semaphore, value)."""
     values = vulkan.struct(
         "VkTimelineSemaphoreSubmitInfo",
         waitSemaphoreValueCount=len(waits),

@@ -153,9 +153,7 @@ class Timestamps:
         return Stamp(self, place, queue, queue.serial)
 
     def difference(self, start: Stamp, end: Stamp) -> int:
-        """Return the nanoseconds between two timestamps whose submissions are complete; negative if `end` came
-        first.
-        """
+        """Return the nanoseconds between two timestamps of complete submissions; negative if `end` came first."""
         ticks = (self._value(end) - self._value(start)) & self._mask
         if ticks > self._mask >> 1:
             ticks -= self._mask + 1

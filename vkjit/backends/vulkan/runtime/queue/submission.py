@@ -52,11 +52,10 @@ class Submission:
 
 
 def noted(results: list[int], call: Callable[..., int], *arguments: Any) -> int:
-    """Call a driver function, store its result in `results`, and return it. If there is a result already, don't call
-    again.
+    """Call a driver function, store its result in `results`, and return it.
 
-    Signal handlers run between bytecode instructions, so that Ctrl-C could come after a call and before its result is
-    stored. Here, both are one instruction.
+    If there is a result already, don't call again. Signal handlers run between bytecode instructions, so that Ctrl-C
+    could come after a call and before its result is stored. Here, both are one instruction.
     """
     if not results:
         results.extend(map(call, *[(argument,) for argument in arguments]))
