@@ -35,9 +35,11 @@ def launches(device: Device, call: Callable[[], Any]) -> int:
 
     call()  # uploads and compiles
     device.launch = counted  # type: ignore[method-assign]
+    device.watch(counted, True)
     try:
         call()
     finally:
+        device.watch(counted, False)
         del device.launch
     return count
 

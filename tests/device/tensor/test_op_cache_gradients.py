@@ -147,7 +147,7 @@ def test_gradients_are_the_same(device: Device, name: str) -> None:
         return [value.detach().numpy(), *(None if x.grad is None else x.grad.numpy() for x in operands)]
 
     both(call)
-    if device.caps.kind != "interpreter":
+    if device.caps.kind != "interpreter" and name not in ("views", "slice"):  # views come from the view cache
         assert replay_count(device), "no gradient rule was replayed"
 
 
