@@ -172,7 +172,7 @@ def tune_kernel(kernel: Kernel, groups: Any, args: tuple[Any, ...], kwargs: dict
         record = tune(problem, budget)
     finally:
         bench.close()
-    kernel.tuned.clear()  # so that the next launch loads the new record
+    kernel.forget_tuned_settings()  # so that the next launch loads the new record
     return record
 
 

@@ -51,7 +51,7 @@ from .cache import (
 from .cost_model import describe_argument
 from .grid import Grid, LaunchGrid, checked_grid, is_split
 from .plan import LaunchPlan
-from .tunable import Tunable, is_tunable
+from .tunable import Tunable, has_open_choices, is_tunable
 
 if TYPE_CHECKING:
     from ..api.inspection import Inspection
@@ -324,7 +324,8 @@ class Kernel(Tunable):
         captures, device = constant_captures([*values, *self._elements]), chosen.device
 
         shapes = None
-        if not made and chosen.trip_bound is None and not signature.cut and not self.grid.local_is_computed:
+        is_tuned = self._tunable and has_open_choices(self.spec, self._local, params)  # its settings differ by shape
+        if not (made or chosen.trip_bound or signature.cut or self.grid.local_is_computed or is_tuned):
             if groups is not None or not self.grid.groups_are_computed:
                 shapes = shape_rule(self.spec, arrays, signature.local_size)
 
@@ -361,7 +362,8 @@ class Kernel(Tunable):
 
         found = cached(ready, grid, values)
         if found is not None and arrays:
-            form.add(given, found, None if shapes is not None or self.grid.local_is_computed else resolve)
+            by_call = shapes is not None or self.grid.local_is_computed or is_tuned
+            form.add(given, found, None if by_call else resolve)
             self._forms[form_key] = form
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..lang.control import Tune
@@ -13,13 +14,20 @@ if TYPE_CHECKING:
     from ..autotune.storage import Record
     from ..frontend import KernelSpec
     from ..runtime.device import Device
+    from .cache import CallForm
 
-__all__ = ["Tunable", "is_tunable"]
+__all__ = ["Tunable", "has_open_choices", "is_tunable"]
 
 
 def is_tunable(spec: KernelSpec, local: Any) -> bool:
     """True if any parameter or the local size is declared with `vk.tune(...)`."""
     return isinstance(local, Tune) or any(isinstance(p.default, Tune) for p in spec.params)
+
+
+def has_open_choices(spec: KernelSpec, local: Any, given: Collection[int]) -> bool:
+    """True if a call with these parameters, by number, leaves a choice to tuning."""
+    tuned = (number for number, p in enumerate(spec.params) if isinstance(p.default, Tune))
+    return isinstance(local, Tune) or any(number not in given for number in tuned)
 
 
 class Tunable:
@@ -28,6 +36,7 @@ class Tunable:
     spec: KernelSpec
     grid: LaunchGrid
     tuned: dict[Any, TunedLaunch | None]
+    _forms: dict[Any, CallForm]
     _local: Any
     _groups: Any
     _strict: bool
@@ -61,6 +70,11 @@ class Tunable:
         """Return the tuned settings for a call, or None to use the defaults."""
         found: TunedLaunch | None = extensions.get("tuned settings")(self, args, kwargs)
         return found
+
+    def forget_tuned_settings(self) -> None:
+        """Have the next launches look for tuned settings again, those of earlier calls among them."""
+        self.tuned.clear()
+        self._forms.clear()
 
     def shape_of_launch(self, groups: Any, device: Device, values: dict[str, Any]) -> tuple[Grid, Grid] | None:
         """Return (workgroups, local size) of a launch; None if they depend on omitted arguments."""

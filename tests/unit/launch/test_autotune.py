@@ -274,6 +274,40 @@ def test_local_sizes_are_tuned_and_what_does_not_fit_is_dropped() -> None:
         assert np.array_equal(squares(x), x * x)
 
 
+SUMMANDS: Any = vk.tune(1, 2)
+
+
+@vk.kernel(over="y")
+def offset(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], A: vk.Const[int] = SUMMANDS):
+    y[vk.global_id(0)] = x[vk.global_id(0)] + vk.f32(A)
+
+
+def _offsets(pairs: list[tuple[Any, Any]]) -> list[float]:
+    """Launch with each pair of arrays, and return what was added."""
+    for x, y in pairs:
+        offset(x, y)
+    return [float(y[0].item()) for _, y in pairs]
+
+
+def test_settings_of_one_shape_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with vk.use_device("interpreter") as device:
+        pairs = [(vk.zeros(n, device=device), vk.zeros(n, device=device)) for n in (64, 128)]
+        record = Record.__new__(Record)
+        monkeypatch.setattr(Record, "best", Row("A=2", 1e-9, "ok"))
+        monkeypatch.setattr(storage, "load", lambda key, *_: record if "(128,)" in key else None)
+        assert _offsets(pairs * 5) == [1, 2] * 5
+
+
+def test_a_call_from_before_tuning_uses_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with vk.use_device("interpreter") as device:
+        pairs = [(vk.zeros(32, device=device), vk.zeros(32, device=device))]
+        assert _offsets(pairs * 3) == [1] * 3
+        record = offset.tune(*pairs[0])
+        monkeypatch.setattr(Record, "best", Row("A=2", 1e-9, "ok"))
+        monkeypatch.setattr(storage, "load", lambda *_: record)
+        assert _offsets(pairs * 3) == [2] * 3
+
+
 def test_tuning_is_off_where_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     with vk.use_device("interpreter"):
