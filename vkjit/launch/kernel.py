@@ -232,10 +232,10 @@ class Kernel(Tunable):
     def _launch_anew(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch through the slow path."""
         __tracebackhide__ = True
-        if self._cost is not None and host_spans.listeners:
-            return self._launch_stating_cost(groups, args, kwargs)
         if self._captures.changed():
             self._forget()
+        if self._cost is not None and host_spans.listeners:
+            return self._launch_stating_cost(groups, args, kwargs)
         return self._launch_fully(groups, args, kwargs)
 
     def _forget(self, device: Device | None = None) -> None:

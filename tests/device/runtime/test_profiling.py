@@ -98,6 +98,23 @@ def test_costs_of_numpy_arrays_outs_and_stated_grids(device: Any) -> None:
     assert (row.launches, row.nbytes, row.flops) == (2, 2400, 600)
 
 
+SUMMAND = 1.0
+
+
+def test_captures_that_change_are_seen_where_costs_are_stated(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @vk.kernel(over="y")
+    def raised(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+        y[vk.global_id(0)] = x[vk.global_id(0)] + SUMMAND
+
+    raised.cost(lambda x: vk.Cost(x.nbytes))
+    x, y = vk.zeros(4), vk.zeros(4)
+    raised(x, y)
+    monkeypatch.setitem(globals(), "SUMMAND", 5.0)
+    with vk.profile():
+        raised(x, y)
+    assert y[0].item() == 5
+
+
 def test_wrong_costs_are_told(device: Any) -> None:
     with pytest.raises(vk.ArgumentError, match="the cost of slow asks for z; the kernel has"):
         slow.cost(lambda z: vk.Cost())
