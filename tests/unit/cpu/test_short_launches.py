@@ -155,3 +155,19 @@ def test_the_thread_pool_is_compiled_for_more_than_a_few_launches(
         increase(y)
     assert len(made) == 1
     assert (y.numpy() == 65).all()
+
+
+# -- prints
+
+
+def test_short_launches_print_all(processor: CpuDevice, capfd: pytest.CaptureFixture[str]) -> None:
+    @vk.kernel(over="y")
+    def show(y: vk.InOut[vk.f32, "N"], number: vk.i32):
+        y[vk.global_id(0)] = 1.0
+        print("number", number)
+
+    y = vk.zeros(1)
+    for number in range(30):
+        show(y, number)
+    processor.synchronize()
+    assert [line for line in capfd.readouterr().out.splitlines() if line] == [f"number {n}" for n in range(30)]
