@@ -279,6 +279,7 @@ class CallForm:
             return none
         arrays: list[DeviceArray] = []
         buffers: set[Any] = set()
+        is_shared = False
         device = args[self._arrays[0]].__vkjit_array__.buffer.device
         key: list[Any] = [device]
         for place in self._arrays:
@@ -286,10 +287,12 @@ class CallForm:
             buffer = array.buffer
             if buffer.device is not device:
                 return none
+            if array.layout is None and buffer.shared:  # others may hold its memory, too
+                is_shared = True
             arrays.append(array)
             buffers.add(buffer)
             key.append(array.spec_class)
-        if len(buffers) < len(arrays):
+        if is_shared or len(buffers) < len(arrays):
             key.append(host_arrays.overlaps(arrays, list(self._written)))
         if self._allocates:  # results have the class of the arguments
             key += [type(args[place]) for place in self._arrays]

@@ -157,3 +157,23 @@ def test_exchanged_arrays_may_live_to_the_end_of_the_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "8.0", "")
+
+
+def test_two_imports_of_one_array_overlap(device: Any) -> None:
+    """A launch of arrays apart isn't repeated for imports of the same memory, as the kernel is compiled for no overlap."""
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("NumPy's memory is imported on the processor")
+
+    @vk.kernel(over="y")
+    def increase(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "N"], z: vk.Out[vk.f32, "N"]):
+        i = vk.global_id(0)
+        y[i] = x[i] + 1
+        z[i] = x[i]
+
+    arrays = [np.zeros(64, np.float32) for _ in range(4)]
+    for _ in range(3):
+        increase(*map(vk.from_dlpack, arrays[:3]))
+    same, seen = arrays[3], arrays[2]
+    increase(vk.from_dlpack(same), vk.from_dlpack(same), vk.from_dlpack(seen))
+    device.synchronize()
+    assert (same == 1).all() and (seen == 1).all()
