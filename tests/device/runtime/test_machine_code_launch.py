@@ -397,6 +397,43 @@ def test_nothing_is_kept_alive_or_let_go(hardware: VulkanDevice) -> None:
     assert gone() is None and buffers() is None
 
 
+class LaunchesAtItsEnd:
+    """An object in a reference cycle, which launches when it is collected."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self.arrays, self.itself = arrays, self
+
+    def __del__(self) -> None:
+        along(*self.arrays)
+
+
+def test_garbage_is_not_collected_in_the_middle(hardware: VulkanDevice) -> None:
+    """Before Python 3.12, making a tuple may collect garbage, and finalizers may launch with the same plan."""
+    a, b, other = (vk.full((64,), value, device=hardware) for value in (5.0, 1.0, 9.0))
+    outs = [vk.zeros(64, device=hardware) for _ in range(200)]
+    for _ in range(20):
+        along(a, b, other)
+    call = along._forms[3].call
+    assert call is not None
+    before, kept = gc.get_threshold(), [(out,) for out in outs * 20]
+    gc.disable()
+    try:
+        for out in outs:
+            LaunchesAtItsEnd(b, b, other)
+            gc.set_threshold(1)
+            for _ in range(3):  # so that there are no tuples of one item to be used again
+                kept.append((out,))
+            gc.enable()
+            launched = call(a, b, out)
+            gc.disable()
+            if not launched:
+                along(a, b, out)
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    assert all((out.numpy() == 3).all() for out in outs)
+
+
 def test_a_kernel_goes_with_its_plans(hardware: VulkanDevice) -> None:
     @vk.kernel(over="x")
     def short_lived(x: vk.InOut[vk.f32, "N"]):

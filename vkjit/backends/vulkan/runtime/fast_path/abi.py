@@ -24,6 +24,7 @@ __all__ = [
     "ITSELF",
     "LITERAL",
     "NO_ARRAY",
+    "NO_WAIT",
     "Axis",
     "Cell",
     "Constant",
@@ -59,6 +60,9 @@ class Row(IntEnum):
 
     PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ITEMS, NEW, WORDS = range(14)
 
+
+NO_WAIT = (False,)
+"""The arguments of a lock's `acquire`. Plans keep it alive."""
 
 ITSELF, NO_ARRAY = 0, -1
 """Values of SLOT if the argument is the array itself, or a buffer."""

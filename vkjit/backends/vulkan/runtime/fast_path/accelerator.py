@@ -31,7 +31,7 @@ from ..memory.buffer import VulkanBuffer
 from ..pipeline.pipeline import VulkanKernel
 from ..queue.queue import Queue
 from . import cpython
-from .abi import Plan, layout
+from .abi import NO_WAIT, Plan, layout
 from .machine_code import TABLE, launch_code
 from .plan import make_plan
 
@@ -163,8 +163,9 @@ def _placed(data: bytes) -> dict[str, int]:
 
 def _use(functions: dict[str, int]) -> bool:
     """Test machine code, and enable it if the test passes; return True if it does."""
-    objects = {
-        "DeviceArray": DeviceArray, "False": False, "None": None, "Queue": Queue, "True": True, "VulkanBuffer": VulkanBuffer
+    objects: dict[str, Any] = {
+        "DeviceArray": DeviceArray, "False": False, "NO_WAIT": NO_WAIT, "None": None, "Queue": Queue, "True": True,
+        "VulkanBuffer": VulkanBuffer,
     }  # fmt: skip
     for number, name in enumerate(TABLE):
         state.table[number] = id(objects[name]) if name in objects else cpython.api(name)

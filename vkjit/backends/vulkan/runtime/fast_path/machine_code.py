@@ -20,8 +20,8 @@ __all__ = ["TABLE", "launch_code"]
 
 TABLE = (
     "PyDict_GetItemWithError", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble", "PyIter_Next", "PyList_Size",
-    "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyObject_CallNoArgs", "PyObject_CallOneArg",
-    "PyObject_GetAttr", "Py_DecRef", "Py_IncRef", "DeviceArray", "False", "None", "Queue", "True", "VulkanBuffer",
+    "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyObject_Call", "PyObject_CallNoArgs",
+    "PyObject_GetAttr", "Py_DecRef", "Py_IncRef", "DeviceArray", "False", "NO_WAIT", "None", "Queue", "True", "VulkanBuffer",
 )  # fmt: skip
 """Names of the items of the table: functions of the C API, then Python objects."""
 
@@ -216,7 +216,8 @@ class _Launch:
         t, queue = self.t, self.layout.queue
         t.unless(t.same(t.load(self.queue, self.layout.type), t.known("Queue")), "refused")
         t.unless(t.same(t.load(self.queue, queue["lock"]), self.of(Word.LOCK)), "refused")
-        answer = t.call("PyObject_CallOneArg", self.of(Word.ACQUIRE), t.known("False"))
+        # the tuple is there already: to make one may collect garbage (before Python 3.12), and finalizers may launch
+        answer = t.call("PyObject_Call", self.of(Word.ACQUIRE), t.known("NO_WAIT"), "0")
         with t.where(t.same(answer, 0)):
             t.call("PyErr_Clear", returns="void")
         t.unless(t.new(f"icmp ne i64 {answer}, 0"), "refused")

@@ -13,7 +13,7 @@ from vkjit.runtime.prepared_launch import REPORT, CallPattern, Hole, PreparedLau
 from ..memory.buffer import VulkanBuffer
 from ..record import BLOCK, Record
 from . import cpython
-from .abi import ITSELF, LITERAL, NO_ARRAY, Kind, Plan, Word, layout
+from .abi import ITSELF, LITERAL, NO_ARRAY, NO_WAIT, Kind, Plan, Word, layout
 
 if TYPE_CHECKING:
     from ..queue.queue import Queue
@@ -77,7 +77,7 @@ def make_plan(
         Word.ARRAYS: rows, Word.CONSTANTS: constants, Word.FIELDS: fields, Word.PAIRS: pairs, Word.AXES: axes,
         Word.CELLS: cells, Word.NAMES: names,
     }  # fmt: skip
-    return Plan(words, tables, (kept, device, current, queue.lock))
+    return Plan(words, tables, (kept, device, current, queue.lock, NO_WAIT))
 
 
 def _array_of(value: Any) -> DeviceArray | None:
