@@ -146,3 +146,16 @@ def test_code_that_is_not_self_contained_is_refused() -> None:
     text = "define float @f(float %x) {\n  %y = fadd float %x, 0x3FF3333340000000\n  ret float %y\n}\n"
     with pytest.raises(InternalError, match="self-contained"):
         host_compiler.compile_functions(text, "f")
+
+
+def test_launches_do_without_where_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fresh = accelerator._State()
+    monkeypatch.setattr(accelerator, "state", fresh)
+    monkeypatch.setattr(accelerator.threading.Thread, "start", start)
+    monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
+    accelerator.start()
+    accelerator.start()
+    assert fresh.failed and not accelerator.is_ready()

@@ -89,7 +89,11 @@ def start() -> None:
         return
     if state.thread is None:
         state.thread = threading.Thread(target=_compile, name="vkjit machine code")
-        state.thread.start()
+        try:
+            state.thread.start()
+        except RuntimeError:  # the interpreter is about to exit, or there are too many threads
+            state.failed = True
+            return
     if wanted:
         state.thread.join()
 
