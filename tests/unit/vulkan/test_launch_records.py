@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,7 @@ def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 _LOAD = """
 import sys
+import threading
 import vkjit
 from vkjit.backends.vulkan.runtime.fast_path import accelerator
 accelerator.load()
@@ -154,7 +156,7 @@ def test_launches_do_without_where_no_thread_starts(monkeypatch: pytest.MonkeyPa
 
     fresh = accelerator._State()
     monkeypatch.setattr(accelerator, "state", fresh)
-    monkeypatch.setattr(accelerator.threading.Thread, "start", start)
+    monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
     accelerator.start()
     accelerator.start()
