@@ -1,8 +1,8 @@
-"""Atomic operations: exactly what one invocation after another, in lane order, would do.
+"""Atomic operations, with the result of running the active invocations one after another, in lane order.
 
-Enters: flat storage, the positions and operands of the active invocations in lane order. Leaves: changed storage and,
-where the program asks, the old value that each invocation saw. Conflicts are worked off in rounds (the r-th invocation
-of every position together); positions with very many invocations are worked off one by one as a chain.
+They update flat storage and, if the program reads it, return the old value seen by each invocation. Conflicts are resolved in
+iterations: the r-th invocation of every position together. Positions with very many invocations are processed as a chain, one
+invocation at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""One batch of workgroups that run in lockstep: who they are, what they share, what they report.
+"""A batch of workgroups that run in lockstep: their ids, shared memory, reports and printed lines.
 
-Enters: the grid and the workgroups' linear numbers in the order in which they run. Leaves: id values for the engine,
-reports and printed lines for the host.
+A batch is a part of a grid, given by the workgroups' linear numbers in execution order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Turns a function of the IR into threaded code: a list of Python closures over numbered slots of a frame.
+"""Compiles an `ir.Function` into threaded code (`FunctionCode`): a list of Python closures over numbered slots of a frame.
 
-Enters: an `ir.Function`. Leaves: `FunctionCode`. A frame is a list: slot 0 holds the `Batch`, slot 1 the `Accumulator`
-of those that returned, slot 2 the path of calls, the others values. The handler of an operation (found by name) makes
-its step: a plain step computes and leaves the mask alone, a control step returns the mask of those that go on. Slots
-are given anew after the last use of their value, so that no more arrays are alive than the program needs.
+A frame is a list: slot 0 holds the `Batch`, slot 1 the `Accumulator` of the invocations that have returned, slot 2 the
+call path, the others values. The handler of an operation, found by name, makes its step: a plain step computes and leaves
+the mask unchanged, a control step returns the mask of the invocations that continue. A slot is reused after the last use of
+its value, so that no more arrays are alive than the program needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Runs a kernel of the IR: batches of workgroups through threaded code.
+"""Runs a kernel of the IR, before or after lowering: batches of workgroups through threaded code.
 
-Enters: an `ir.Module` in any form (as the front end made it, or lowered), a grid, arguments. Leaves: changed arrays,
-printed lines, the first report as an exception. The interpreter is the definition of the IR: passes and back ends are
-compared with it.
+Arrays are changed in place, printed lines are collected, and the first report is raised as an exception. The interpreter
+defines the semantics of the IR: passes and back ends are compared with it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Cooperative matrices: the stand-in for what devices do in hardware, for any shape.
+"""Cooperative matrices of any shape: a software model of what devices do in hardware.
 
-Enters: `mat_*` operations. Leaves: matrices as values with one component per element that an invocation holds, so that
-control flow merges them as it does vectors. Which invocation holds which element is nobody's business: element number e
-of a matrix, in the order of a fixed permutation, is component e // S of lane e % S in a subgroup of S. Programs that
-draw on a layout of their own fail here as they do on devices.
+The value of a matrix has one component per element that an invocation holds, so control flow merges matrices as it
+merges vectors. Which invocation holds which element is unspecified for programs: element number e of a matrix, in the order of
+a fixed permutation, is component e // S of lane e % S in a subgroup of S invocations. Programs that assume a layout fail here
+as they do on devices.
 
-Products of floats are summed in float64 and rounded once: as exact as any order of additions can be. Integers wrap.
-Invocations outside the mask hold garbage; operations on matrices are for whole subgroups.
+Products of floats are summed in float64 and rounded once, at least as accurate as any order of additions. Integers wrap.
+Invocations outside the mask hold undefined values; operations on matrices are for whole subgroups.
 """
 
 from __future__ import annotations

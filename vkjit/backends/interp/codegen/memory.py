@@ -1,8 +1,8 @@
 """Arrays of the three memory spaces: strided views of flat storage, read and written for many invocations at once.
 
-Enters: index values, masks, values. Leaves: values; `BoundsError` for an active invocation outside the array, so that
-nothing is ever read or written out of place. Every class answers to `load`, `store`, `lanes` (the flat positions of the
-active invocations, for atomics), `linear` (the same memory as one dimension, the element reinterpreted) and `reset`.
+An access by an active invocation outside the array raises `BoundsError`, so nothing is read or written out of bounds. Every
+class has the methods `load`, `store`, `lanes` (the flat positions of the active invocations, for atomics), `linear` (the same
+memory as one dimension, with elements reinterpreted) and `reset`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How elements lie in memory, and how NumPy arrays and buffers become arrays of a kernel.
+"""The representation of elements in memory, and the conversion of NumPy arrays and buffers to arrays of a kernel.
 
-Enters: NumPy arrays with any strides (also 0 and negative), or bytes of a buffer. Leaves: flat storage that all
-accesses go through. Storage differs from the carried value for bool (one byte, any byte but 0 is true) and bf16 (two
-bytes).
+NumPy arrays may have any strides, including 0 and negative ones. All accesses go through flat storage. The stored type differs
+from that of values for bool (one byte; any byte but 0 is true) and bf16 (two bytes).
 """
 
 from __future__ import annotations
