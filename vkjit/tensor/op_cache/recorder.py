@@ -104,7 +104,7 @@ class OpRecorder:
         self._drop_values(self._alive(results), count)
         kept = {plan.source for plan in self._plans} | self._kept_sources
         planned, plans = _with_lifetimes(self._device, steps, count, kept), tuple(self._plans)
-        maker = self._maker(steps, sizes, writes)
+        maker = self._maker(planned, sizes, writes)
         return Replay(
             self._device,
             count,
@@ -134,18 +134,21 @@ class OpRecorder:
             if place + count not in alive:
                 self._plans[place] = plan._replace(source=NO_MEMORY)
 
-    def _maker(self, steps: list[Step], sizes: tuple[int, ...], writes: tuple[tuple[int, int], ...]) -> Any:
+    def _maker(
+        self, steps: tuple[PlannedStep, ...], sizes: tuple[int, ...], writes: tuple[tuple[int, int], ...]
+    ) -> SingleLaunch | None:
         """Return the fast path for one launch that makes one new tensor, or writes the first operand."""
-        if len(steps) != 1 or not isinstance(steps[0], RecordedLaunch):
+        if len(steps) != 1 or not isinstance(steps[0].step, FastLaunch):
             return None
+        launch = steps[0].step
         if not self._plans and not sizes:
-            return SingleLaunch(self._device, steps[0], None)
+            return SingleLaunch(self._device, launch, None)
         if len(self._plans) != 1 or len(sizes) != 1 or writes:
             return None
         source, shares, offset, dtype, layout, is_view, root, version = self._plans[0]
         if (source, shares, offset, is_view, root, version) != (len(self._tensors), FRESH, 0, False, NO_ROOT, 0):
             return None
-        return SingleLaunch(self._device, steps[0], (sizes[0], dtype, layout))
+        return SingleLaunch(self._device, launch, (sizes[0], dtype, layout))
 
     def _writes(self) -> tuple[tuple[int, int], ...]:
         """Return the operands whose memory was written, each with the number of counted writes."""

@@ -79,9 +79,9 @@ class SingleLaunch:
 
     __slots__ = ("_device", "_launch", "_made")
 
-    def __init__(self, device: Device, launch: RecordedLaunch, made: tuple[int, DType, Any] | None) -> None:
+    def __init__(self, device: Device, launch: FastLaunch, made: tuple[int, DType, Any] | None) -> None:
         """`made` is what the call makes: the bytes of its buffer, the type, and its `layout_of`."""
-        self._device, self._launch, self._made = device, FastLaunch(device, launch), made
+        self._device, self._launch, self._made = device, launch, made
 
     def __call__(self, *arrays: DeviceArray) -> Any:
         """Launch and return the new array, or True if there is none; None if an array is on another device."""
