@@ -104,7 +104,7 @@ def wait_for_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile the machine code of launches, if that is possible here."""
     with monkeypatch.context() as patch:
         patch.setenv("VKJIT_NATIVE_LAUNCH", "1")
-        accelerator.start()
+        accelerator.queue_code.start()
 
 
 def tensor(device: Any, values: Any, dtype: Any = np.float32) -> Any:
@@ -362,7 +362,7 @@ def test_an_interruption_in_the_middle_costs_a_barrier_and_no_order(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(accelerator.state, "recorder", None)
+        patch.setattr(accelerator.queue_code, "recorder", None)
         patch.setattr(type(device._queue), "emit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             two(x, y)
@@ -381,8 +381,8 @@ def test_native_and_python_record_the_same(device: Any, monkeypatch: pytest.Monk
         if not native:
             for kernel in (two, deep):
                 kernel._forget()
-            monkeypatch.setattr(accelerator, "state", accelerator._State())
-            monkeypatch.setattr(accelerator.state, "failed", True)
+            monkeypatch.setattr(accelerator, "queue_code", accelerator.QueueCode())
+            monkeypatch.setattr(accelerator.queue_code, "failed", True)
         else:
             wait_for_machine_code(monkeypatch)
         for _ in range(1200):

@@ -32,9 +32,10 @@ from tests.device.runtime.native_launches import (
 )
 from tests.threads import run_in_threads
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
-from vkjit.backends.vulkan.runtime.fast_path import accelerator, cpython
+from vkjit.backends.vulkan.runtime.fast_path.accelerator import queue_code
 from vkjit.launch import cache
 from vkjit.runtime import sanitizer_reports
+from vkjit.runtime.machine_code import cpython
 
 SHIFT: Any = 1.0
 
@@ -45,8 +46,8 @@ def hardware(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[VulkanDev
     if not isinstance(device, VulkanDevice):
         pytest.skip("machine code launches on Vulkan devices only")
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
-    accelerator.start()
-    if not accelerator.is_ready():
+    queue_code.start()
+    if not queue_code.is_ready():
         pytest.skip("no machine code without llvmlite, or on this interpreter")
     monkeypatch.setattr(cache, "_FIRST_HITS", 1)
     monkeypatch.setattr(cache, "_HITS", 2)
@@ -355,7 +356,7 @@ def test_nothing_is_kept_alive_or_let_go(hardware: VulkanDevice) -> None:
     for _ in range(5):
         along(x, y, out)
         shifted(out)
-    kernel = along._forms[3]._plans[0].kept[0][0].kernel
+    kernel = along._forms[3]._plans[0].kept[0].kernel
     watched_objects = [
         x,
         x.__vkjit_array__,
@@ -368,7 +369,7 @@ def test_nothing_is_kept_alive_or_let_go(hardware: VulkanDevice) -> None:
         False,
     ]
     watched_objects += [
-        shifted._forms[1]._plans[0].kept[0][0].kernel,
+        shifted._forms[1]._plans[0].kept[0].kernel,
         out.__vkjit_array__.buffer,
         hardware._current,
     ]

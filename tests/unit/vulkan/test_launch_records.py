@@ -16,9 +16,10 @@ import pytest
 
 from vkjit.backends.cpu import obstacle
 from vkjit.backends.vulkan.runtime import record as launch_record
-from vkjit.backends.vulkan.runtime.fast_path import abi, accelerator, machine_code
+from vkjit.backends.vulkan.runtime.fast_path import accelerator, queue_code
 from vkjit.errors import ArgumentError, FeatureError, InternalError
 from vkjit.runtime import host_compiler
+from vkjit.runtime.machine_code.loader import IS_X86
 
 COMMAND, PIPELINE, LAYOUT, MEMORY, STAGES = 0x1000_0001, 0x2_0000_0002, 0x3_0000_0003, 0x4_0000_0004, 0x1800
 BLOCK = bytes(range(1, 25))
@@ -67,44 +68,44 @@ def test_without_a_compiler_there_is_no_machine_code(monkeypatch: pytest.MonkeyP
     def refused(*_: Any) -> Any:
         raise FeatureError("no LLVM")
 
-    fresh = accelerator._State()
-    monkeypatch.setattr(accelerator, "state", fresh)
+    fresh = accelerator.QueueCode()
     monkeypatch.setattr(host_compiler, "compile_functions", refused)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
-    accelerator.start()
-    assert fresh.failed and not accelerator.is_ready() and fresh.recorder is None
+    fresh.start()
+    assert fresh.failed and not fresh.is_ready() and fresh.recorder is None
 
 
 @pytest.mark.skipif(bool(obstacle()), reason=f"no native code: {obstacle()}")
 @pytest.mark.parametrize("spoiled", ["epoch", "address", "x"])
 def test_machine_code_that_fails_its_self_test_is_not_used(monkeypatch: pytest.MonkeyPatch, spoiled: str) -> None:
     """Code that reads from wrong offsets, as on an interpreter whose objects look different, must be found out."""
-    if abi.layout() is None:
+    if accelerator.layout() is None:
         pytest.skip("this interpreter's objects can't be looked into")
-    usual = machine_code.launch_code
+    usual = queue_code.launch_code
 
     def code(found: Any) -> str:
-        queue = dict(found.queue, epoch=found.queue["serial"]) if spoiled == "epoch" else found.queue
-        text: str = usual(dataclasses.replace(found, queue=queue, items=found.items + 8 * (spoiled == "address")))
+        queue = dict(found.own["Queue"])
+        if spoiled == "epoch":
+            queue["epoch"] = queue["serial"]
+        own = {**found.own, "Queue": queue}
+        text: str = usual(dataclasses.replace(found, own=own, items=found.items + 8 * (spoiled == "address")))
         return text.replace("store i32", "store i16") if spoiled == "x" else text
 
-    fresh = accelerator._State()
-    monkeypatch.setattr(accelerator, "state", fresh)
+    fresh = accelerator.QueueCode()
     monkeypatch.setattr(accelerator, "launch_code", code)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
-    accelerator.start()
-    assert fresh.failed and not accelerator.is_ready()
+    fresh.start()
+    assert fresh.failed and not fresh.is_ready()
 
 
 def test_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = accelerator._State()
-    monkeypatch.setattr(accelerator, "state", fresh)
+    fresh = accelerator.QueueCode()
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "0")
-    accelerator.start()
+    fresh.start()
     assert fresh.thread is None and not fresh.failed
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "maybe")
     with pytest.raises(ArgumentError, match="expected 0"):
-        accelerator.start()
+        fresh.start()
 
 
 _LOAD = """
@@ -112,15 +113,15 @@ import sys
 import threading
 import vkjit
 from vkjit.backends.vulkan.runtime.fast_path import accelerator
-accelerator.load()
-print(accelerator.is_ready(), "llvmlite" in sys.modules)
+accelerator.queue_code.load()
+print(accelerator.queue_code.is_ready(), "llvmlite" in sys.modules)
 """
 
 
 @pytest.mark.skipif(bool(obstacle()), reason=f"no native code: {obstacle()}")
 def test_machine_code_is_kept_for_later_processes(tmp_path: Path) -> None:
     """A later process uses it without LLVM; one that finds the file damaged does without."""
-    if abi.layout() is None or not accelerator._IS_X86:
+    if accelerator.layout() is None or not IS_X86:
         pytest.skip("machine code is kept on x86 only, for interpreters whose objects can be looked into")
 
     def loaded(setting: str) -> str:
@@ -154,10 +155,9 @@ def test_launches_do_without_where_no_thread_starts(monkeypatch: pytest.MonkeyPa
     def start(thread: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    fresh = accelerator._State()
-    monkeypatch.setattr(accelerator, "state", fresh)
+    fresh = accelerator.QueueCode()
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "1")
-    accelerator.start()
-    accelerator.start()
-    assert fresh.failed and not accelerator.is_ready()
+    fresh.start()
+    fresh.start()
+    assert fresh.failed and not fresh.is_ready()

@@ -10,6 +10,7 @@ Python (ns), 3 Python callback (address).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from typing import Any
@@ -17,7 +18,10 @@ from typing import Any
 import cffi
 import numpy as np
 
-__all__ = ["CancellationToken", "callback_address", "poll_call", "poll_text", "token_of_thread"]
+__all__ = ["TOKEN_KEY", "CancellationToken", "callback_address", "poll_call", "poll_text", "token_of_thread"]
+
+TOKEN_KEY = "vkjit cancellation token"
+"""The key of the token's address in the thread's state dictionary, where machine code finds it."""
 
 _FFI = cffi.FFI()
 _CALLBACK, _ADDRESS = _FFI.typeof("int64_t (*)(char *)"), _FFI.typeof("uintptr_t")
@@ -136,4 +140,7 @@ def token_of_thread() -> CancellationToken:
     found: CancellationToken | None = getattr(_of_thread, "watch", None)
     if found is None:
         found = _of_thread.watch = CancellationToken()
+        get_dictionary = ctypes.pythonapi.PyThreadState_GetDict
+        get_dictionary.restype = ctypes.c_void_p  # a borrowed reference
+        ctypes.cast(get_dictionary(), ctypes.py_object).value[TOKEN_KEY] = found.address
     return found

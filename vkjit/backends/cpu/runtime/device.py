@@ -12,7 +12,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +26,26 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
 from vkjit.runtime.handles import on_fork
-from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
+from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
+from vkjit.runtime.streams import DeviceStream
 
 from . import llvm
+from .buffer import CpuBuffer, Usage
 from .host_features import has_scaling
+from .kernel import CpuKernel
+from .launch_code import cpu_code, short_plan
 from .memory_pool import MemoryPool
 from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
 from .replay import replayer
 from .short_launch import is_short, launch_short
-from .workers import Pace, Pool, function_at, thread_count
+from .workers import Pool, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
 MAX_KEPT = 512 << 20
 """Maximum bytes of free memory that the device keeps for later buffers."""
+_COMPILE_AFTER = 100
+"""Number of launches for which machine code was wanted before it is compiled, so that short programs don't pay for it."""
 _FEATURES = frozenset({
     "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
     "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
@@ -79,94 +86,6 @@ def _report_buffer_kind(prints: bool) -> str:
     return "printing" if prints else "words"
 
 
-_NOTHING = np.zeros(0, dtype=np.uint8)
-
-
-class _Usage:
-    """Statistics of the live buffers: their number and their bytes."""
-
-    def __init__(self) -> None:
-        self.count = self.allocated = self.peak = 0
-        self._lock = threading.RLock()  # garbage collection may release buffers at any point of this thread
-
-    def add(self, nbytes: int) -> None:
-        with self._lock:
-            self.count += 1
-            self.allocated += nbytes
-            self.peak = max(self.peak, self.allocated)
-
-    def remove(self, nbytes: int) -> None:
-        with self._lock:
-            self.count -= 1
-            self.allocated -= nbytes
-
-    def forget_lock(self) -> None:
-        self._lock = threading.RLock()
-
-
-class CpuBuffer(Buffer):
-    """Aligned host memory. New memory is uninitialized."""
-
-    __slots__ = ("address", "data", "device", "is_viewed", "nbytes", "owner")
-
-    device: CpuDevice
-
-    def __init__(self, device: CpuDevice, nbytes: int) -> None:
-        self.data: npt.NDArray[np.uint8]
-        self.data, address = device.blocks.take(nbytes)
-        self.device = device  # set after the allocation: a buffer without memory isn't the device's
-        self.nbytes = nbytes
-        self.owner: object = None
-        self.is_viewed = False
-        self.address = address
-        device.usage.add(nbytes)
-
-    def close(self) -> None:
-        if getattr(self, "address", 0):  # else its constructor didn't finish
-            data, address, owner = self.data, self.address, self.owner
-            self.address, self.owner, self.data = 0, None, _NOTHING
-            if owner is None:
-                self.device.usage.remove(self.nbytes)
-                if not self.is_viewed:
-                    self.device.blocks.give_small(data, address)
-
-    __del__ = close
-    """Most buffers are released this way: the alias saves a call."""
-
-    @staticmethod
-    def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
-        """Return a buffer over memory owned by `owner`."""
-        buffer = SharedBuffer.__new__(SharedBuffer)
-        buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
-        memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else b""
-        buffer.data, buffer.is_viewed = np.frombuffer(memory, dtype=np.uint8), True
-        return buffer
-
-
-class SharedBuffer(CpuBuffer):
-    """Buffer over memory that it doesn't own; see `CpuBuffer.around`."""
-
-    __slots__ = ()
-
-    shared = True
-
-
-class CpuKernel(LoadedKernel):
-    """A kernel's linked machine code."""
-
-    __slots__ = ("address", "artifact", "function", "linked", "pace", "prints", "report_offset")
-
-    def __init__(self, artifact: KernelArtifact) -> None:
-        self.artifact = artifact
-        self.linked = llvm.link(artifact.code, artifact.entry)
-        self.address = self.linked.addresses[artifact.entry]
-        self.function = function_at(self.address)
-        self.pace = Pace()
-        found = [f.offset for f in artifact.fields if f.role == "report"]
-        self.report_offset = found[0] if found else None
-        self.prints = any(site.kind == "print" for site in artifact.sites)
-
-
 _devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
 
 
@@ -188,12 +107,15 @@ class CpuDevice(ImmediateDevice):
         self.closed = False
         self.pool = Pool(threads if threads is not None else thread_count())
         self.blocks = MemoryPool(MAX_KEPT)
-        self.usage = _Usage()
+        self.usage = Usage()
         self._lock = threading.RLock()
         self._errors: list[KernelError] = []
         self._lines: list[str] = []
         self._local = threading.local()
         self.observers: list[object] = []
+        self.gate = (ctypes.c_int64 * 1)(1)
+        """1 while machine code may launch without `launch`: not closed, not observed, without copy streams."""
+        self._plans_wanted = 0
         self._begun = time.perf_counter_ns()
         _devices.add(self)
 
@@ -275,12 +197,40 @@ class CpuDevice(ImmediateDevice):
             self.observers.append(watcher)
         elif watcher in self.observers:
             self.observers.remove(watcher)
+        self._set_gate()
+
+    def open_stream(self, priority: int = 0, copies: bool = False) -> DeviceStream:
+        stream = super().open_stream(priority, copies)
+        self._set_gate()
+        return stream
+
+    def _set_gate(self) -> None:
+        self.gate[0] = not (self.closed or self.observers or self.has_copy_streams)
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         kernel = launch.kernel
         if not isinstance(kernel, CpuKernel) or kernel.prints:  # a buffer for what is printed is more than a report's
             return None
         return replayer(self, kernel, launch)
+
+    def plan(self, launch: PreparedLaunch, pattern: CallPattern) -> Any:
+        """As in `Device`."""
+        kernel = launch.kernel
+        if not isinstance(kernel, CpuKernel) or kernel.prints or min(pattern.groups) <= 0:
+            return False
+        if not cpu_code.is_ready():
+            self._plans_wanted += 1
+            if self._plans_wanted == 1:
+                cpu_code.load()
+            elif self._plans_wanted == _COMPILE_AFTER:
+                cpu_code.start()
+            if not cpu_code.is_ready():
+                return None if cpu_code.is_possible() else False
+        return short_plan(self, kernel, launch, pattern) or False
+
+    def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:
+        """As in `Device`."""
+        return cpu_code.compile_plans(plans)
 
     def load(self, artifact: KernelArtifact) -> CpuKernel:
         self._check()
@@ -384,6 +334,7 @@ class CpuDevice(ImmediateDevice):
         self.pool.close()
         self.blocks.clear()
         self.closed = True
+        self._set_gate()
 
     def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
         self._check()

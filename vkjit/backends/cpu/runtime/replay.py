@@ -18,10 +18,11 @@ from vkjit.runtime.artifact import REPORT_WORDS
 from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
 
 from .cancellation import token_of_thread
-from .short_launch import RECORD, caller, is_short, learn
+from .short_launch import RECORD, caller, is_short
 
 if TYPE_CHECKING:
-    from .device import CpuDevice, CpuKernel
+    from .device import CpuDevice
+    from .kernel import CpuKernel
 
 __all__ = ["replayer"]
 
@@ -49,7 +50,7 @@ def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> La
             return False
         start = time.perf_counter_ns()
         call(record)
-        learn(kernel, total, time.perf_counter_ns() - start)
+        kernel.pace.learn_short(total, time.perf_counter_ns() - start)
         if words is not None:
             if words[0]:
                 device.collect(kernel, words)

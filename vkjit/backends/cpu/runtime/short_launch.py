@@ -19,14 +19,9 @@ from . import llvm
 from .cancellation import token_of_thread
 
 if TYPE_CHECKING:
-    from .device import CpuKernel
+    from .kernel import CpuKernel
 
-__all__ = ["RECORD", "caller", "is_short", "launch_short", "learn"]
-
-_MAX_NANOSECONDS = 10_000
-"""Maximum nanoseconds of work for which a launch keeps the GIL. Longer ones gain more from running in parallel with
-other threads.
-"""
+__all__ = ["RECORD", "caller", "is_short", "launch_short"]
 
 RECORD = "<6Q"
 """Format of the header before the argument block: the kernel's address, the number of workgroups, the grid (3), the
@@ -63,16 +58,7 @@ def caller() -> Callable[[bytes], None]:
 
 def is_short(groups: int, kernel: CpuKernel) -> bool:
     """True if a launch of this many workgroups is known to be short enough to keep the GIL."""
-    return 0.0 < groups * kernel.pace.per_group < _MAX_NANOSECONDS
-
-
-def learn(kernel: CpuKernel, groups: int, nanoseconds: int) -> None:
-    """Update the kernel's pace with a short launch's wall-clock time, which is the cheapest to measure.
-
-    The system may have preempted the launch. So the time is capped: a long one only makes the next launch count as not
-    short, and that one is measured with the thread's clock.
-    """
-    kernel.pace.learn(groups, min(nanoseconds, 4 * _MAX_NANOSECONDS))
+    return groups <= kernel.pace.limit[0]
 
 
 def launch_short(kernel: CpuKernel, total: int, grid: tuple[int, int, int], block: bytes | bytearray) -> None:
@@ -82,5 +68,5 @@ def launch_short(kernel: CpuKernel, total: int, grid: tuple[int, int, int], bloc
     call = caller()
     start = time.perf_counter_ns()
     call(record)
-    learn(kernel, total, time.perf_counter_ns() - start)
+    kernel.pace.learn_short(total, time.perf_counter_ns() - start)
     token.check()

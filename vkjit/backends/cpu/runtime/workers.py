@@ -9,12 +9,12 @@ from a handler stops all threads. Short launches run on the calling thread alone
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import cffi
@@ -28,7 +28,7 @@ from .cancellation import CancellationToken, token_of_thread
 from .cpu_count import processors
 from .thread_pool import ThreadPool
 
-__all__ = ["Pace", "Pool", "function_at", "thread_count"]
+__all__ = ["MAX_SHORT_NANOSECONDS", "Pace", "Pool", "function_at", "thread_count"]
 
 _FFI = cffi.FFI()
 _KERNEL = _FFI.typeof("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)")
@@ -44,11 +44,17 @@ _COMPILE_THRESHOLD = 4_000_000
 _MAX_THREADS = 1024
 """More threads would use up the process's memory mappings, which LLVM needs too."""
 _MAX_GROUPS = 2**63 - 1
+_MAX_SHORT_GROUPS = 2**32 - 1
 _CHUNK = 4_000_000
 """Target nanoseconds per chunk, so that Ctrl-C takes effect quickly and threads finish together. A thread that runs
 alone takes four times as much.
 """
 
+
+MAX_SHORT_NANOSECONDS = 10_000
+"""Maximum nanoseconds of work for which a launch keeps the GIL. Longer ones gain more from running in parallel with
+other threads.
+"""
 
 _work_clock = (
     time.thread_time_ns if os.name == "posix" else time.perf_counter_ns
@@ -71,15 +77,30 @@ def thread_count() -> int:
     return int(text)
 
 
-@dataclass(slots=True)
 class Pace:
-    """Moving average of the nanoseconds per workgroup of a kernel; 0 before the first launch."""
+    """Moving average of the nanoseconds per workgroup of a kernel; 0 before the first launch.
 
-    per_group: float = 0.0
+    `limit` holds the greatest number of workgroups that is short, in memory that machine code reads.
+    """
+
+    __slots__ = ("limit", "per_group")
+
+    def __init__(self) -> None:
+        self.per_group = 0.0
+        self.limit = (ctypes.c_int64 * 1)()
 
     def learn(self, groups: int, nanoseconds: int) -> None:
         fresh = max(nanoseconds, 1) / groups  # a coarse clock may say 0
         self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
+        self.limit[0] = min(int(MAX_SHORT_NANOSECONDS / self.per_group), _MAX_SHORT_GROUPS)
+
+    def learn_short(self, groups: int, nanoseconds: int) -> None:
+        """Update the pace with a short launch's wall-clock time, which is the cheapest to measure.
+
+        The system may have preempted the launch. So the time is capped: a long one only makes the next launch count as
+        not short, and that one is measured with the thread's clock.
+        """
+        self.learn(groups, min(nanoseconds, 4 * MAX_SHORT_NANOSECONDS))
 
 
 class _Job:

@@ -23,11 +23,12 @@ from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.capture import Entry
 from vkjit.runtime.device import Buffer, Device, LoadedKernel
 from vkjit.runtime.handles import Handle, close_at_exit, on_fork
+from vkjit.runtime.machine_code.loader import Accelerated
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
 from vkjit.runtime.streams import DeviceStream
 
 from .cuda.share import CudaShare
-from .fast_path.accelerator import Accelerated, compile_plan
+from .fast_path import accelerator
 from .fast_path.launcher import FastPath
 from .features import enabling_chain, extensions_for
 from .gpu_clock import NVIDIA, CudaClock
@@ -250,9 +251,7 @@ class VulkanDevice(Device):
 
     def accelerated(self, plans: Sequence[Any]) -> Accelerated | None:
         """As in `Device`."""
-        for plan, following in zip(plans, [*plans[1:], None], strict=True):
-            plan.follow_with(following)
-        return compile_plan(plans[0])
+        return accelerator.queue_code.compile_plans(plans)
 
     def _fast_kernel(self, launch: PreparedLaunch) -> VulkanKernel | None:
         """Return the kernel of a launch; None if its launches need a print buffer or memory for arguments."""

@@ -11,12 +11,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from vkjit.runtime.machine_code.abi import Plan
 from vkjit.runtime.prepared_launch import CallPattern, Grid, Launcher, PreparedLaunch, picker
 
 from .. import record
 from . import accelerator
-from .abi import Plan
-from .plan import make_plan
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline import VulkanKernel
@@ -38,13 +37,13 @@ class FastPath:
         self._submissions = 0
         self._ffi = queue.vulkan.ffi
         self._table = self._make_table()
-        accelerator.load()
+        accelerator.queue_code.load()
 
     def submitted(self) -> None:
         """Count a submission, and start compiling machine code after `_COMPILE_AFTER` of them."""
         self._submissions += 1
         if self._submissions == _COMPILE_AFTER:
-            accelerator.start()
+            accelerator.queue_code.start()
 
     def launcher(self, kernel: VulkanKernel, launch: PreparedLaunch, claim: Callable[[], int] | None) -> Launcher:
         """Return the launch as a function of buffers and values. `claim` returns the address of a report slot."""
@@ -80,7 +79,7 @@ class FastPath:
                 if hazard:
                     flags |= queue.begin_epoch()
                 queue.note_use(read, written)
-                call = accelerator.state.recorder if is_native else None
+                call = accelerator.queue_code.recorder if is_native else None
                 if call is None:
                     queue.emit(kernel, flags, groups, block)
                 else:
@@ -106,13 +105,15 @@ class FastPath:
 
     def plan(self, kernel: VulkanKernel, launch: PreparedLaunch, pattern: CallPattern) -> Plan | Literal[False] | None:
         """Return the launch as a plan for machine code; None if there is none yet, False if it can't run the launch."""
-        if not accelerator.is_ready():
+        if not accelerator.queue_code.is_ready():
             return None
         if not self._is_native:
             return False
         memory, _, address = self._record(kernel, launch)
         memory[record.BLOCK :] = launch.block
-        return make_plan(launch, pattern, memory, address, self._queue, self._current, self._device) or False
+        return (
+            accelerator.queue_plan(launch, pattern, memory, address, self._queue, self._current, self._device) or False
+        )
 
     def _record(self, kernel: VulkanKernel, launch: PreparedLaunch) -> tuple[record.Record, Any, int]:
         """Return a record for a launch, a pointer to its argument block, and its address."""

@@ -1,39 +1,62 @@
-"""Machine code of a whole launch: check the arguments, find hazards, fill the record, call the driver.
+"""Machine code of a whole launch: check the arguments, compute the grid, fill the argument block, launch.
 
-`launch_code` returns the LLVM assembly. `vkjit_launch` is a Python function (see `cpython.method`) that takes the
-arguments of a call. Its owner holds the address of a `Plan` and that of a table (see `TABLE`). It returns True after
-launching. It returns False and has no effect if no plan of the chain matches or if Python must handle the call. It
-holds the GIL and, after looking up the thread's queue, runs no Python code before the launch is complete, so that other
-threads and signal handlers never observe a partial launch. Reference counts are maintained.
+`LaunchCode` generates the part that back ends have in common, a subclass the launch itself. `vkjit_launch` is a Python
+function (see `cpython.method`) that takes the arguments of a call. Its owner holds the address of a `Plan` and that of a
+table (see `API`). It returns True after launching. It returns False and has no effect if no plan of the chain matches or
+if Python must handle the call. Reference counts are maintained.
 
 All steps that can fail come before the first change of state. Labels: `next` tries the next plan; `refused` returns
-False; `held` releases the queue's lock first.
+False; `held` first undoes what `execute` has acquired.
 """
 
 from __future__ import annotations
 
-from .. import record
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
 from .abi import ITSELF, LITERAL, NO_ARRAY, Axis, Cell, Constant, Field, Kind, Layout, Name, Pair, Row, Word
 from .llvm_text import Text
 
-__all__ = ["TABLE", "launch_code"]
+__all__ = ["API", "OBJECTS", "LaunchCode"]
 
-TABLE = (
-    "PyDict_GetItemWithError", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble", "PyIter_Next", "PyList_Size",
-    "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyObject_Call", "PyObject_CallNoArgs",
-    "PyObject_GetAttr", "Py_DecRef", "Py_IncRef", "DeviceArray", "False", "NO_WAIT", "None", "Queue", "True", "VulkanBuffer",
+API = (
+    "PyDict_GetItemWithError", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble", "PyLong_AsLongLong",
+    "PyLong_FromLongLong", "PyList_Size", "PyObject_CallNoArgs", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
-"""Names of the items of the table: functions of the C API, then Python objects."""
+"""Functions of the C API in the table of every back end."""
+OBJECTS = ("Buffer", "DeviceArray", "False", "None", "True")
+"""Python objects in that table; `Buffer` is the class of the back end's buffers."""
 
 
-class _Launch:
+class LaunchCode(ABC):
     """Generator of `vkjit_launch`. Most methods emit the code that does what their docstrings say."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, table: Sequence[str]) -> None:
+        """`table` has the names of the items in the table, in order."""
         self.layout = layout
-        self.t = Text(TABLE)
+        self.t = Text(table)
         self.refused = "refused"
-        """The label for launches that Python must handle: `refused`, or `held` under the queue's lock."""
+        """The label for launches that Python must handle: `refused`, or `held` where something must be undone."""
+
+    @abstractmethod
+    def enter(self) -> None:
+        """Prepare for all plans of the chain, or branch to `nothing`, which returns False."""
+
+    @abstractmethod
+    def check_buffer(self, buffer: str, written: str) -> None:
+        """Check a buffer, which the launch writes if `written` isn't 0, or branch to `refused`."""
+
+    @abstractmethod
+    def execute(self) -> None:
+        """Launch, or branch to `refused`. Everything that can fail comes before the first change of state."""
+
+    @abstractmethod
+    def undo(self) -> None:
+        """Undo what `execute` had acquired when it branched to `held`."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Undo `enter`."""
 
     def text(self) -> str:
         t = self.t
@@ -44,8 +67,7 @@ class _Launch:
         false, true = t.known("False"), t.known("True")
         plan = t.cell(t.load("%plan.at"))
         self.plan = t.get(plan)
-        self.queue = t.call("PyObject_GetAttr", self.of(Word.CURRENT), self.of(Word.ATTRIBUTE))
-        t.unless(t.new(f"icmp ne i64 {self.queue}, 0"), "nothing")
+        self.enter()
         t.begin("try")
         self.plan = t.get(plan)
         t.unless(t.new(f"icmp ne i64 {self.plan}, 0"), "refused")
@@ -55,19 +77,18 @@ class _Launch:
         self.arrays()
         self.pairs()
         self.grid()
-        self.lock()
-        self.record()
+        self.execute()
         t.begin("done")
         t.put("br label %answer")
         t.at("next")
         t.set(plan, t.load(self.plan, 8 * Word.NEXT))
         t.put("br label %try")
         t.at("held")
-        self.release()
+        self.undo()
         t.begin("refused")
         t.begin("answer")
         answer = t.new(f"phi i64 [{false}, %refused], [{true}, %done]")
-        t.call("Py_DecRef", self.queue, returns="void")
+        self.leave()
         t.put("br label %return")
         t.at("nothing")
         t.call("PyErr_Clear", returns="void")
@@ -77,7 +98,7 @@ class _Launch:
         t.put(f"ret i64 {result}")
         return "define i64 @vkjit_launch(i64 %owner, i64 %args, i64 %count) {\n" + "\n".join(t.lines) + "\n}\n"
 
-    def of(self, word: Word) -> str:
+    def of(self, word: int) -> str:
         return self.t.load(self.plan, 8 * word)
 
     def rows(self, word: Word) -> tuple[str, str]:
@@ -131,7 +152,7 @@ class _Launch:
             t.unless(t.new(f"or i1 {t.same(exactly, 0)}, {t.same(given, exactly)}"), "next")
 
     def arrays(self) -> None:
-        """Check the arrays' types and layouts, their buffers' owner queues, and that written buffers aren't shared.
+        """Check the arrays' types and layouts, their buffers, and that no two arrays share a written buffer.
 
         The last check applies to arrays with a checked specialization class.
         """
@@ -157,19 +178,16 @@ class _Launch:
                 t.set(buffer, t.load(array, at.array["buffer"]))
                 t.store(t.new(f"add i64 {t.load(array, at.array['descriptor'])}, {at.items}"), row, 8 * Row.ITEMS)
             found = t.get(buffer)
-            t.unless(t.same(t.load(found, at.type), t.known("VulkanBuffer")), "refused")
-            t.unless(t.same(t.load(found, at.buffer["queue"]), self.queue), "refused")
+            t.unless(t.same(t.load(found, at.type), t.known("Buffer")), "refused")
+            self.check_buffer(found, t.load(row, 8 * Row.WRITTEN))
             t.unless(t.same(t.load(found, at.buffer["device"]), self.of(Word.DEVICE)), "next")
             with t.where(t.same(slot, NO_ARRAY)):
                 t.store(t.new(f"add i64 {found}, {at.buffer['address']}"), row, 8 * Row.ITEMS)
-            written = t.load(row, 8 * Row.WRITTEN)
-            alone = t.same(t.load(found, at.buffer["readers"]), t.known("None"))
-            t.unless(t.new(f"or i1 {t.same(written, 0)}, {alone}"), "refused")
             t.store(found, row, 8 * Row.BUFFER)
             with t.where(t.new(f"icmp ne i64 {spec}, 0")), t.each(number) as before:
                 other = t.row(rows, before, Row.WORDS)
                 apart = t.new(f"icmp ne i64 {t.load(other, 8 * Row.BUFFER)}, {found}")
-                both = t.new(f"or i64 {written}, {t.load(other, 8 * Row.WRITTEN)}")
+                both = t.new(f"or i64 {t.load(row, 8 * Row.WRITTEN)}, {t.load(other, 8 * Row.WRITTEN)}")
                 t.unless(t.new(f"or i1 {apart}, {t.same(both, 0)}"), "refused")
 
     def item(self, array: str, item: str) -> str:
@@ -211,54 +229,6 @@ class _Launch:
             with t.where(t.same(number, 1)):
                 t.set(self.groups[1], groups)
 
-    def lock(self) -> None:
-        """Acquire the queue's lock without waiting, or branch to `refused`."""
-        t, queue = self.t, self.layout.queue
-        t.unless(t.same(t.load(self.queue, self.layout.type), t.known("Queue")), "refused")
-        t.unless(t.same(t.load(self.queue, queue["lock"]), self.of(Word.LOCK)), "refused")
-        # the tuple is there already: to make one may collect garbage (before Python 3.12), and finalizers may launch
-        answer = t.call("PyObject_Call", self.of(Word.ACQUIRE), t.known("NO_WAIT"), "0")
-        with t.where(t.same(answer, 0)):
-            t.call("PyErr_Clear", returns="void")
-        t.unless(t.new(f"icmp ne i64 {answer}, 0"), "refused")
-        t.call("Py_DecRef", answer, returns="void")
-        t.unless(t.same(answer, t.known("True")), "refused")
-        self.refused = "held"
-
-    def release(self) -> None:
-        t = self.t
-        answer = t.call("PyObject_CallNoArgs", self.of(Word.RELEASE))
-        t.call("Py_DecRef", answer, returns="void")
-
-    def record(self) -> None:
-        """Emit the part that runs under the lock. Everything that can fail comes before `commit`."""
-        t, at = self.t, self.layout
-        handle = self.number(t.load(self.queue, at.queue["command_handle"]))
-        t.unless(t.new(f"icmp ne i64 {handle}, 0"), "held")
-        recorded = t.new(f"add i64 {self.number(t.load(self.queue, at.queue['recorded']))}, 1")
-        t.unless(t.new(f"icmp slt i64 {recorded}, {self.number(t.load(self.queue, at.queue['budget']))}"), "held")
-        hazard = self.hazard()
-        transferred = t.load(self.queue, at.queue["transferred"])
-        t.unless(t.new(f"or i1 {t.same(hazard, 0)}, {t.same(transferred, t.known('False'))}"), "held")
-        target = self.of(Word.RECORD)
-        self.fields(target)
-        t.store(handle, target, record.COMMAND)
-        for groups, offset in zip(self.groups, (record.GRID_X, record.GRID_YZ, record.GRID_YZ + 4), strict=True):
-            t.store(t.new(f"trunc i64 {t.get(groups)} to i32"), target, offset, "i32")
-        self.count_writes()
-        counted = t.call("PyLong_FromLongLong", recorded)
-        self.check_made(counted)
-        epoch = t.cell(t.load(self.queue, at.queue["epoch"]))
-        with t.where(t.same(hazard, 0)):
-            t.call("Py_IncRef", t.get(epoch), returns="void")
-        with t.where(t.new(f"icmp ne i64 {hazard}, 0")):
-            fresh = t.call("PyIter_Next", self.of(Word.EPOCHS))
-            with t.where(t.same(fresh, 0)):
-                t.call("Py_DecRef", counted, returns="void")
-            self.check_made(fresh)
-            t.set(epoch, fresh)
-        self.commit(t.get(epoch), counted, hazard)
-
     def count_writes(self) -> None:
         """Allocate the incremented version numbers of written arrays."""
         t = self.t
@@ -282,24 +252,6 @@ class _Launch:
         with t.where(t.same(value, 0)):
             t.call("PyErr_Clear", returns="void")
         t.unless(t.new(f"icmp ne i64 {value}, 0"), "held")
-
-    def hazard(self) -> str:
-        """Compute 1 if a command since the last barrier must complete before this launch, else 0."""
-        t, at = self.t, self.layout
-        epoch = self.number(t.load(self.queue, at.queue["epoch"]))
-        found = t.cell("0")
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
-            buffer = t.load(row, 8 * Row.BUFFER)
-            written = self.number(t.load(buffer, at.buffer["write_epoch"]))
-            with t.where(t.same(written, epoch)):
-                t.set(found, "1")
-            with t.where(t.new(f"icmp ne i64 {t.load(row, 8 * Row.WRITTEN)}, 0")):
-                read = self.number(t.load(buffer, at.buffer["read_epoch"]))
-                with t.where(t.same(read, epoch)):
-                    t.set(found, "1")
-        return t.get(found)
 
     def fields(self, target: str) -> None:
         """Fill the argument block with addresses and scalars."""
@@ -358,59 +310,3 @@ class _Launch:
         old = t.load(base, offset)
         t.store(value, base, offset)
         t.call("Py_DecRef", old, returns="void")
-
-    def commit(self, epoch: str, counted: str, hazard: str) -> None:
-        """Update the state of the buffers, the kernel and the queue, and call the driver.
-
-        Takes over the references to `epoch` and `counted`.
-        """
-        t, at = self.t, self.layout
-        serial = t.load(self.queue, at.queue["serial"])
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
-            buffer = t.load(row, 8 * Row.BUFFER)
-            is_written = t.new(f"icmp ne i64 {t.load(row, 8 * Row.WRITTEN)}, 0")
-            places = f"i64 {at.buffer['write_epoch']}, i64 {at.buffer['read_epoch']}"
-            self.replace(epoch, buffer, t.new(f"select i1 {is_written}, {places}"))
-            self.replace(serial, buffer, at.buffer["last_use"])
-            with t.where(is_written):
-                self.replace(serial, buffer, at.buffer["last_write"])
-            with t.where(t.new(f"icmp ne i64 {t.load(row, 8 * Row.COUNTS)}, 0")):
-                given = t.load("%args", t.load(row, 8 * Row.PLACE))
-                counter = t.load(given, t.load(row, 8 * Row.COUNTER))
-                self.put(t.load(row, 8 * Row.NEW), counter, t.load(row, 8 * Row.COUNT))
-        kernel, bound = self.of(Word.KERNEL), t.load(self.queue, at.queue["bound"])
-        is_new = t.new(f"icmp ne i64 {bound}, {kernel}")
-        flags = t.new(f"or i64 {t.new(f'zext i1 {is_new} to i64')}, {t.new(f'shl i64 {hazard}, 1')}")
-        t.put(f"call void @vkjit_record(i64 {t.new(f'or i64 {self.of(Word.RECORD)}, {flags}')})")
-        dropped = t.cell("0")
-        self.put(epoch, self.queue, at.queue["epoch"])
-        self.put(counted, self.queue, at.queue["recorded"])
-        with t.where(is_new):
-            t.call("Py_IncRef", kernel, returns="void")
-            t.store(kernel, self.queue, at.queue["bound"])
-            t.set(dropped, bound)
-            self.replace(serial, kernel, at.kernel["last_use"])
-            self.replace(self.queue, kernel, at.kernel["user"])
-        self.release()
-        t.call("Py_DecRef", t.get(dropped), returns="void")  # last, since a finalizer may be Python code
-
-
-def launch_code(layout: Layout) -> str:
-    """Return the assembly of a module with `vkjit_launch`, `vkjit_record_method` and `vkjit_nothing`.
-
-    `vkjit_record_method` is a Python function that takes the address of a record plus flags. The code, from
-    `vkjit_launch` to `vkjit_end`, is position-independent.
-    """
-    t = Text(TABLE)
-    t.put(f"%table.at = add i64 %owner, {layout.payload + 8}")
-    t.put("%table.pointer = inttoptr i64 %table.at to ptr")
-    t.put("%table = load i64, ptr %table.pointer")
-    flagged = t.call("PyLong_AsUnsignedLongLong", t.load("%args"))
-    t.put(f"call void @vkjit_record(i64 {flagged})")
-    t.call("Py_IncRef", t.known("None"), returns="void")
-    t.put(f"ret i64 {t.known('None')}")
-    method = "define i64 @vkjit_record_method(i64 %owner, i64 %args, i64 %count) {\n" + "\n".join(t.lines) + "\n}\n"
-    ends = "".join(f"define void @{name}() {{\n  ret void\n}}\n" for name in ("vkjit_nothing", "vkjit_end"))
-    return _Launch(layout).text() + method + record.TEXT.replace("define void", "define internal void") + ends

@@ -99,6 +99,12 @@ class Text:
         self.set(f"%c{self._count}", first)
         return f"%c{self._count}"
 
+    def space(self, words: int) -> str:
+        """Return the address of uninitialized memory on the stack."""
+        self._count += 1
+        self.lines.insert(0, f"  %c{self._count} = alloca [{words} x i64]")
+        return self.new(f"ptrtoint ptr %c{self._count} to i64")
+
     def get(self, cell: str) -> str:
         return self.new(f"load i64, ptr {cell}")
 

@@ -7,35 +7,35 @@ from collections.abc import Sequence
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from vkjit.runtime.array import DeviceArray
-from vkjit.runtime.prepared_launch import REPORT, CallPattern, Hole, PreparedLaunch, ShapeRule
-
-from ..memory.buffer import VulkanBuffer
-from ..record import BLOCK, Record
+from ..array import DeviceArray
+from ..prepared_launch import REPORT, CallPattern, Hole, PreparedLaunch, ShapeRule
 from . import cpython
-from .abi import ITSELF, LITERAL, NO_ARRAY, NO_WAIT, Kind, Plan, Word, layout
+from .abi import ITSELF, LITERAL, NO_ARRAY, Kind, Plan, Word
 
 if TYPE_CHECKING:
-    from ..queue.queue import Queue
+    from ..device import Buffer, Device
 
 __all__ = ["make_plan"]
 
 _WORD = 8
 _PLAIN = (int, float, bool, str)
 """Immutable types of constants."""
-_ATTRIBUTE = "queue"
 
 
 def make_plan(
-    launch: PreparedLaunch, pattern: CallPattern, memory: Record, address: int, queue: Queue, current: Any, device: Any
+    launch: PreparedLaunch,
+    pattern: CallPattern,
+    device: Device,
+    buffers: type[Buffer],
+    block: tuple[int, int],
+    own: dict[int, int],
+    kept: Any,
 ) -> Plan | None:
     """Return the plan of a launch, or None if machine code can't run it.
 
-    `memory` is the launch's record, at `address`. `current.queue` is the calling thread's queue; `queue` is one of
-    them.
+    `buffers` is the class of the device's buffers. `block` is the address of the record and the offset of the argument
+    block in it. `own` are the back end's words of the plan, which keeps `kept` alive.
     """
-    if layout() is None:
-        return None
     sources: list[tuple[int, int]] = []
     """For each value, the number of the array and the item of its descriptor."""
     for number, place in enumerate(pattern.places):
@@ -45,11 +45,14 @@ def make_plan(
     filled = {sources[hole.number][0] for hole in holes if hole.number < len(sources)}
     numbers = [n for n in range(len(pattern.places)) if pattern.checked or n in launch.used or n in filled]
     row_of = {number: row for row, number in enumerate(numbers)}
-    rows: list[Any] = [_array_row(pattern, pattern.places[number], number in launch.writes) for number in numbers]
+    record, offset = block
+    rows: list[Any] = [
+        _array_row(pattern, pattern.places[number], buffers, number in launch.writes) for number in numbers
+    ]
     fields: list[Any] = [
-        _word_row(hole, row_of[sources[hole.number][0]], sources[hole.number][1])
+        _word_row(hole, offset, row_of[sources[hole.number][0]], sources[hole.number][1])
         if hole.number < len(sources)
-        else _scalar_row(hole, pattern.scalars[hole.number - len(sources)], pattern.example)
+        else _scalar_row(hole, offset, pattern.scalars[hole.number - len(sources)], pattern.example)
         for hole in holes
     ]
     constants = [(_WORD * place, id(type(pattern.example[place])), 0) for place in pattern.scalars]
@@ -60,38 +63,35 @@ def make_plan(
         return None
     names = [(id(space), id(key), 0 if value is pattern.missing else id(value)) for space, key, value in pattern.names]
     cells = [(id(cell), id(value)) for cell, value in pattern.cells]
-    methods, epochs = (queue.lock.acquire, queue.lock.release), queue.group.epochs
     classes = [type(value) for value in pattern.example]
     values = [value if type(value) in _PLAIN else None for value in pattern.example]
-    checked = [_array_of(pattern.example[place]) for place in pattern.places if pattern.checked]
+    checked = [_array_of(pattern.example[place], buffers) for place in pattern.places if pattern.checked]
     layouts = [(a.spec_class, a.shape, a.strides) for a in checked if a is not None]
-    kept = (launch, memory, pattern.names, pattern.cells, pattern.blocks, methods, epochs, classes, values, layouts)
     x, y, z = pattern.groups
-    words = {
-        Word.RECORD: address, Word.X: x, Word.Y: y, Word.Z: z, Word.COUNT: len(pattern.example), Word.DEVICE: id(device),
-        Word.KERNEL: id(launch.kernel), Word.CURRENT: id(current), Word.ATTRIBUTE: id(_ATTRIBUTE),
-        Word.LOCK: id(queue.lock), Word.ACQUIRE: id(methods[0]), Word.RELEASE: id(methods[1]),
-        Word.EPOCHS: id(epochs), Word.BLOCKS: id(pattern.blocks),
+    words: dict[int, int] = {
+        Word.RECORD: record, Word.X: x, Word.Y: y, Word.Z: z, Word.COUNT: len(pattern.example), Word.DEVICE: id(device),
+        Word.BLOCKS: id(pattern.blocks), **own,
     }  # fmt: skip
     tables: dict[Word, Sequence[tuple[int, ...]]] = {
         Word.ARRAYS: rows, Word.CONSTANTS: constants, Word.FIELDS: fields, Word.PAIRS: pairs, Word.AXES: axes,
         Word.CELLS: cells, Word.NAMES: names,
     }  # fmt: skip
-    return Plan(words, tables, (kept, device, current, queue.lock, NO_WAIT))
+    named = (pattern.names, pattern.cells, pattern.blocks)
+    return Plan(words, tables, (launch, kept, device, named, classes, values, layouts))
 
 
-def _array_of(value: Any) -> DeviceArray | None:
-    return None if type(value) is VulkanBuffer else value.__vkjit_array__
+def _array_of(value: Any, buffers: type[Buffer]) -> DeviceArray | None:
+    return None if type(value) is buffers else value.__vkjit_array__
 
 
-def _array_row(pattern: CallPattern, place: int, written: bool) -> tuple[int, ...] | None:
+def _array_row(pattern: CallPattern, place: int, buffers: type[Buffer], written: bool) -> tuple[int, ...] | None:
     """Return the words of an array argument (see `Row`); None if its array or version counter isn't found."""
     value = pattern.example[place]
-    slot = _slot(value)
+    slot = _slot(value, buffers)
     counter = _counter(type(value)) if place in pattern.written and type(value) is not DeviceArray else (0, 0, 0)
     if slot is None or counter is None:
         return None
-    array = _array_of(value)
+    array = _array_of(value, buffers)
     checked = (0, 0, 0)
     if pattern.checked and array is not None:
         checked = (id(array.spec_class), 0, 0)
@@ -100,10 +100,10 @@ def _array_row(pattern: CallPattern, place: int, written: bool) -> tuple[int, ..
     return (_WORD * place, id(type(value)), slot, *checked, int(written), *counter, 0, 0, 0)
 
 
-def _slot(value: Any) -> int | None:
+def _slot(value: Any, buffers: type[Buffer]) -> int | None:
     """Return the offset of the slot in which an argument keeps its array; None if a property computes it."""
     kind = type(value)
-    if kind in (DeviceArray, VulkanBuffer):
+    if kind in (DeviceArray, buffers):
         return ITSELF if kind is DeviceArray else NO_ARRAY
     found = next((vars(c)["__vkjit_array__"] for c in kind.__mro__ if "__vkjit_array__" in vars(c)), None)
     defined = {name for one in kind.__mro__[:-1] for name in vars(one)}
@@ -126,18 +126,18 @@ def _counter(kind: type[Any]) -> tuple[int, int, int] | None:
     return None if outer is None or inner is None else (outer[name], id(counter), inner[number])
 
 
-def _word_row(hole: Hole, row: int, item: int) -> tuple[int, ...]:
+def _word_row(hole: Hole, block: int, row: int, item: int) -> tuple[int, ...]:
     """Return the words of a field that holds an item of a descriptor."""
     size, least, most = _range(hole.code)
-    return (row, _WORD * item, hole.shift, BLOCK + hole.offset, int(Kind.INTEGER), size, least, most)
+    return (row, _WORD * item, hole.shift, block + hole.offset, int(Kind.INTEGER), size, least, most)
 
 
-def _scalar_row(hole: Hole, place: int, example: tuple[Any, ...]) -> tuple[int, ...] | None:
+def _scalar_row(hole: Hole, block: int, place: int, example: tuple[Any, ...]) -> tuple[int, ...] | None:
     """Return the words of a scalar's field; None for conversions that machine code doesn't support."""
     kind = _kind(hole.code, type(example[place]))
     if kind is None:
         return None
-    return (LITERAL, _WORD * place, 0, BLOCK + hole.offset, int(kind), *_range(hole.code))
+    return (LITERAL, _WORD * place, 0, block + hole.offset, int(kind), *_range(hole.code))
 
 
 def _range(code: str) -> tuple[int, int, int]:

@@ -7,24 +7,18 @@ enumerations. It holds addresses of Python objects, which the `Plan` keeps alive
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from vkjit.runtime.array import DeviceArray
-
-from ..memory.buffer import VulkanBuffer
-from ..pipeline.pipeline import VulkanKernel
-from ..queue.queue import Queue
+from ..array import DeviceArray
 from . import cpython
 
 __all__ = [
     "ITSELF",
     "LITERAL",
     "NO_ARRAY",
-    "NO_WAIT",
     "Axis",
     "Cell",
     "Constant",
@@ -36,16 +30,19 @@ __all__ = [
     "Plan",
     "Row",
     "Word",
-    "layout",
+    "find_layout",
 ]
 
 
 class Word(IntEnum):
-    """Words of a plan. Those from ARRAYS on are numbers of rows, each followed by the address of the first row."""
+    """Words of a plan. Those from ARRAYS on are numbers of rows, each followed by the address of the first row.
 
-    NEXT, RECORD, X, Y, Z, COUNT, DEVICE, KERNEL, CURRENT, ATTRIBUTE, LOCK, ACQUIRE, RELEASE, EPOCHS, BLOCKS = range(15)
-    ARRAYS, CONSTANTS, FIELDS, PAIRS, AXES, CELLS, NAMES = range(15, 29, 2)
-    WORDS = 29
+    RECORD is the address of memory in which the code passes arguments. The words from OWN on belong to the back end.
+    """
+
+    NEXT, RECORD, X, Y, Z, COUNT, DEVICE, BLOCKS = range(8)
+    ARRAYS, CONSTANTS, FIELDS, PAIRS, AXES, CELLS, NAMES = range(8, 22, 2)
+    OWN, WORDS = 22, 32
 
 
 class Row(IntEnum):
@@ -60,9 +57,6 @@ class Row(IntEnum):
 
     PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ITEMS, NEW, WORDS = range(14)
 
-
-NO_WAIT = (False,)
-"""The arguments of a lock's `acquire`. Plans keep it alive."""
 
 ITSELF, NO_ARRAY = 0, -1
 """Values of SLOT if the argument is the array itself, or a buffer."""
@@ -124,16 +118,16 @@ class Name(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Byte offsets of slots, by class, and of the internals of CPython objects.
+    """Byte offsets of slots and of the internals of CPython objects.
 
-    `type` is the offset of an object's type, `items` of a tuple's items, `content` of a cell's value, and `payload` of
-    the data of a `bytes` object.
+    `array` has the slots of arrays, `buffer` those of the back end's buffers, `own` those of its other classes, by
+    name. `type` is the offset of an object's type, `items` of a tuple's items, `content` of a cell's value, and
+    `payload` of the data of a `bytes` object.
     """
 
     array: dict[str, int]
     buffer: dict[str, int]
-    kernel: dict[str, int]
-    queue: dict[str, int]
+    own: dict[str, dict[str, int]]
     type: int
     items: int
     content: int
@@ -145,7 +139,7 @@ class Plan:
 
     __slots__ = ("__weakref__", "_memory", "_next", "address", "kept")
 
-    def __init__(self, words: dict[Word, int], tables: dict[Word, Sequence[tuple[int, ...]]], kept: Any) -> None:
+    def __init__(self, words: dict[int, int], tables: dict[Word, Sequence[tuple[int, ...]]], kept: Any) -> None:
         size = int(Word.WORDS) + sum(len(row) for rows in tables.values() for row in rows)
         self._memory = (ctypes.c_int64 * size)()
         self._next: Plan | None = None
@@ -160,6 +154,9 @@ class Plan:
                 self._memory[place : place + len(row)] = list(row)
                 place += len(row)
 
+    def set(self, word: int, value: int) -> None:
+        self._memory[word] = value
+
     def follow_with(self, following: Plan | None) -> None:
         """Set the plan that is tried if this one doesn't match."""
         before, self._next = self._next, following
@@ -167,28 +164,20 @@ class Plan:
         del before  # only now: machine code could reach it until here
 
 
-@functools.cache
-def layout() -> Layout | None:
+Slots = tuple[Any, tuple[str, ...]]
+"""A class and names of its slots."""
+
+
+def find_layout(buffer: Slots, own: Sequence[Slots] = ()) -> Layout | None:
     """Return the offsets, or None for an interpreter whose object layout isn't recognized."""
     if not cpython.usable():
         return None
-    places = (
-        cpython.type_of_objects(),
-        cpython.items_of_tuples(),
-        cpython.content_of_cells(),
-        cpython.payload_of_bytes(),
-    )
-    found = (
-        cpython.offsets(DeviceArray, "buffer", "spec_class", "descriptor", "shape", "strides"),
-        cpython.offsets(
-            VulkanBuffer, "device", "queue", "readers", "read_epoch", "write_epoch", "last_use", "last_write", "address"
-        ),
-        cpython.offsets(VulkanKernel, "last_use", "user"),
-        cpython.offsets(
-            Queue, "lock", "command_handle", "epoch", "transferred", "bound", "serial", "recorded", "budget"
-        ),
-    )
-    array, buffer, kernel, queue = [one or {} for one in found]
-    return (
-        Layout(array, buffer, kernel, queue, *[place or 0 for place in places]) if all(found) and all(places) else None
-    )
+    internals = (
+        cpython.type_of_objects(), cpython.items_of_tuples(), cpython.content_of_cells(), cpython.payload_of_bytes(),
+    )  # fmt: skip
+    array: Slots = DeviceArray, ("buffer", "spec_class", "descriptor", "shape", "strides")
+    slots = [cpython.offsets(kind, *names) or {} for kind, names in (array, buffer, *own)]
+    if not all(slots) or not all(internals):
+        return None
+    names = [kind.__name__ for kind, _ in own]
+    return Layout(slots[0], slots[1], dict(zip(names, slots[2:], strict=True)), *[place or 0 for place in internals])
