@@ -19,26 +19,18 @@ __all__ = ["CpuBuffer", "SharedBuffer", "Usage"]
 _NOTHING = np.zeros(0, dtype=np.uint8)
 
 
+_new = object.__new__
+
+
 class Usage:
-    """Statistics of the live buffers: their number and their bytes."""
+    """Statistics of the live buffers: their number and their bytes. Change them under the lock."""
 
     def __init__(self) -> None:
         self.count = self.allocated = self.peak = 0
-        self._lock = threading.RLock()  # garbage collection may release buffers at any point of this thread
-
-    def add(self, nbytes: int) -> None:
-        with self._lock:
-            self.count += 1
-            self.allocated += nbytes
-            self.peak = max(self.peak, self.allocated)
-
-    def remove(self, nbytes: int) -> None:
-        with self._lock:
-            self.count -= 1
-            self.allocated -= nbytes
+        self.lock = threading.RLock()  # garbage collection may release buffers at any point of this thread
 
     def forget_lock(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
 
 class CpuBuffer(Buffer):
@@ -47,25 +39,44 @@ class CpuBuffer(Buffer):
     __slots__ = ("address", "data", "device", "is_viewed", "nbytes", "owner")
 
     device: CpuDevice
+    data: npt.NDArray[np.uint8]
+    owner: object
+    is_viewed: bool
 
-    def __init__(self, device: CpuDevice, nbytes: int) -> None:
-        self.data: npt.NDArray[np.uint8]
-        self.data, address = device.blocks.take(nbytes)
-        self.device = device  # set after the allocation: a buffer without memory isn't the device's
-        self.nbytes = nbytes
-        self.owner: object = None
-        self.is_viewed = False
-        self.address = address
-        device.usage.add(nbytes)
+    @staticmethod
+    def new(device: CpuDevice, nbytes: int) -> CpuBuffer:
+        """Return a new buffer. Raises MemoryError or ValueError."""
+        small = device.blocks.small.get(nbytes)
+        try:
+            data, address = small.pop() if small else device.blocks.take(nbytes)
+        except IndexError:  # another thread took the last one
+            data, address = device.blocks.take(nbytes)
+        buffer = _new(CpuBuffer)
+        buffer.data, buffer.device, buffer.nbytes, buffer.owner, buffer.is_viewed = data, device, nbytes, None, False
+        usage = device.usage
+        with usage.lock:
+            usage.count += 1
+            usage.allocated = allocated = usage.allocated + nbytes
+            if allocated > usage.peak:
+                usage.peak = allocated
+        buffer.address = address
+        return buffer
 
     def close(self) -> None:
-        if getattr(self, "address", 0):  # else its constructor didn't finish
-            data, address, owner = self.data, self.address, self.owner
-            self.address, self.owner, self.data = 0, None, _NOTHING
-            if owner is None:
-                self.device.usage.remove(self.nbytes)
-                if not self.is_viewed:
-                    self.device.blocks.give_small(data, address)
+        try:
+            address, self.address = self.address, 0
+        except AttributeError:  # its construction didn't finish
+            return
+        if address and self.owner is None:
+            device, nbytes, data = self.device, self.nbytes, self.data
+            usage = device.usage
+            with usage.lock:
+                usage.count -= 1
+                usage.allocated -= nbytes
+            small = device.blocks.small.get(nbytes)
+            if small is not None and not self.is_viewed:
+                small.append((data, address))  # drops the oldest if it is full
+        self.owner, self.data = None, _NOTHING
 
     __del__ = close
     """Most buffers are released this way: the alias saves a call."""

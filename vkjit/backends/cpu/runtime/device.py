@@ -135,11 +135,11 @@ class CpuDevice(ImmediateDevice):
     # -- memory
 
     def allocate(self, nbytes: int) -> CpuBuffer:
-        self._check()
-        if nbytes < 0:
+        if self.closed or nbytes < 0:
+            self._check()
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
         try:
-            buffer = CpuBuffer(self, nbytes)
+            buffer = CpuBuffer.new(self, nbytes)
         except (MemoryError, ValueError) as error:
             raise OutOfMemoryError(
                 f"no memory for a buffer of {nbytes} bytes\n{memory_ledger.holders(self)}"

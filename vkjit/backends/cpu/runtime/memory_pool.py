@@ -6,7 +6,6 @@ view of it. The amount kept is bounded; the rest returns to the system.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from typing import Any
@@ -31,19 +30,16 @@ class MemoryPool:
         self._limit = limit
         self.held = 0
         self._free: dict[int, deque[npt.NDArray[np.uint8]]] = {}
-        self._small: dict[int, deque[tuple[npt.NDArray[np.uint8], int]]] = {}
+        self.small: dict[int, deque[tuple[npt.NDArray[np.uint8], int]]] = {}
+        """Free memory below `_SMALLEST` bytes, with its address, by size. Nothing else refers to it, not even a view."""
         self._new = deque[npt.NDArray[np.uint8]]  # at process exit this module's globals go before the blocks come back
         self._lock = threading.RLock()  # garbage collection may return memory at any point of this thread
 
     def take(self, nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
         """Return an uninitialized array of `nbytes` bytes and its address. Raises MemoryError."""
         if nbytes < _SMALLEST:
-            free = self._small.get(nbytes)
-            if free is None:
+            if nbytes not in self.small:
                 self._keep_size(nbytes)
-            else:
-                with contextlib.suppress(IndexError):
-                    return free.pop()
             return _with_address(_aligned(np.empty(nbytes + ALIGNMENT, dtype=np.uint8), nbytes))
         size = _rounded(nbytes)
         memory = self._kept(size)
@@ -57,18 +53,9 @@ class MemoryPool:
 
     def _keep_size(self, nbytes: int) -> None:
         """Keep freed memory of this small size from now on."""
-        if len(self._small) >= _SMALL_SIZES:
-            self._small.clear()
-        self._small[nbytes] = deque(maxlen=max(1, min(64, _SMALL_BYTES // max(nbytes, 1))))
-
-    def give_small(self, data: npt.NDArray[np.uint8], address: int) -> None:
-        """Take back an array returned by `take`, and keep it if it is small. Nothing may refer to it, not even a view.
-
-        May be called at process exit, when this module's globals are gone.
-        """
-        free = self._small.get(len(data))
-        if free is not None:
-            free.append((data, address))  # drops the oldest if it is full
+        if len(self.small) >= _SMALL_SIZES:
+            self.small.clear()
+        self.small[nbytes] = deque(maxlen=max(1, min(64, _SMALL_BYTES // max(nbytes, 1))))
 
     def _kept(self, size: int) -> npt.NDArray[np.uint8] | None:
         with self._lock:
@@ -97,7 +84,7 @@ class MemoryPool:
         """Return all free blocks to the system."""
         with self._lock:
             self._free.clear()
-            self._small.clear()
+            self.small.clear()
             self.held = 0
 
     def clear(self) -> None:
