@@ -36,6 +36,8 @@ from .replay import (
 __all__ = ["OpRecorder"]
 
 _MAX_STEPS = 64
+_MAX_SCRATCH = 16 << 10
+"""Maximum bytes of memory that a replay keeps for its later calls."""
 _CONSTANTS = (int, float, str, type(None), DType)
 """Types of operands of nodes that the key determines (bool is an int), besides tuples of them."""
 
@@ -103,7 +105,8 @@ class OpRecorder:
         count, sizes = len(self._tensors), tuple(self._launches.sizes)
         self._drop_values(self._alive(results), count)
         kept = {plan.source for plan in self._plans} | self._kept_sources
-        planned, plans = _with_lifetimes(self._device, steps, count, kept), tuple(self._plans)
+        scratch = _scratch(self._device, steps, sizes, count, kept)
+        planned, plans = _with_lifetimes(self._device, steps, count, kept, scratch), tuple(self._plans)
         maker = self._maker(planned, sizes, writes)
         return Replay(
             self._device,
@@ -117,6 +120,7 @@ class OpRecorder:
             kind,
             maker,
             maker.tensor if maker and plans and not nodes and kind is None else None,
+            scratch,
         )
 
     def _alive(self, results: tuple[int | None, ...]) -> set[int | None]:
@@ -267,8 +271,21 @@ def _constant(value: Any) -> Any:
     return value
 
 
-def _with_lifetimes(device: Device, steps: list[Step], count: int, kept: set[int]) -> tuple[PlannedStep, ...]:
-    """Attach to each step the buffers to allocate before it and to release after it.
+def _scratch(device: Device, steps: list[Step], sizes: tuple[int, ...], count: int, kept: set[int]) -> tuple[int, ...]:
+    """Return the numbers of the allocated buffers whose memory is kept for later calls, if it is little.
+
+    These are buffers that the call alone uses. Only on the device cpu, whose launches are complete when they return: elsewhere a call
+    would wait for the one before it.
+    """
+    used = {number for step in steps for number in step.used if number >= count} - kept
+    few = sum(sizes[number - count] for number in used) <= _MAX_SCRATCH
+    return tuple(sorted(used)) if few and device.caps.kind == "llvm-cpu" else ()
+
+
+def _with_lifetimes(
+    device: Device, steps: list[Step], count: int, kept: set[int], scratch: tuple[int, ...]
+) -> tuple[PlannedStep, ...]:
+    """Attach to each step the buffers to allocate before it and to release after it, except for those in `scratch`.
 
     Buffers numbered from `count` on live from the first step that uses them to the last; those in `kept` to the end.
     """
@@ -276,7 +293,7 @@ def _with_lifetimes(device: Device, steps: list[Step], count: int, kept: set[int
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
         for number in step.used:
-            if number >= count:
+            if number >= count and number not in scratch:
                 first.setdefault(number, place)
                 last[number] = place
     for number in kept:

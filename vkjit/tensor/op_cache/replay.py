@@ -6,8 +6,9 @@ those of the operands, then those that the replay allocates.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from vkjit.dtypes import DType
@@ -183,6 +184,10 @@ class Replay:
     maker: Callable[..., Any] | None
     make_result: Callable[..., Any] | None
     """`SingleLaunch.tensor`, if its array is all that the call makes and no node is put on the tape; else None."""
+    scratch: tuple[int, ...]
+    """The numbers of buffers whose memory is kept for later calls; see `recorder`."""
+    free_scratch: deque[list[Any]] = field(default_factory=deque)
+    """The buffers in `scratch`, one list per concurrent call."""
 
     def run(self, operands: list[Tensor]) -> Any:
         """Run the call and return its result; None if it must take the slow path this time, and nothing has happened."""
@@ -225,6 +230,13 @@ class Replay:
         if sizes:
             buffers += sizes  # placeholders until they are allocated
             objects += sizes
+        if self.scratch:
+            try:
+                kept = self.free_scratch.pop()
+            except IndexError:
+                kept = [device.allocate(sizes[number - count]) for number in self.scratch]
+            for number, buffer in zip(self.scratch, kept, strict=True):
+                objects[number] = buffers[number] = buffer
         for fresh, step, gone in self.steps:
             for number in fresh:
                 objects[number] = buffers[number] = device.allocate(sizes[number - count])
@@ -237,6 +249,8 @@ class Replay:
                 step.run(device, buffers, tuple(addresses))  # type: ignore[call-arg]
             for number in gone:
                 objects[number] = buffers[number] = None
+        if self.scratch:
+            self.free_scratch.append(kept)
 
 
 def tensor_of(array: DeviceArray) -> Tensor:

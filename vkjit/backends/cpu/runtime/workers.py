@@ -97,10 +97,10 @@ class Pace:
     def learn_short(self, groups: int, nanoseconds: int) -> None:
         """Update the pace with a short launch's wall-clock time, which is the cheapest to measure.
 
-        The system may have preempted the launch. So the time is capped: a long one only makes the next launch count as
-        not short, and that one is measured with the thread's clock.
+        The system may have preempted the launch. So the time is capped: two long launches in a row make the next one
+        count as not short, and that one is measured with the thread's clock.
         """
-        self.learn(groups, min(nanoseconds, 4 * MAX_SHORT_NANOSECONDS))
+        self.learn(groups, min(nanoseconds, 2 * MAX_SHORT_NANOSECONDS))
 
 
 class _Job:
