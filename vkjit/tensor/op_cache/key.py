@@ -77,7 +77,7 @@ def call_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _
         return None
     if len(arrays) < len(tensors):  # tensors in keywords or containers
         arrays = [tensor._array for tensor in tensors]
-        requires_grad, is_sharing = REQUIRES_GRAD in key, True
+        requires_grad, is_sharing = REQUIRES_GRAD in key, len({array.buffer for array in arrays}) < len(arrays)
     elif not tensors:
         return None
     if is_sharing:
@@ -151,7 +151,12 @@ def _add(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
         return True
     if kind is tuple or kind is list:
         key += (kind, len(value))
-        return all(_add(item, key, tensors) for item in value)
+        for item in value:
+            if item.__class__ is int:
+                key += (int, item)
+            elif not _add(item, key, tensors):
+                return False
+        return True
     if kind is slice:
         key.append(kind)
         return all(_add(item, key, tensors) for item in (value.start, value.stop, value.step))

@@ -274,8 +274,8 @@ def _constant(value: Any) -> Any:
 def _scratch(device: Device, steps: list[Step], sizes: tuple[int, ...], count: int, kept: set[int]) -> tuple[int, ...]:
     """Return the numbers of the allocated buffers whose memory is kept for later calls, if it is little.
 
-    These are buffers that the call alone uses. Only on the device cpu, whose launches are complete when they return: elsewhere a call
-    would wait for the one before it.
+    These are buffers that the call alone uses. Only on the device cpu, whose launches are complete when they return:
+    elsewhere a call would wait for the one before it.
     """
     used = {number for step in steps for number in step.used if number >= count} - kept
     few = sum(sizes[number - count] for number in used) <= _MAX_SCRATCH

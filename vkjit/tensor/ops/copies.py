@@ -35,6 +35,8 @@ _UNSIGNED = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
 """Unsigned integer types by size in bytes."""
 _MIN_TILED_COPY = 4096
 """Minimum number of elements for the special kernels of `_try_special_copy`."""
+_MAX_PAIR_ELEMENTS = 4096
+"""Maximum elements of a result that software devices concatenate in one launch."""
 _MIN_KERNEL_BYTES = 256 << 10
 """Minimum size in bytes for copying contiguous memory with a kernel rather than the device's copy command.
 
@@ -221,7 +223,7 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     extent = sum(x.shape[dim] for x in tensors)
     shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
     out = Tensor(allocate(shape, dtype, elementwise_launch.common_device(tensors)))
-    if _try_cat_on_gpu([x._array for x in tensors], out._array, dim):
+    if _try_cat_pair([x._array for x in tensors], out._array, dim):
         return out
     start = 0
     for x in tensors:
@@ -230,14 +232,16 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     return out
 
 
-def _try_cat_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
+def _try_cat_pair(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
     """Concatenate the arrays `parts` along an axis in one launch, if possible. Returns True if that was done.
 
-    It is possible on GPUs for two arrays of the result's type whose strides allow a view as a matrix, with the axes
-    before `dim` merged into rows and the other axes into columns.
+    It is possible on GPUs, and elsewhere for small arrays, for two arrays of the result's type whose strides allow a
+    view as a matrix, with the axes before `dim` merged into rows and the other axes into columns.
     """
-    if len(parts) != 2 or device_class(out.device) != "gpu" or any(x.dtype is not out.dtype for x in parts):
+    if len(parts) != 2 or any(x.dtype is not out.dtype for x in parts):
         return False
+    if device_class(out.device) != "gpu" and math.prod(out.shape) > _MAX_PAIR_ELEMENTS:
+        return False  # two copies of long rows take less time than one kernel that chooses per element
     matrices: list[DeviceArray] = []
     for x in (*parts, out):
         shape = (math.prod(x.shape[:dim]), math.prod(x.shape[dim:]))
