@@ -1,8 +1,6 @@
-"""How a kernel's arguments are laid out in its argument block.
+"""Layout of a kernel's argument block: the bytes in which a launch passes its arguments.
 
-Enters: a module and a device's capabilities. Leaves: the fields of the block with their offsets, its size, and
-whether it is passed by address. Holds: fields are naturally aligned, little-endian, the widest first, so that there
-are no gaps.
+Fields are little-endian, naturally aligned and sorted by decreasing size, so that there is no padding between them.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from .usage import Usage, usage_of
 __all__ = ["Layout", "argument_numbers", "block_layout"]
 
 Layout = tuple[tuple[ArgField, ...], int, bool]
-"""(fields, size of the block in bytes, passed by address?)."""
+"""(fields, size of the block in bytes, True if the block is passed by address)."""
 
 _Item = tuple[str, int, int, DType]
 
 
 def argument_numbers(kernel: Function) -> tuple[int, ...]:
-    """The user's parameter number of each IR parameter."""
+    """Return the number of each IR parameter in the launch arguments."""
     numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
     if len(numbers) != len(kernel.params):
         raise InternalError(f"kernel {kernel.name}: {len(kernel.params)} parameters, {len(numbers)} numbers")
@@ -34,10 +32,10 @@ def argument_numbers(kernel: Function) -> tuple[int, ...]:
 
 
 def block_layout(module: Module, caps: DeviceCaps, *, used_only: bool = True, usage: Usage | None = None) -> Layout:
-    """The argument block of a kernel; with `used_only` without what the kernel never looks at.
+    """Return the layout of a kernel's argument block. With `used_only`, it has only the fields that the kernel reads.
 
-    Extents and strides are i32 in narrow kernels and i64 otherwise, what says where in a cut grid a launch lies is i64;
-    bf16 scalars travel as f32.
+    Extents and strides are i32 in narrow kernels, else i64. If the grid may be split, the base and the total number of
+    workgroups are i64. A bf16 scalar is passed as f32. If `usage` is given, it replaces `usage_of(module)`.
     """
     if usage is None:
         usage = usage_of(module, used_only=used_only)

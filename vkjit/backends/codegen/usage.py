@@ -1,8 +1,7 @@
-"""What a kernel does with its parameters: one walk over its operations.
+"""Collect the parameters, ids, shared arrays and atomics that a kernel uses, in one walk over its operations.
 
-Enters: a module. Leaves: a `Usage`, from which the argument block, the read and write sets and the flags of memory
-accesses follow. Holds: an array value is a parameter, a `shared` or `local` operation, or a `linear` view of one of
-these.
+The argument block, the read and write sets and the flags of memory accesses are derived from the result. An array value
+is a parameter, the result of a `shared` or `local` operation, or a `linear` view of one of these.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ _IDS: frozenset[OpName] = frozenset({"global_id", "group_id", "num_groups"})
 
 @dataclass(slots=True)
 class Usage:
-    """Sets over one kernel. Parameters are given by their position in the kernel's parameter list.
+    """The parameters and operations that a kernel uses. Parameters are given by their index in the parameter list.
 
-    `extents` and `strides` hold (position, axis), `ids` (operation, axis). `synchronises` tells that invocations
-    communicate through memory; `atomics` lists the atomic operations by the root of their array, `shared` the
-    allocations of shared arrays, `reports` the operations that report,
-    `prints` those that print.
+    `reads` and `writes` are the arrays that are read and written. `extents` and `strides` contain (parameter, axis),
+    `ids` (operation, axis). `atomics` has the atomic operations by the root of their array. `synchronises` is True if
+    invocations may communicate through memory. `shared`, `reports` and `prints` are the operations of that kind.
     """
 
     reads: set[int] = field(default_factory=set)
@@ -47,18 +45,22 @@ class Usage:
 
     @property
     def addresses(self) -> set[int]:
+        """Arrays whose elements are accessed."""
         return self.reads | self.writes
 
 
 def root_of(array: Value) -> Value:
-    """The parameter or allocation that an array value views."""
+    """Return the parameter or allocation that an array value views."""
     while (op := array.op) is not None and op.name == "linear":
         array = op.operands[0]
     return array
 
 
 def usage_of(module: Module, *, used_only: bool = True) -> Usage:
-    """Walks the kernel. Without `used_only` every parameter counts as used in full, as a module with calls needs."""
+    """Return the usage of a module's kernel.
+
+    Without `used_only`, all parameters count as used, as a module with calls requires.
+    """
     kernel = module.kernel
     usage = Usage()
     positions = {param: position for position, param in enumerate(kernel.params)}

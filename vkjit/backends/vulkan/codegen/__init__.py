@@ -1,7 +1,7 @@
-"""IR to SPIR-V.
+"""Code generation from IR to SPIR-V.
 
-`emit(module, caps)` makes the artifact of a lowered module, `interpreter_artifact(module, caps)` that of the
-interpreter's device, `block_layout(module, caps)` says how arguments are passed.
+`emit(module, caps)` returns the artifact of a lowered module, `interpreter_artifact(module, caps)` the artifact for
+the interpreter, and `block_layout(module, caps)` the layout of the argument block.
 """
 
 from __future__ import annotations

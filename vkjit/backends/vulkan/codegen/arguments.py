@@ -1,8 +1,8 @@
-"""Reading the argument block inside a kernel.
+"""Loads from the argument block in a kernel.
 
-Enters: the fields of the block. Leaves: ids of their values, loaded once in the entry block. Holds: the block is
-the push constants, or, when it is indirect, a buffer whose address is the only push constant. Scalars of less than
-32 bits are cut out of a word, so that no capability for small push constants is needed.
+Each field is loaded once, in the entry block. The block consists of push constants; if it is indirect, it is in a
+buffer whose address is the only push constant. Scalars smaller than 32 bits are extracted from a 32-bit word, so that
+no capability for 8-bit or 16-bit push constants is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["address_of", "field_of", "load_field", "load_word", "map_scalars"]
 
 
 def map_scalars(ctx: Context) -> None:
-    """Gives every scalar parameter that is used its value."""
+    """Load the scalar parameters that the kernel uses."""
     for position in sorted(ctx.usage.scalars):
         param = ctx.kernel.params[position]
         if not isinstance(param.type, Array):
@@ -29,12 +29,15 @@ def map_scalars(ctx: Context) -> None:
 
 
 def address_of(ctx: Context, param: Value) -> int:
-    """The u64 address of an array parameter's first element."""
+    """Return the address (u64) of an array parameter's first element."""
     return load_field(ctx, field_of(ctx, "address", ctx.args[ctx.positions[param]], 0))
 
 
 def field_of(ctx: Context, role: str, arg: int, axis: int) -> ArgField:
-    """The field of the block; InternalError when the layout has none."""
+    """Return a field of the block. `arg` is the parameter's number in the launch arguments, -1 for other fields.
+
+    Raises InternalError if the layout has no such field.
+    """
     for item in ctx.layout[0]:
         if item.role == role and item.arg == arg and item.axis == axis:
             return item
@@ -42,12 +45,15 @@ def field_of(ctx: Context, role: str, arg: int, axis: int) -> ArgField:
 
 
 def load_field(ctx: Context, item: ArgField) -> int:
-    """The value of a field, in its own type."""
+    """Return the value of a field, in the field's type."""
     return ctx.once(("field", item.offset), lambda entry: _load_field(ctx, entry, item))
 
 
 def load_word(ctx: Context, item: ArgField) -> int:
-    """An integer field of 32 or 64 bits as 64 bits; strides, which alone may be negative, sign extended."""
+    """Return the value of a 32-bit or 64-bit integer field as 64 bits.
+
+    Strides are sign-extended. The others are never negative and are zero-extended.
+    """
     value = load_field(ctx, item)
     if item.size == 8:
         return value
@@ -67,7 +73,7 @@ def _load_field(ctx: Context, entry: OpenBlock, item: ArgField) -> int:
 
 
 def _cut_out(ctx: Context, entry: OpenBlock, item: ArgField) -> int:
-    """A value of 8 or 16 bits from the word that holds it."""
+    """Extract a bool or a value of 8 or 16 bits from the 32-bit word that contains it."""
     start = item.offset // 4 * 4
     word = ctx.once(("word", start), lambda block: _load_member(ctx, block, start, ctx.uint))
     shift = (item.offset - start) * 8
@@ -83,7 +89,7 @@ def _cut_out(ctx: Context, entry: OpenBlock, item: ArgField) -> int:
 
 
 def _slots(ctx: Context) -> dict[int, DType | None]:
-    """Offset to dtype of the members of the block; None for a word of small scalars."""
+    """Return the dtype of each member of the block's struct, by offset; None for a word of small scalars."""
     slots: dict[int, DType | None] = {}
     for item in ctx.layout[0]:
         if item.size < 4:
@@ -94,7 +100,7 @@ def _slots(ctx: Context) -> dict[int, DType | None]:
 
 
 def _block_type(ctx: Context) -> tuple[int, list[int]]:
-    """The structure type of the block and the offsets of its members."""
+    """Return the struct type of the block and the offsets of its members."""
     slots = _slots(ctx)
     members = tuple(ctx.uint if dtype is None else ctx.scalar_type(dtype) for dtype in slots.values())
     struct = ctx.writer.type_struct(
@@ -128,7 +134,7 @@ def _load_member(ctx: Context, entry: OpenBlock, offset: int, type_id: int) -> i
 
 
 def _indirect(ctx: Context, entry: OpenBlock, struct: int) -> int:
-    """A pointer to the block in the buffer whose address is pushed."""
+    """Return a pointer to the block in the buffer whose address is the push constant."""
     writer = ctx.writer
     for member in range(len(writer.info(struct).members)):
         writer.decorate_member(struct, member, "NonWritable")

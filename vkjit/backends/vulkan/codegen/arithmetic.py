@@ -1,8 +1,7 @@
-"""Elementwise operations: one instruction each, by the op table.
+"""Lowering of elementwise operations to one instruction each, and of constants and vector components.
 
-Enters: operations whose row has a `spirv` column for the kind of their first operand. Leaves: that instruction,
-core or of GLSL.std.450. Holds: float results of strict kernels (or operations marked `exact`) are decorated
-NoContraction.
+The column `spirv` of the op table names the instruction, core or of GLSL.std.450, for the kind of the first operand.
+Float arithmetic in strict kernels or in operations marked `exact` is decorated with NoContraction.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NO_64_BIT = frozenset(
         "Exp", "Log", "Exp2", "Log2",
     }
 )  # fmt: skip
-"""Functions of GLSL.std.450 that take 16 and 32 bits only."""
+"""GLSL.std.450 instructions that exist for 16 and 32 bits only."""
 
 PLAIN: dict[OpName, dict[str, tuple[bool, str]]] = {
     name: {
@@ -35,11 +34,11 @@ PLAIN: dict[OpName, dict[str, tuple[bool, str]]] = {
     for name, row in OPS.items()
     if row.spirv
 }
-"""Operation to kind to (of GLSL.std.450?, instruction)."""
+"""For each operation and operand kind: (True for GLSL.std.450, instruction)."""
 
 
 def plain(ctx: Context, op: Op) -> None:
-    """An operation that is one instruction."""
+    """Lower an operation to the instruction that the op table names."""
     kinds = PLAIN[op.name]
     source = op.operands[0].type
     found = kinds.get("any") or kinds.get(kind_of(source))

@@ -1,12 +1,11 @@
-"""Atomic operations.
+"""Lowering of atomic operations on global and shared arrays.
 
-Enters: `atomic`, `atomic_cas`, `atomic_load`, `atomic_store` on global or shared arrays. Leaves: native atomic
-instructions where the device has them for the type, else a loop of compare-and-exchange on the element's bits.
-Holds: elements of 8 and 16 bits go through the 32-bit word that holds them, in shared arrays a word of their own; float
-minimum and maximum pass NaN on and order -0 below +0, as everywhere.
+A native instruction is used if the device has it for the type, else a compare-and-exchange loop on the element's bits.
+An 8- or 16-bit element of a global array is accessed as part of the 32-bit word that contains it; in a shared array,
+each such element has a word of its own. Float min and max propagate NaN and treat -0 as less than +0.
 
-Device scope needs VulkanMemoryModelDeviceScope; without it the scope is QueueFamily, the same on devices of one
-queue.
+Device scope needs VulkanMemoryModelDeviceScope. Without it, the scope is QueueFamily, which is equivalent on devices
+with one queue.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _STORE_ORDERS = {"acquire": "relaxed", "acq_rel": "release", "seq_cst": "release
 
 
 def scope_of(ctx: Context, name: str) -> int:
-    """The id of a scope: "workgroup", "device" or "subgroup"."""
+    """Return the id of a memory scope: "subgroup", "workgroup" or "device"."""
     if name == "device":
         return ctx.writer.scope("Device" if "memory_model_device_scope" in ctx.caps.features else "QueueFamily")
     if name not in ("workgroup", "subgroup"):
@@ -80,13 +79,13 @@ def _element(op: Op) -> tuple[Type, DType]:
 
 
 def _demand_wide(ctx: Context, op: Op, dtype: DType) -> None:
-    """64-bit integer atomics are a feature of their own for buffers and for shared memory."""
+    """Record the feature for 64-bit integer atomics, if needed: there is one for buffers and one for shared memory."""
     if dtype.bits == 64:
         shared = array_type(op.operands[0]).space == "shared"
         ctx.features.add("int64_shared_atomics" if shared else "int64_atomics")
 
 
-# Reads, writes, compare-and-swap
+# Load, store, compare-and-exchange
 
 
 def _atomic_load(ctx: Context, op: Op) -> None:
@@ -133,7 +132,7 @@ def _exchange(ctx: Context, op: Op, pointer: int, type_id: int, new: int, old: i
 
 
 def _bits_place(ctx: Context, op: Op, dtype: DType) -> Place:
-    """The place of an element as an integer."""
+    """Return the location of an element, accessed as an integer."""
     _demand_wide(ctx, op, dtype)
     return place_of(ctx, op, as_bits=True)
 
@@ -195,7 +194,7 @@ def _float_atomic(ctx: Context, op: Op, dtype: DType) -> None:
 
 
 def _adds_natively(ctx: Context, op: Op, dtype: DType) -> bool:
-    """Has the device the instruction, and is the element's memory of the float type?"""
+    """True if the device supports it natively and the storage type is float. Records the feature in that case."""
     shared = array_type(op.operands[0]).space == "shared"
     feature = f"float{dtype.bits}_shared_atomic_add" if shared else f"float{dtype.bits}_atomic_add"
     if feature not in ctx.caps.features:
@@ -211,7 +210,7 @@ def _is_add(op: Op) -> bool:
 
 
 def _combined(ctx: Context, op: Op, old: int) -> int:
-    """The new value of an element."""
+    """Return the new value of an element whose old value is `old`."""
     name, operand = op.attrs["op"], op.operands[-1]
     value, dtype = ctx.get(operand), dtype_of(operand.type)
     type_id, block = ctx.type(operand.type), ctx.block
@@ -225,7 +224,7 @@ def _combined(ctx: Context, op: Op, old: int) -> int:
 
 
 def _cas_loop(ctx: Context, op: Op, pointer: int, type_id: int, change: Callable[[int], int], order: str) -> int:
-    """Repeats a compare-and-exchange until it succeeds; gives the old bits."""
+    """Repeat a compare-and-exchange until it succeeds. Return the old bits; `change` computes the new from the old."""
     function = ctx.function
     header_label, body, again, merge = (function.label() for _ in range(4))
     start = ctx.block.emit("OpAtomicLoad", type_id, pointer, _scope(ctx, op), _semantics(ctx, "relaxed"))
@@ -251,7 +250,7 @@ def _cas_loop(ctx: Context, op: Op, pointer: int, type_id: int, change: Callable
 
 
 def _word_of(ctx: Context, op: Op) -> tuple[int, int]:
-    """(pointer to the 32-bit word that holds an element, the element's position in it in bits)."""
+    """Return (pointer to the 32-bit word that contains the element, bit offset of the element in it)."""
     if array_type(op.operands[0]).space != "global":
         return place_of(ctx, op).pointer, ctx.word(0)
     address = element_address(ctx, op)
@@ -263,7 +262,7 @@ def _word_of(ctx: Context, op: Op) -> tuple[int, int]:
 
 
 def _small_bits(ctx: Context, value: int, element: Type) -> int:
-    """The bits of an element of 8 or 16 bits; what is carried as f32 for bf16 is rounded."""
+    """Return the bits of an 8-bit or 16-bit value. The f32 that represents a bf16 is rounded first."""
     rounded = round_to_bf16(ctx, value) if dtype_of(element) is dtypes.bf16 else value
     return value_to_bits(ctx, rounded, element)[0]
 
@@ -275,7 +274,7 @@ def _unpack(ctx: Context, word: int, shift: int, element: Type) -> int:
 
 
 def _pack(ctx: Context, word: int, value: int, shift: int, element: Type) -> int:
-    """The word with an element replaced."""
+    """Return `word` with one element replaced by `value`."""
     block = ctx.block
     mask = ctx.word((1 << dtype_of(element).bits) - 1)
     keep = block.emit("OpNot", ctx.uint, block.emit("OpShiftLeftLogical", ctx.uint, mask, shift))
@@ -285,7 +284,7 @@ def _pack(ctx: Context, word: int, value: int, shift: int, element: Type) -> int
 
 
 def _through_word(ctx: Context, op: Op, change: Callable[[int], int], order: str) -> int:
-    """Changes an element by a loop over its word; gives the old element."""
+    """Update an 8-bit or 16-bit element by a compare-and-exchange loop on its word. Return the old element."""
     element, _ = _element(op)
     pointer, shift = _word_of(ctx, op)
 
@@ -296,7 +295,10 @@ def _through_word(ctx: Context, op: Op, change: Callable[[int], int], order: str
 
 
 def _small_cas(ctx: Context, op: Op, expected: int, desired: int) -> int:
-    """Where the element's bits are the expected ones the word changes, else it is written back as it was."""
+    """Emit a compare-and-exchange of an 8-bit or 16-bit element. Return the old element.
+
+    If the bits differ from the expected ones, the word is written back unchanged.
+    """
     element, _ = _element(op)
     wanted = _small_bits(ctx, expected, element)
     truth = ctx.writer.type_bool()

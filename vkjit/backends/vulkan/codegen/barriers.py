@@ -1,8 +1,7 @@
-"""Barriers and fences.
+"""Lowering of `barrier` and `fence` to OpControlBarrier and OpMemoryBarrier.
 
-Enters: `barrier` and `fence`. Leaves: control and memory barriers. Holds: a barrier is always of workgroup scope
-with acquire-release semantics on shared memory, the form that every driver obeys, and covers buffers as well where
-invocations may communicate through one.
+A barrier has workgroup scope and acquire-release semantics on shared memory, which every driver implements. It also
+orders accesses to buffers if invocations may communicate through them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What the lowering of one kernel shares: writer, current block, and what each IR value became.
+"""State shared by the functions that lower one kernel: the SPIR-V writer, the current block, the ids of IR values.
 
-Enters: a module, capabilities, the argument block's layout. Leaves: ids for values and types. Holds: `entry` is the
-first block and stays open to the end, so whatever every invocation may need (ids, arguments, base pointers) is
-written there when it is first asked for, and dominates all uses; `block` is where the lowering stands.
+Values that may be needed anywhere in the kernel (built-ins, arguments, base pointers) are emitted on first use in the
+entry block, which stays open until the end, so that they dominate all uses.
 """
 
 from __future__ import annotations
@@ -25,24 +24,34 @@ __all__ = ["Context", "dtype_of", "kind_of", "lanes_of"]
 
 
 def dtype_of(type_: Type) -> DType:
-    """The dtype of a scalar or vector type."""
+    """Return the dtype of a scalar or vector type."""
     if isinstance(type_, (Scalar, Vector)):
         return type_.dtype
     raise InternalError(f"expected a scalar or a vector, found {type_}")
 
 
 def kind_of(type_: Type) -> str:
-    """The dtype's kind: "bool", "int", "uint", "float" or "index"."""
+    """Return the kind of the type's dtype: "bool", "int", "uint", "float" or "index"."""
     return dtype_of(type_).kind
 
 
 def lanes_of(type_: Type) -> int:
-    """Elements of a vector, 1 for a scalar."""
+    """Return the number of elements of a vector; 1 for a scalar."""
     return type_.size if isinstance(type_, Vector) else 1
 
 
 class Context:
-    """The state of one emission; see the module's docstring."""
+    """State of the lowering of one kernel.
+
+    - `entry` is the entry block, `block` the block to which new instructions are appended.
+    - `values` maps IR values to SPIR-V ids.
+    - `narrow` maps `index` and i64 values to the id of their low 32 bits and a flag: True if these bits, sign-extended,
+      can replace the value as an offset into a global array.
+    - `positions` maps parameters to their index in the kernel's parameter list; `args` has their number in the launch
+      arguments, by that index.
+    - `views` caches how arrays are accessed (see `memory`).
+    - `features` are required device features that don't follow from the module's SPIR-V capabilities.
+    """
 
     __slots__ = (
         "_cached", "_loc", "_types", "args", "block", "caps", "entry", "features", "function", "kernel", "layout",
@@ -78,7 +87,7 @@ class Context:
     # Types and constants
 
     def type(self, type_: Type) -> int:
-        """The SPIR-V type that carries values of an IR type."""
+        """Return the SPIR-V type of values of an IR type."""
         known = self._types.get(type_)
         if known is None:
             if isinstance(type_, Matrix):
@@ -89,14 +98,14 @@ class Context:
         return known
 
     def _matrix_type(self, type_: Matrix) -> int:
-        """A cooperative matrix of the subgroup; bf16 is a type of its own there."""
+        """Return a cooperative matrix type of subgroup scope. Unlike scalars, its components can be of a bf16 type."""
         is_bf16 = type_.dtype is dtypes.bf16
         component = self.writer.type_bfloat16() if is_bf16 else self.scalar_type(type_.dtype)
         use = {"a": "MatrixAKHR", "b": "MatrixBKHR", "acc": "MatrixAccumulatorKHR"}[type_.use]
         return self.writer.type_cooperative_matrix(component, "Subgroup", type_.rows, type_.columns, use)
 
     def scalar_type(self, dtype: DType) -> int:
-        """Integers have one type per width; bool is OpTypeBool, bf16 is carried as f32."""
+        """Return the SPIR-V type of scalar values: one integer type per width, OpTypeBool for bool, f32 for bf16."""
         if dtype.kind == "bool":
             return self.writer.type_bool()
         if dtype.is_float:
@@ -104,51 +113,51 @@ class Context:
         return self.writer.type_int(dtype.bits)
 
     def shaped(self, scalar: int, lanes: int) -> int:
-        """A SPIR-V scalar type as a vector of `lanes`, itself for 1."""
+        """Return the vector type with `lanes` components of a SPIR-V scalar type; the scalar type if `lanes` is 1."""
         return scalar if lanes == 1 else self.writer.type_vector(scalar, lanes)
 
     def constant(self, type_: Type, value: Any) -> int:
-        """A constant of an IR type, the same in each lane."""
+        """Return a constant of an IR type, with the same value in each lane."""
         dtype = dtype_of(type_)
         if dtype is dtypes.bf16:
             value = float(to_bf16(value))
         return self.splat(self.writer.constant(self.scalar_type(dtype), value), lanes_of(type_))
 
     def splat(self, constant: int, lanes: int) -> int:
-        """A scalar constant repeated over the lanes of a vector."""
+        """Return the vector constant with a scalar constant in each lane; the scalar constant if `lanes` is 1."""
         if lanes == 1:
             return constant
         vector = self.writer.type_vector(self.writer.type_of(constant), lanes)
         return self.writer.constant_composite(vector, (constant,) * lanes)
 
     def number(self, scalar: int, value: Any, lanes: int = 1) -> int:
-        """A constant of a SPIR-V scalar type, repeated over lanes."""
+        """Return a constant of a SPIR-V scalar type, or of a vector of it, with the same value in each lane."""
         return self.splat(self.writer.constant(scalar, value), lanes)
 
     def word(self, value: int) -> int:
-        """A 32-bit integer constant."""
+        """Return a 32-bit integer constant."""
         return self.writer.constant(self.uint, value)
 
     # Values
 
     def get(self, value: Value) -> int:
-        """The id of a value that has been lowered, or of a scalar parameter."""
+        """Return the id of a lowered value or a scalar parameter."""
         known = self.values.get(value)
         if known is None:
             raise InternalError(f"kernel {self.kernel.name}: {value!r} is used before it is defined")
         return known
 
     def once(self, key: Any, make: Callable[[OpenBlock], int]) -> int:
-        """A value made in the entry block the first time that it is asked for."""
+        """Return the id cached under `key`; on the first call, emit the value in the entry block by `make`."""
         known = self._cached.get(key)
         if known is None:
             known = self._cached[key] = make(self.entry)
         return known
 
-    # Blocks and positions
+    # Blocks and source locations
 
     def at(self, loc: Loc) -> None:
-        """What follows belongs to this source position."""
+        """Set the source location of the instructions that follow."""
         if loc is self._loc:
             return
         self._loc = loc
@@ -158,12 +167,12 @@ class Context:
             self.block.line(loc.file, loc.line, loc.col)
 
     def open(self, label: int) -> None:
-        """Go on in the block of a label."""
+        """Begin the block with this label and make it the current one."""
         self.block = self.function.block(label)
         loc, self._loc = self._loc, None
         if loc is not None:
             self.at(loc)
 
     def exact(self, op: Op) -> bool:
-        """Must the operation's result not be contracted with others?"""
+        """True if the operation's result must be rounded, and must not be contracted with other operations."""
         return self.strict or bool(op.attrs.get("exact"))

@@ -1,12 +1,13 @@
-"""Structured control flow: `if`, `for`, `loop` and the ends of regions.
+"""Lowering of structured control flow: `if`, `for`, `loop` and terminators of regions.
 
-Enters: regions in normal form (ends are `yield`, exits of the innermost loop, `unreachable`, the kernel's last
-`return`). Leaves: blocks with merge instructions and phis. Holds: a loop is header (phis, test), body, continue
-block (one phi per carried value), merge block (one phi per result); `break` and `continue` branch to the last two
-from any depth of `if`s.
+Regions must be in normal form: they end in `yield`, a `break` or `continue` of the innermost loop, `unreachable`, or
+the `return` at the end of the kernel. A loop consists of a header (phis and test), a body, a continue target (one phi
+per loop-carried value) and a merge block (one phi per result). `break` and `continue` branch to the merge block and the
+continue target, from any depth of nested `if`s.
 
-A `for` computes its trip count once. Where the bound is provably far from the type's end the test is `iv < bound`,
-which drivers analyse best; otherwise a counter of the type's width, unsigned, runs beside the induction variable.
+If the induction variable of a `for` provably can't overflow before the loop ends, the test is `iv < bound`, or
+`iv > bound` for a negative step; drivers analyze this form best. Otherwise, the trip count is computed before the loop,
+and the test compares it with an unsigned counter of the same width.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Handler = Callable[[Context, Op], None]
 
 @dataclass(slots=True)
 class _Loop:
-    """Targets of the innermost loop, and the edges found so far: (parent label, values)."""
+    """An open loop: its branch targets, and the edges to them so far, as (predecessor's label, values)."""
 
     merge: int
     again: int
@@ -41,16 +42,17 @@ class _Loop:
 
 @dataclass(slots=True)
 class Loops:
-    """The handlers of all operations, and the stack of open loops."""
+    """The handlers of all operations, and the stack of open loops, innermost last."""
 
     handlers: dict[OpName, Handler]
     stack: list[_Loop] = field(default_factory=list)
 
 
 def lower_region(ctx: Context, loops: Loops, region: Region) -> tuple[int, list[int]] | None:
-    """Lowers a region's operations and its terminator.
+    """Lower a region's operations and its terminator.
 
-    For a `yield` the block stays open and (its label, the yielded ids) come back; other ends close the block: None.
+    For a `yield`, leave the block open and return its label and the yielded ids. Other terminators end the block; for
+    these, return None.
     """
     handlers = loops.handlers
     for op in region.ops[:-1]:
@@ -88,7 +90,7 @@ def _terminate(ctx: Context, loops: Loops, end: Op) -> tuple[int, list[int]] | N
 
 
 def lower_if(ctx: Context, loops: Loops, op: Op) -> None:
-    """An `if`; a side that does nothing is left out."""
+    """Lower an `if`. An empty region gets no block."""
     condition = ctx.get(op.operands[0])
     merge = ctx.function.label()
     head = ctx.block
@@ -117,7 +119,7 @@ def _empty(region: Region) -> bool:
 
 
 def _forward(ctx: Context, op: Op) -> None:
-    """Both sides only yield: the results are selections."""
+    """Lower an `if` whose regions are both empty: each result is an OpSelect."""
     condition = ctx.get(op.operands[0])
     yes, no = (region.terminator.operands for region in op.regions)
     for result, a, b in zip(op.results, yes, no, strict=True):
@@ -125,7 +127,7 @@ def _forward(ctx: Context, op: Op) -> None:
 
 
 def _join(ctx: Context, results: list[Value], ends: list[tuple[int, list[int]]]) -> None:
-    """The results at a merge: phis, the only side's values, or nothing where no side arrives."""
+    """Define the results at a merge block: phis, the values of the only incoming edge, or undef if there is none."""
     for position, result in enumerate(results):
         type_id = ctx.type(result.type)
         if not ends:
@@ -141,20 +143,20 @@ def _join(ctx: Context, results: list[Value], ends: list[tuple[int, list[int]]])
 
 
 def lower_loop(ctx: Context, loops: Loops, op: Op) -> None:
-    """A `loop`: ends by `break` only."""
+    """Lower a `loop`, which ends only by `break`."""
     _lower_any_loop(ctx, loops, op, op.operands, None)
 
 
 def lower_for(ctx: Context, loops: Loops, op: Op) -> None:
-    """A counted loop."""
+    """Lower a counted loop."""
     _lower_any_loop(ctx, loops, op, op.operands[3:], _range_of(ctx, op))
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range made ready: SPIR-V type, first value, step, the comparison and its bound.
+    """The lowered range of a `for`; all fields but the opcode `compare` and `counted` are ids.
 
-    With `counted` the comparison is of a counter from 0 with the number of trips, else of the induction variable.
+    If `counted`, a counter that starts at 0 is compared with `bound`, the trip count; else, the induction variable is.
     """
 
     type_id: int
@@ -205,8 +207,9 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
 
 
 def _test_range(ctx: Context, loop: _Loop, over: _Range, labels: tuple[int, int], hint: str) -> list[tuple[Phi, int]]:
-    """Ends a header by the test of a range; gives its phis and their steps, the induction variable first. `labels` are
-    of the block before the loop and of its body.
+    """Terminate a loop header by the test of a range. `labels` are those of the preheader and the body.
+
+    Return the phis of the range with their steps, the induction variable first.
     """
     header, writer, (before, body) = ctx.block, ctx.writer, labels
     steps = [(header.phi(over.type_id, over.first, before), over.step)]
@@ -220,7 +223,7 @@ def _test_range(ctx: Context, loop: _Loop, over: _Range, labels: tuple[int, int]
 
 
 def _next_value(ctx: Context, loop: _Loop, position: int, type_id: int) -> int:
-    """A carried value in the continue block."""
+    """Return the next value of a loop-carried value, in the continue target."""
     if not loop.continues:
         return ctx.writer.undef(type_id)
     if len(loop.continues) == 1:
@@ -258,7 +261,7 @@ def _range_of(ctx: Context, op: Op) -> _Range:
 
 
 def _trip_count(ctx: Context, type_id: int, ends: tuple[int, int, int], constant: int | None, signed: bool) -> int:
-    """The number of trips as an unsigned integer of the type's width; no intermediate value overflows."""
+    """Return the trip count as an unsigned integer of the type's width. If the loop runs, no computation overflows."""
     first, bound, by = ends
     block, writer = ctx.block, ctx.writer
     truth, zero, one = writer.type_bool(), writer.constant(type_id, 0), writer.constant(type_id, 1)
@@ -283,7 +286,10 @@ def _trip_count(ctx: Context, type_id: int, ends: tuple[int, int, int], constant
 def _either_way(
     ctx: Context, type_id: int, ends: tuple[int, int, int], runs_up: int, up: int, signed: bool
 ) -> tuple[int, int, int]:
-    """(does it run?, distance, size of a step) for a step whose sign is known at run time only."""
+    """Return (the condition that the loop runs, distance, absolute step) for a step that isn't constant.
+
+    A step of 0 means no iterations; the absolute step is then 1, so that the distance can be divided by it.
+    """
     first, bound, by = ends
     block, writer = ctx.block, ctx.writer
     truth, zero, one = writer.type_bool(), writer.constant(type_id, 0), writer.constant(type_id, 1)
@@ -302,13 +308,13 @@ def _either_way(
 
 
 _EXTENT_LIMIT = 1 << 48
-"""No device has more elements or workgroups than this."""
+"""Upper bound of ids, extents and strides: no device has more elements or workgroups."""
 
 _COUNTS: frozenset[OpName] = frozenset({*ids.HANDLERS})
 
 
 def magnitude(value: Value, depth: int = 6) -> int:
-    """A bound of the absolute value, from how the value was made."""
+    """Return an upper bound of the absolute value, derived from the operations that compute the value."""
     dtype = dtype_of(value.type)
     whole = 1 << dtype.bits
     op = value.op

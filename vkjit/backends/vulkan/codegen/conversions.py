@@ -1,9 +1,8 @@
-"""`cast` and `bitcast`.
+"""Lowering of `cast` and `bitcast` of scalars and vectors.
 
-Enters: values of any scalar or vector type. Leaves: values of the target type with the meaning of `semantics.cast`:
-integers wrap, floats to integers truncate and saturate with NaN giving 0, anything to bool is `!= 0`, f32 to bf16
-rounds to nearest even. Holds: no float outside an integer type's range reaches a conversion, whose result would be
-undefined.
+`semantics.cast` defines the results: integers wrap, floats are truncated and saturated to integers (NaN gives 0), a
+conversion to bool is `!= 0`, and f32 is rounded to the nearest bf16, ties to even. The result of OpConvertFToS and
+OpConvertFToU is undefined for floats outside the integer type's range, so such values are replaced before.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ def _cast(ctx: Context, op: Op) -> None:
 
 
 def _note_narrow(ctx: Context, source: Value, result: Value) -> None:
-    """A 64-bit value that comes from 32 bits (signed, or not) is known in 32 bits as well."""
+    """Record in `ctx.narrow` that a 64-bit value is a sign-extended i32."""
     if source.type == Scalar(dtypes.i32) and result.type in (Scalar(dtypes.index), Scalar(dtypes.i64)):
         ctx.narrow[result] = (ctx.get(source), True)
 
 
 def convert(ctx: Context, value: int, source: Type, target: Type, *, raw: bool = False) -> int:
-    """A value of IR type `source` as IR type `target`; `raw` promises that it is in the target's range."""
+    """Convert a value from IR type `source` to `target`. `raw` asserts that it is in the range of `target`."""
     a, b = dtype_of(source), dtype_of(target)
     if a is b:
         return value
@@ -69,7 +68,10 @@ def convert(ctx: Context, value: int, source: Type, target: Type, *, raw: bool =
 
 
 def sign_extended(ctx: Context, block: OpenBlock, value: int, lanes: int = 1) -> int:
-    """32 bits as 64, with the sign; in a roundabout way where the driver can't compare what a conversion gives."""
+    """Sign-extend 32-bit integers to 64 bits.
+
+    Does without OpSConvert on drivers with the quirk `widened_compare`, which miscompile comparisons of its result.
+    """
     wide = ctx.shaped(ctx.ulong, lanes)
     if "widened_compare" not in ctx.caps.quirks:
         return block.emit("OpSConvert", wide, value)
@@ -94,7 +96,7 @@ def _from_float(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> int
 
 
 def _float_to_int(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> int:
-    """Truncation, held at the ends of the integer type; NaN gives 0."""
+    """Truncate a float to an integer, saturated to the integer type's range; NaN gives 0."""
     block, writer = ctx.block, ctx.writer
     if a.bits == 16 and a is not dtypes.bf16:
         value = block.emit("OpFConvert", ctx.shaped(writer.type_float(32), lanes), value)
@@ -118,7 +120,7 @@ def _float_to_int(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> i
 
 
 def round_to_bf16(ctx: Context, value: int, lanes: int = 1) -> int:
-    """An f32 rounded to the nearest bf16, ties to even, still as f32."""
+    """Round an f32 to the nearest bf16, ties to even. The result is an f32."""
     block = ctx.block
     words, floats = ctx.shaped(ctx.uint, lanes), ctx.shaped(ctx.writer.type_float(32), lanes)
     bits = block.emit("OpBitcast", words, value)
@@ -132,7 +134,10 @@ def round_to_bf16(ctx: Context, value: int, lanes: int = 1) -> int:
 
 
 def value_to_bits(ctx: Context, value: int, type_: Type) -> tuple[int, int]:
-    """(id, SPIR-V type) of the bits of a value as integers of its width in memory; bf16 gives its 16 bits."""
+    """Return (id, SPIR-V type) of a value's bits, as integers of its dtype's width (16 for bf16).
+
+    A bf16 must be rounded already. Raises InternalError for bool.
+    """
     dtype, lanes = dtype_of(type_), lanes_of(type_)
     if dtype.kind == "bool":
         raise InternalError("a bool has no bits: convert it to an integer first")
@@ -148,7 +153,7 @@ def value_to_bits(ctx: Context, value: int, type_: Type) -> tuple[int, int]:
 
 
 def bits_to_value(ctx: Context, bits: int, type_: Type) -> int:
-    """A value from integers of its width: the inverse of `value_to_bits`."""
+    """Convert integers of the dtype's width to a value: the inverse of `value_to_bits`."""
     dtype, lanes = dtype_of(type_), lanes_of(type_)
     if not dtype.is_float:
         return bits

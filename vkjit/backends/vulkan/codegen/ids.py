@@ -1,11 +1,11 @@
-"""Ids of invocations, workgroups and lanes; extents and strides.
+"""Lowering of ids and sizes (of invocations, workgroups and subgroups), and of extents and strides.
 
-Enters: id operations. Leaves: `index` values (64 bits) made in the entry block. Holds: every id is also known in 32
-bits (`ctx.narrow`), where conversions back to 32 bits and addresses of narrow kernels take it from.
+The results are `index` values (64 bits), emitted in the entry block. Each id is also available in 32 bits
+(`ctx.narrow`), for casts to 32 bits and for offsets in narrow kernels.
 
-Kernels that use subgroups are emitted one-dimensional: the linear local id is SubgroupId * size + lane, since lanes
-have no other defined relation to local ids. In kernels whose grid is cut, the workgroup's id starts from the `base`
-field.
+A kernel that uses subgroups has a one-dimensional LocalSize, and its local ids are computed from the linear id
+SubgroupId * size + lane, because Vulkan doesn't define which lanes have which local ids. If the grid may be split over
+several dispatches (`cut`), the field `base` of the argument block is added to the workgroup id.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["HANDLERS", "emitted_local_size", "global_id_word", "lane_word", "loc
 
 
 def local_size_of(ctx: Context) -> tuple[int, int, int]:
-    """The workgroup's size as the program sees it."""
+    """Return the workgroup size that the program sees."""
     x, y, z = ctx.kernel.attrs["local_size"]
     return int(x), int(y), int(z)
 
 
 def emitted_local_size(ctx: Context) -> tuple[int, int, int]:
-    """The local size of the pipeline: one-dimensional where subgroups are used."""
+    """Return the LocalSize of the entry point: one-dimensional if the kernel uses subgroups."""
     size = local_size_of(ctx)
     return (math.prod(size), 1, 1) if ctx.kernel.attrs.get("subgroups") else size
 
 
 def _builtin(ctx: Context, name: str, axis: int) -> int:
-    """One component of a three-dimensional built-in, 32 bits."""
+    """Return a component of a three-component built-in variable (32 bits)."""
     vector = ctx.writer.type_vector(ctx.uint, 3)
     whole = ctx.once(name, lambda entry: entry.emit("OpLoad", vector, ctx.writer.builtin(name, vector)))
     return ctx.once((name, axis), lambda entry: entry.emit("OpCompositeExtract", ctx.uint, whole, axis))
@@ -50,12 +50,12 @@ def _scalar_builtin(ctx: Context, name: str) -> int:
 
 
 def lane_word(ctx: Context) -> int:
-    """The lane, 32 bits."""
+    """Return the invocation's lane id (32 bits)."""
     return _scalar_builtin(ctx, "SubgroupLocalInvocationId")
 
 
 def _linear_local(ctx: Context) -> int:
-    """The linear local id of a kernel that uses subgroups."""
+    """Return the linear local id (32 bits) in a kernel that uses subgroups."""
 
     def make(entry: OpenBlock) -> int:
         lane = lane_word(ctx)
@@ -85,7 +85,7 @@ def _local_word(ctx: Context, axis: int) -> int:
 
 
 def _group_word(ctx: Context, axis: int) -> int:
-    """The workgroup's id in the low 32 bits."""
+    """Return the low 32 bits of the workgroup id."""
     own = _builtin(ctx, "WorkgroupId", axis)
     if not ctx.kernel.attrs.get("cut"):
         return own
@@ -108,7 +108,7 @@ def _group_wide(ctx: Context, axis: int) -> int:
 
 
 def global_id_word(ctx: Context, axis: int) -> int:
-    """The global id in the low 32 bits."""
+    """Return the low 32 bits of the global id."""
     if not ctx.kernel.attrs.get("cut") and not ctx.kernel.attrs.get("subgroups"):
         return _builtin(ctx, "GlobalInvocationId", axis)
     size = local_size_of(ctx)[axis]
@@ -216,7 +216,10 @@ def _constant(ctx: Context, value: Value, number: int) -> None:
 
 
 def _define(ctx: Context, value: Value, wide: int, word: int) -> None:
-    """An id is below 2^31 wherever a narrow kernel uses it as an offset."""
+    """Define an id by its 64-bit value and its low 32 bits.
+
+    In a narrow kernel, the 32 bits can serve as an offset into an array, because valid offsets are below 2^31.
+    """
     ctx.values[value] = wide
     ctx.narrow[value] = (word, bool(ctx.kernel.attrs.get("narrow")))
 

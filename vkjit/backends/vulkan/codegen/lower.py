@@ -1,8 +1,7 @@
-"""IR to SPIR-V: the driver.
+"""Lower an IR module to SPIR-V.
 
-Enters: a lowered module (one kernel, normal form, primitive operations, linear arrays) and a device's capabilities.
-Leaves: a `KernelArtifact`. Holds: nothing is emitted that the device lacks; what it lacks is a FeatureError that
-names the kernel.
+The module must be in normal form: a kernel that consists of primitive operations, without calls. A kernel that needs a
+feature that the device lacks is rejected with a FeatureError.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ _HANDLERS = {
 
 
 def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtifact:
-    """SPIR-V for a module; `debug=False` leaves names and source lines out.
+    """Return the artifact of a module's kernel, compiled to SPIR-V. `debug=False` omits names and source lines.
 
-    Raises FeatureError when the device can't run the kernel, InternalError for operations that had to be lowered.
+    Raises FeatureError if the device can't run the kernel, InternalError for operations that earlier passes should have
+    lowered.
     """
     kernel = module.kernel
     usage = usage_of(module)
@@ -85,7 +85,7 @@ def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtif
 
 
 def _lower_body(ctx: Context) -> None:
-    """The kernel's operations, then the end of the entry block, which gathered what they asked for."""
+    """Lower the kernel's body, then terminate the entry block, to which the lowering adds instructions until then."""
     loops = Loops(dict(_HANDLERS))
     loops.handlers["if"] = partial(_structured, loops, lower_if)
     loops.handlers["for"] = partial(_structured, loops, lower_for)
@@ -107,10 +107,10 @@ def _numbers(module: Module, positions: set[int]) -> frozenset[int]:
 
 
 def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
-    """The artifact of the interpreter's device: its code is the module itself, and all arguments are passed."""
+    """Return the artifact for the interpreter: the code is the module itself, and all arguments are passed."""
     usage: Usage = usage_of(module, used_only=False)
     written = usage.writes if module.functions else usage_of(module).writes
-    usage.prints.clear()  # the interpreter keeps the lines itself
+    usage.prints.clear()  # the interpreter prints without a print buffer
     fields, size, _ = block_layout(module, caps, usage=usage)
     x, y, z = module.kernel.attrs["local_size"]
     return KernelArtifact(

@@ -1,14 +1,11 @@
-"""Operations on cooperative matrices of a subgroup (SPV_KHR_cooperative_matrix).
+"""Lowering of cooperative matrix operations (`mat_*`) to SPV_KHR_cooperative_matrix, at subgroup scope.
 
-Enters: `mat_*` operations. Leaves: loads and stores with a layout and a stride, multiply-adds, arithmetic on whole
-matrices. Holds:
-
-- A place in memory is an element of an array, of whatever element type: the matrix begins there, and its stride counts
-  elements of the array. Where invocations communicate, accesses are NonPrivate as those of single elements are.
-- Integers have one type per width, so that their signs are said by the operands of a multiply-add.
-- bf16 is a type of its own in matrices, though single values are carried as f32.
-- A loop that multiplies matrices isn't to be unrolled by the driver: fragments loaded ahead would no longer fit into
-  registers.
+- A matrix in memory begins at an element of an array, which may have any element type; its stride counts elements of
+  the array. Loads and stores have the same memory operands as those of single elements.
+- There is one integer type per width, so the signedness of the components is given as operands of the multiply-add.
+- In matrices, bf16 is a SPIR-V type, although scalars are represented as f32.
+- Loops that multiply matrices are marked DontUnroll: if the driver unrolled them and hoisted loads, the fragments would
+  no longer fit into registers.
 """
 
 from __future__ import annotations
@@ -38,12 +35,12 @@ def _matrix(value: Value) -> Matrix:
 
 
 def multiplies(op: Op) -> bool:
-    """Whether a loop multiplies matrices, in the loop itself or in branches of it."""
+    """True if a loop contains a matrix multiply-add, at any depth."""
     return any(inner.name == "mat_mma" for region in op.regions for inner in region.walk())
 
 
 def _word(ctx: Context, value: Value) -> int:
-    """An index in 32 bits."""
+    """Return an index as 32 bits."""
     op = value.op
     if op is not None and op.name == "const":
         return ctx.word(int(op.attrs["value"]))

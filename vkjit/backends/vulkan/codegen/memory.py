@@ -1,13 +1,11 @@
-"""Loads and stores: global arrays by address, shared and local arrays as variables.
+"""Lowering of loads, stores and allocations: global arrays are accessed by address, shared and local ones as variables.
 
-Enters: arrays (parameters, allocations, `linear` views) and indices. Leaves: pointers, loads and stores. Holds: a
-global array is a pointer to a structure of one runtime array, converted from its address once in the entry block;
-each access carries the largest alignment that is sure. In memory a bool is a byte and a bf16 16 bits. Where
-invocations communicate (barriers, fences, atomics), accesses to what the kernel writes and to shared arrays are
-NonPrivate.
+The base pointer of a global array points to a struct of one runtime array; it is converted from the address once, in
+the entry block. Each access has the largest known alignment. If invocations communicate (by barriers, fences or
+atomics), accesses to shared arrays, and to global arrays that may be both read and written, are NonPrivatePointer.
 
-A view with another element type is another pointer for a global array. Shared and local arrays have no other view
-than flattening, but for types of the same width.
+A view of a global array with another element type has a base pointer of its own. A view of a shared or local array must
+have elements of the same width.
 """
 
 from __future__ import annotations
@@ -39,14 +37,17 @@ __all__ = [
 ]
 
 _ROUNDED: frozenset[OpName] = frozenset({"cast", "load", "const", "bitcast", "atomic_load", "poison"})
-"""Operations whose bf16 results are rounded already."""
+"""Operations whose bf16 results need no rounding."""
 
 _CLASSES = {"global": "PhysicalStorageBuffer", "shared": "Workgroup", "local": "Function"}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One element in memory: a pointer, the element's type as stored, and the flags of an access to it."""
+    """Location of an element in memory: a pointer, the SPIR-V type `stored` there, and properties of accesses.
+
+    `align` is in bytes, 0 for variables. `private` accesses aren't ordered by barriers and fences.
+    """
 
     pointer: int
     stored: int
@@ -55,7 +56,7 @@ class Place:
 
     @property
     def operands(self) -> tuple[int | str, ...]:
-        """The memory operands of a load or store."""
+        """Memory operands of a load or store."""
         names = "" if self.private else "NonPrivatePointer"
         if not self.align:
             return (names,) if names else ()
@@ -66,7 +67,7 @@ class Place:
 
 
 def is_private(ctx: Context, root: Value) -> bool:
-    """May accesses skip the ordering that barriers and fences give?"""
+    """True if barriers and fences needn't order accesses to the array `root`."""
     array = array_type(root)
     if array.space == "local" or not ctx.usage.synchronises:
         return True
@@ -79,7 +80,7 @@ def is_private(ctx: Context, root: Value) -> bool:
 
 
 def orders_buffers(ctx: Context) -> bool:
-    """Do barriers have to order accesses to global arrays?"""
+    """True if barriers must order accesses to global arrays."""
     params = [ctx.kernel.params[position] for position in ctx.usage.addresses]
     return not all(is_private(ctx, param) for param in params)
 
@@ -89,7 +90,7 @@ def _element_bytes(element: Type) -> int:
 
 
 def _alignment(array: Value) -> int:
-    """Bytes that an element's address is surely a multiple of: its size, or what a view's `align` attribute says."""
+    """Return the known alignment of an element's address in bytes: its natural one, or a view's attribute `align`."""
     element = array_type(array).element
     lanes = lanes_of(element)
     view = array.op
@@ -99,7 +100,10 @@ def _alignment(array: Value) -> int:
 
 
 def base_pointer(ctx: Context, root: Value, stored: int, stride: int) -> int:
-    """A pointer to the structure of one runtime array that a global array is, made in the entry block."""
+    """Return the pointer to a global array as a struct of one runtime array, emitted in the entry block.
+
+    `stored` is the SPIR-V type of the elements and `stride` their distance in bytes.
+    """
     readonly = array_type(root).access == "in" and array_type(root).restrict
 
     def make(entry: OpenBlock) -> int:
@@ -116,7 +120,7 @@ def base_pointer(ctx: Context, root: Value, stored: int, stride: int) -> int:
 
 
 def _variable(ctx: Context, root: Value) -> int:
-    """The variable of a shared or local array, an array of its elements."""
+    """Return the variable of a shared or local array."""
 
     def make(_: OpenBlock) -> int:
         array = array_type(root)
@@ -132,7 +136,10 @@ def _variable(ctx: Context, root: Value) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What all accesses through one array value share: the access chain up to the index, types and flags."""
+    """Common data of all accesses through one array value; the fields after `pointer` are those of `Place`.
+
+    `chain` has the operands of the access chain before the element's index; `pointer` is the chain's result type.
+    """
 
     chain: tuple[int, ...]
     pointer: int
@@ -171,12 +178,15 @@ def _variable_view(ctx: Context, array: Value, _: bool) -> _View:
 
 
 def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
-    """Where the array's element at the operation's indices lies. `as_bits` makes a float's place an integer's."""
+    """Return the location of the element that a load, store or atomic accesses.
+
+    With `as_bits`, a float in a global array is accessed as an integer.
+    """
     array = op.operands[0]
     view = _view_of(ctx, array, as_bits)
     root = array_type(root_of(array))
     if root.space == "global" and not root.contiguous and ctx.kernel.attrs.get("backward"):
-        # an access chain takes no negative index into a runtime array: drivers may extend it with zeros
+        # drivers may zero-extend the index of an access chain, so it must not be negative
         pointer = ctx.block.emit("OpConvertUToPtr", view.pointer, element_address(ctx, op))
     else:
         index = _index(ctx, op, root_of(array))
@@ -186,7 +196,7 @@ def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
 
 
 def element_address(ctx: Context, op: Op) -> int:
-    """The address (u64) of the element of a global array that an operation works on."""
+    """Return the address (u64) of the element of a global array that an operation accesses."""
     array = op.operands[0]
     index = _index(ctx, op, root_of(array))
     block = ctx.block
@@ -201,7 +211,7 @@ def element_address(ctx: Context, op: Op) -> int:
 
 
 def _index(ctx: Context, op: Op, root: Value) -> int:
-    """The offset in elements that the operation's indices denote, in 32 bits where these are known to be enough."""
+    """Return the offset, in elements, of the element that an operation accesses. It has 32 bits if that suffices."""
     kind = array_type(op.operands[0])
     indices = op.operands[1 : 1 + kind.rank]
     if len(indices) == 1 and (kind.linear or kind.contiguous or kind.space != "global"):
@@ -239,7 +249,7 @@ def _wide_index(ctx: Context, value: Value) -> int:
 
 
 def _stride(ctx: Context, kind: Array, root: Value, axis: int) -> int | None:
-    """The stride (64 bits) of an axis of an array that isn't linear yet; None for 1."""
+    """Return the stride (64 bits) of an axis of an array that isn't linearized; None if the stride is 1."""
     if kind.shape is not None:
         step = math.prod(kind.shape[axis + 1 :])
         return None if step == 1 else ctx.writer.constant(ctx.ulong, step)
@@ -281,11 +291,11 @@ def _allocate(ctx: Context, op: Op) -> None:
 
 
 def _linear(ctx: Context, op: Op) -> None:
-    """A view emits nothing: accesses through it find the array that it views."""
+    """Emit nothing: accesses through a view look up the array that it views."""
 
 
 def shared_bytes(ctx: Context) -> int:
-    """Bytes of workgroup memory that the kernel's shared arrays take."""
+    """Return the total size in bytes of the kernel's shared arrays, each aligned to 16 bytes."""
     total = 0
     for op in ctx.usage.shared:
         array = array_type(op.result)

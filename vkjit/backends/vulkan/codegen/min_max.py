@@ -1,7 +1,7 @@
-"""Minimum and maximum by the language's rule: NaN passes on, -0 is below +0.
+"""Minimum and maximum as the language defines them: NaN propagates, and -0 is less than +0.
 
-Enters: two values of one type. Leaves: the lesser or the greater. Also the monotone map between floats and
-integers, by which reductions of floats run on integers, exactly and in any order.
+Also an order-preserving map from floats to integers, so that min and max reductions of floats can use integer
+operations, which are exact in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["float_to_ordered", "ordered_extreme", "ordered_to_float"]
 
 
 def ordered_extreme(ctx: Context, name: str, a: int, b: int, type_: Type) -> int:
-    """`name` "min" or "max" of two values."""
+    """Return the minimum or maximum of two values; `name` is "min" or "max"."""
     dtype, lanes, block = dtype_of(type_), lanes_of(type_), ctx.block
     type_id = ctx.type(type_)
     if not dtype.is_float:
@@ -26,15 +26,15 @@ def ordered_extreme(ctx: Context, name: str, a: int, b: int, type_: Type) -> int
     chosen = block.emit("OpSelect", type_id, best, a, b)
     equal = block.emit("OpFOrdEqual", truth, a, b)
     bits = [block.emit("OpBitcast", ints, value) for value in (a, b)]
-    # Equal values differ at most in the sign of a zero: "or" keeps a minus, "and" a plus.
+    # Equal values differ at most in the sign of zero: OR keeps the minus sign, AND drops it.
     merged = block.emit("OpBitwiseOr" if name == "min" else "OpBitwiseAnd", ints, *bits)
     chosen = block.emit("OpSelect", type_id, equal, block.emit("OpBitcast", type_id, merged), chosen)
-    # With a NaN on the right no comparison held, so `chosen` is b already.
+    # If b is NaN, both comparisons were false, so `chosen` is b already.
     return block.emit("OpSelect", type_id, block.emit("OpIsNan", truth, a), a, chosen)
 
 
 def _flip(ctx: Context, bits: int, width: int) -> int:
-    """Inverts the bits below the sign of negative values: its own inverse."""
+    """Invert the bits below the sign bit if the value is negative. The function is its own inverse."""
     ints = ctx.writer.type_int(width)
     block = ctx.block
     sign = block.emit("OpShiftRightArithmetic", ints, bits, ctx.writer.constant(ints, width - 1))
@@ -43,9 +43,9 @@ def _flip(ctx: Context, bits: int, width: int) -> int:
 
 
 def float_to_ordered(ctx: Context, value: int, type_: Type, name: str) -> int:
-    """A scalar float as a signed integer in the same order, -0 below +0.
+    """Map a float scalar to a signed integer so that order is preserved and -0 is less than +0.
 
-    NaN becomes the greatest (for "max") or the least (for "min") so that it wins.
+    NaN maps to the greatest integer if `name` is "max" and to the least if it is "min", so that the result is NaN.
     """
     dtype = dtype_of(type_)
     width = 32 if dtype is dtypes.bf16 else dtype.bits
@@ -57,7 +57,7 @@ def float_to_ordered(ctx: Context, value: int, type_: Type, name: str) -> int:
 
 
 def ordered_to_float(ctx: Context, key: int, type_: Type) -> int:
-    """The inverse of `float_to_ordered`; what stood for NaN is a NaN again."""
+    """Invert `float_to_ordered`. The integer that represents NaN maps to a NaN."""
     dtype = dtype_of(type_)
     width = 32 if dtype is dtypes.bf16 else dtype.bits
     return ctx.block.emit("OpBitcast", ctx.type(type_), _flip(ctx, key, width))

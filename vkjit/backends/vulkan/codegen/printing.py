@@ -1,9 +1,9 @@
-"""The `print` operation: records in the launch's print buffer, which the host turns into text.
+"""Lowering of `print`, which appends a record to the launch's print buffer; the host converts records to text.
 
-Enters: `print values... {site}`. Leaves: an atomic addition to the buffer's cursor makes room for a record of words of 64
-bits: the site's number plus one, the invocation's global id (x and y, then z), the values as `report` stores them. What has
-no room is counted. Holds: the cursor stays near the buffer's size, however much is printed, so that it can't wrap;
-`describe_prints` says what the host has to know. The buffer's layout is `runtime.artifact.PRINT_BYTES`.
+For `print values... {site}`, an atomic add to the buffer's cursor reserves space for a record. Its 64-bit words are the
+site's number plus one, the global id (x and y in one word, then z), and the values, stored as by `report`. Records that
+don't fit are only counted. Once the cursor is past the end of the buffer, invocations no longer add to it, so that it
+can't wrap around. `runtime.artifact.PRINT_BYTES` documents the layout of the buffer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ from .report import buffer_words, wide_bits
 __all__ = ["HANDLERS", "describe_prints"]
 
 _CURSOR, _LIMIT, _DROPPED = range(3)
-"""Words (u32) of the head: the words asked for, where the first record without room would be, how many had none."""
+"""Indices of the header's u32: number of words requested, position of the first record that didn't fit, number of
+records that didn't fit."""
 
 
 def describe_prints(prints: list[Op], local_size: tuple[int, ...]) -> dict[str, Any]:
-    """What the host has to know beside the sites: by site, the values' types and lanes; the workgroup's size."""
+    """Return the entries of the artifact's `info` that the host needs to convert records to text.
+
+    `print_values` has the kind and the number of lanes of each value, by site; `print_local` is the workgroup size.
+    """
     if not prints:
         return {}
     values = {op.attrs["site"]: tuple((_kind(v.type), lanes_of(v.type)) for v in op.operands) for op in prints}
@@ -39,13 +43,13 @@ def describe_prints(prints: list[Op], local_size: tuple[int, ...]) -> dict[str, 
 
 
 def _kind(type_: Type) -> str:
-    """How the 64 bits of a value are read: "float", "uint" (where they need it), "bool" or "int"."""
+    """Return how the host interprets the 64 bits of a value: "float", "bool", "uint" (for u64 only) or "int"."""
     dtype: DType = dtype_of(type_)
     return "uint" if dtype is dtypes.u64 else "int" if dtype.is_integer else dtype.kind
 
 
 def _word(ctx: Context, number: int) -> int:
-    """A pointer to a word of the buffer's head."""
+    """Return a pointer to a u32 of the buffer's header."""
     pointer = ctx.writer.type_pointer("PhysicalStorageBuffer", ctx.uint)
     return ctx.block.emit("OpAccessChain", pointer, buffer_words(ctx, ctx.uint, "print"), ctx.word(0), ctx.word(number))
 
@@ -89,7 +93,7 @@ def _drop(ctx: Context, how: tuple[int, int]) -> None:
 
 
 def _bits(ctx: Context, value: int, type_: Type) -> list[int]:
-    """The lanes of a value as 64 bits each."""
+    """Return the lanes of a value, 64 bits each."""
     if not isinstance(type_, Vector):
         return [wide_bits(ctx, value, type_)]
     scalar = Scalar(type_.dtype)

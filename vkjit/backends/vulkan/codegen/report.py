@@ -1,9 +1,9 @@
-"""The `report` operation: tells the host that something went wrong, and where.
+"""Lowering of `report`, by which kernels tell the host that a check failed, and where.
 
-Enters: `report %cond, values... {site}`. Leaves: where the condition holds, a compare-and-exchange on word 0 of the
-report buffer claims it (site's number plus one); the claimer stores its global id (words 1 to 3) and the values, 64
-bits each (words 4 on). Holds: integers and bools are stored as i64, floats as the bits of an f64; `describe` says
-which is which.
+For `report %cond, values... {site}`, an invocation for which the condition holds tries to claim the report buffer, by a
+compare-and-exchange of word 0 from 0 to the site's number plus one. If that succeeds, the invocation stores its global
+id in words 1 to 3 and the values, 64 bits each, from word 4 on. Integers and bools are stored as i64, floats as the
+bits of an f64; `describe` tells the host which values are floats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
 def describe(reports: list[Op]) -> dict[str, Any]:
-    """What the host has to know beside the sites: by site, which values are floats."""
+    """Return `report_values` for the artifact's `info`: the kinds of the values, "float" or "int", by site."""
     kinds: dict[int, tuple[str, ...]] = {}
     for op in reports:
         values = op.operands[1 : 1 + _MAX_VALUES]
@@ -40,7 +40,10 @@ def describe(reports: list[Op]) -> dict[str, Any]:
 
 
 def buffer_words(ctx: Context, scalar: int, role: str = "report") -> int:
-    """The report buffer, or another one that launches get by address, as an array of `scalar`."""
+    """Return a pointer to the report buffer, viewed as a runtime array of the SPIR-V type `scalar`.
+
+    With another `role`, return the buffer whose address is in the argument block's field of that role.
+    """
     size = ctx.writer.info(scalar).bits // 8
 
     def make(entry: OpenBlock) -> int:
@@ -91,7 +94,7 @@ def _store_report(ctx: Context, op: Op) -> None:
 
 
 def wide_bits(ctx: Context, value: int, type_: Type) -> int:
-    """A scalar as 64 bits."""
+    """Return a scalar as 64 bits: an integer or bool converted to i64, a float as the bits of an f64."""
     dtype = dtype_of(type_)
     if not dtype.is_float:
         return convert(ctx, value, type_, Scalar(dtypes.i64))
@@ -103,7 +106,7 @@ def wide_bits(ctx: Context, value: int, type_: Type) -> int:
 
 
 def _double_bits(ctx: Context, bits: int) -> int:
-    """The bits of the f64 equal to an f32, by integers; subnormals become zeros."""
+    """Convert the bits of an f32 to those of an f64, for devices without f64. Subnormals become zeros."""
     block, writer = ctx.block, ctx.writer
     truth, long = writer.type_bool(), ctx.ulong
 

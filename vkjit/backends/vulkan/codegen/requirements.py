@@ -1,7 +1,6 @@
-"""What a kernel needs of its device.
+"""Device features, limits and execution modes that a kernel requires.
 
-Enters: a finished module's capabilities, sizes. Leaves: feature names for the artifact, execution modes of float
-controls. Raises FeatureError, with the kernel's name and what it needs in words, when the device lacks something.
+If the device lacks something, FeatureError names the kernel and describes the requirement.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ _FEATURES = {
     "BFloat16TypeKHR": ("bfloat16", "bf16 as a type of its own"),
     "BFloat16CooperativeMatrixKHR": ("bfloat16_cooperative_matrix", "cooperative matrices of bf16"),
 }
-"""Capability to (feature, in words). Features of atomics are noted where they are emitted: they differ by memory."""
+"""SPIR-V capability -> (feature, description). The lowering of atomics records the features that they need, because
+these differ by storage class."""
 
 _WORDS = {
     "int64_atomics": "64-bit atomics on arrays",
@@ -49,7 +49,10 @@ _MODES = (
 
 
 def check_sizes(ctx: Context, local_size: tuple[int, int, int]) -> None:
-    """The workgroup has to fit the device, and full subgroups where subgroups are used."""
+    """Raise FeatureError if the workgroup is too large for the device.
+
+    In a kernel that uses subgroups, the workgroup size must also be a multiple of the subgroup size.
+    """
     caps, name = ctx.caps, ctx.kernel.name
     count = math.prod(local_size)
     if count > caps.max_invocations or any(n > most for n, most in zip(local_size, caps.max_local_size, strict=True)):
@@ -65,10 +68,11 @@ def check_sizes(ctx: Context, local_size: tuple[int, int, int]) -> None:
 
 
 def execution_modes(ctx: Context) -> None:
-    """Float controls for the widths in use, where the device has them for all of these; reconvergence for subgroups.
+    """Declare the execution modes for floating-point arithmetic and for subgroups that the device supports.
 
-    They bind drivers to more than the defaults: with RoundingModeRTE, NVIDIA's division of f32 is correctly rounded
-    (2 ULP without) and slower, so `fast_math` does without them.
+    A float control is declared if the device supports it for all float widths in use. Float controls are stricter than
+    the defaults: with RoundingModeRTE, NVIDIA's f32 division is correctly rounded (2 ULP without it) and slower.
+    Therefore `fast_math` kernels don't declare them. Kernels that use subgroups declare MaximallyReconvergesKHR.
     """
     writer, features = ctx.writer, ctx.caps.features
     widths = sorted({info.bits for info in writer.types.values() if info.kind == "float"})
@@ -83,7 +87,10 @@ def execution_modes(ctx: Context) -> None:
 
 
 def check_features(ctx: Context, shared_bytes: int) -> frozenset[str]:
-    """The features that the kernel needs; FeatureError for those that are missing."""
+    """Return the features that the kernel needs.
+
+    Raises FeatureError if the device lacks one of them or has too little shared memory.
+    """
     caps, name = ctx.caps, ctx.kernel.name
     needed = dict.fromkeys(ctx.features, "")
     for capability in ctx.writer.requirements()[0]:

@@ -1,8 +1,8 @@
-"""How values look in memory.
+"""SPIR-V types of array elements in memory, and conversions of values to and from them.
 
-Enters: values and element types. Leaves: the SPIR-V types of elements in memory, and conversions to and from them.
-Holds: in buffers and shared memory a bool is a byte and a bf16 16 bits (32-bit words in shared memory of devices
-without such types); arrays in shared memory are integers, of 32 bits or more, where their atomics need it.
+In buffers and shared memory, a bool is a byte and a bf16 is a 16-bit integer; shared memory of devices without 8-bit
+or 16-bit integers uses 32-bit words instead. The elements of a shared array are integers, of at least 32 bits, if its
+atomics require that. Local arrays hold values unchanged: bool as OpTypeBool, bf16 as f32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["array_type", "from_memory", "stored_type", "to_memory", "variable_st
 
 
 def array_type(array: Value) -> Array:
-    """The array type of a value; InternalError when it has another."""
+    """Return the array type of a value. Raises InternalError if the value isn't an array."""
     kind = array.type
     if not isinstance(kind, Array):
         raise InternalError(f"expected an array, found {kind}")
@@ -28,7 +28,7 @@ def array_type(array: Value) -> Array:
 
 
 def _stored_scalar(ctx: Context, dtype: DType, space: str) -> int:
-    """The type of one element in memory, from its dtype."""
+    """Return the SPIR-V type of a scalar in memory."""
     if dtype.kind == "bool":
         if space == "local":
             return ctx.writer.type_bool()
@@ -41,23 +41,23 @@ def _stored_scalar(ctx: Context, dtype: DType, space: str) -> int:
 
 
 def stored_type(ctx: Context, element: Type, space: str) -> int:
-    """The type of one element in a global, shared or local array."""
+    """Return the SPIR-V type of an element of a global, shared or local array (`space`)."""
     return ctx.shaped(_stored_scalar(ctx, dtype_of(element), space), lanes_of(element))
 
 
 def variable_stored(ctx: Context, root: Value) -> int:
-    """The element type of a shared or local array's variable: integers where float atomics need them."""
+    """Return the SPIR-V element type of a shared or local array's variable: an integer type if its atomics need it."""
     array = array_type(root)
     dtype = dtype_of(array.element)
     if dtype.bits < 32 and ctx.usage.atomics.get(root):
-        return ctx.uint  # atomics need words
+        return ctx.uint  # atomics have at least 32 bits
     if dtype.is_float and not _native_atomics(ctx, root, dtype):
         return ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(array.element))
     return stored_type(ctx, array.element, array.space)
 
 
 def _native_atomics(ctx: Context, root: Value, dtype: DType) -> bool:
-    """Can all atomic operations on this shared array act on floats?"""
+    """True if each atomic operation on this shared array, if any, has a native float instruction on the device."""
     return all(
         op.name == "atomic" and op.attrs["op"] == "add" and f"float{dtype.bits}_shared_atomic_add" in ctx.caps.features
         for op in ctx.usage.atomics.get(root, ())
@@ -65,7 +65,10 @@ def _native_atomics(ctx: Context, root: Value, dtype: DType) -> bool:
 
 
 def to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: bool) -> int:
-    """A value as it is stored."""
+    """Convert a value to the SPIR-V type `stored` that its element has in memory.
+
+    If `rounded`, a bf16 value is known to be rounded to bf16 already.
+    """
     dtype, lanes = dtype_of(element), lanes_of(element)
     carrier = ctx.type(element)
     if carrier == stored:
@@ -87,7 +90,7 @@ def to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: boo
 
 
 def from_memory(ctx: Context, value: int, element: Type, stored: int) -> int:
-    """A value from what was loaded."""
+    """Convert a loaded element of SPIR-V type `stored` to a value of IR type `element`."""
     dtype, lanes = dtype_of(element), lanes_of(element)
     carrier = ctx.type(element)
     if carrier == stored:

@@ -1,15 +1,16 @@
-"""Operations among the invocations of a subgroup.
+"""Lowering of subgroup operations (`sg_*`) to shuffles, votes, and native reductions and scans.
 
-Enters: `sg_*` operations. Leaves: shuffles, votes, native reductions. Holds:
-
-- Float sums and products run as a butterfly of ascending strides (lane ^ 1, ^ 2, ^ 4...), so their bits don't depend
-  on the device; native float reductions only in `fast_math` kernels. All invocations are active there (collectives
-  stand in uniform control flow, subgroups are full); an operation with the attribute `partial` is native instead.
-- Integer reductions are exact in any order: native where that is fast. Float minima and maxima run on integers of the
-  same order.
-- Scans of floats double their stride at each step: lane i adds lane i - 1, then i - 2, i - 4...
-- Shuffles move 32-bit words: narrower values travel widened, wider ones as two words; no extended types are needed.
-- A lane below is reached by a shuffle with a computed lane: shuffle-up by a constant is faulty on one driver.
+- Reductions of floats are butterflies with increasing strides (lane ^ 1, ^ 2, ^ 4...), so the order of operations
+  doesn't depend on the driver; only `fast_math` kernels use native float reductions. A butterfly needs all invocations
+  to be active. They are: collectives are in uniform control flow, and subgroups are full. Reductions with the attribute
+  `partial` may have inactive invocations and are always native.
+- Integer reductions are exact in any order, so they are native where that is fast. Min and max of floats are computed
+  on integers of the same order (see `min_max`), except in `fast_math` kernels.
+- Scans that aren't native double their stride in each step (Hillis-Steele): lane i combines its value with that of lane
+  i - 1, then i - 2, i - 4...
+- Shuffles move 32-bit words, so that no extended subgroup types are needed: narrower values are widened, 64-bit values
+  are split into two words.
+- Scans read lower lanes by a shuffle with a computed lane id, since shuffle-up by a constant is broken on one driver.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _NATIVE = {
     "or": ("BitwiseOr", "BitwiseOr", ""),
     "xor": ("BitwiseXor", "BitwiseXor", ""),
 }
-"""Reduction to the instruction's name after OpGroupNonUniform for signed, unsigned, float."""
+"""Reduction -> the instruction's name after "OpGroupNonUniform", for signed, unsigned and float operands."""
 
 _STEP = {
     "add": ("OpIAdd", "OpFAdd"),
@@ -49,6 +50,7 @@ _STEP = {
     "or": ("OpBitwiseOr", ""),
     "xor": ("OpBitwiseXor", ""),
 }
+"""Reduction -> the instruction that combines two values, for integers and for floats."""
 
 _I32, _U32, _F32, _BOOL = (Scalar(dtype) for dtype in (dtypes.i32, dtypes.u32, dtypes.f32, dtypes.boolean))
 
@@ -60,11 +62,11 @@ def _scope(ctx: Context) -> int:
 # Moving values between lanes
 
 Move = Callable[[int, int], int]
-"""(SPIR-V type of 32 bits, value) to the value of another lane."""
+"""Emits a shuffle: takes a 32-bit SPIR-V type and a value of it, and returns the other lane's value."""
 
 
 def _moved(ctx: Context, value: int, type_: Type, move: Move) -> int:
-    """A value of any type from another lane."""
+    """Shuffle a value of any scalar or vector type."""
     lanes = lanes_of(type_)
     if lanes == 1:
         return _moved_scalar(ctx, value, dtype_of(type_), move)
@@ -104,7 +106,7 @@ def _by_lane(ctx: Context, lane: int) -> Move:
 
 
 def _lane_operand(ctx: Context, value: Value) -> int:
-    """A lane number of 32 bits."""
+    """Return a lane id as 32 bits."""
     if value in ctx.narrow:
         return ctx.narrow[value][0]
     known = ctx.get(value)
@@ -126,7 +128,7 @@ def _shuffle_xor(ctx: Context, op: Op) -> None:
 
 
 def _working(ctx: Context, value: int, dtype: DType, name: str) -> tuple[int, Type]:
-    """The value in the type that the reduction runs in."""
+    """Convert an operand to the type in which the reduction is computed. Return the value and the type."""
     if dtype.kind == "bool":
         return ctx.block.emit("OpSelect", ctx.uint, value, ctx.word(1), ctx.word(0)), _U32
     if dtype.is_float:
@@ -157,7 +159,7 @@ def _unworked(ctx: Context, value: int, working: Type, dtype: DType) -> int:
 
 
 def _native_name(ctx: Context, op: Op, dtype: DType, name: str) -> str:
-    """The native instruction to take; "" for the butterfly."""
+    """Return the native instruction for a reduction or scan of this dtype; "" if it must be composed of shuffles."""
     signed, unsigned, float_ = _NATIVE[name]
     spelling = float_ if dtype.is_float else signed if dtype.is_signed else unsigned
     if op.attrs.get("partial"):
@@ -172,7 +174,7 @@ def _native_name(ctx: Context, op: Op, dtype: DType, name: str) -> str:
 
 
 def _step(ctx: Context, name: str, a: int, b: int, type_: Type, op: Op) -> int:
-    """One combination of two lanes' values."""
+    """Combine the values of two lanes."""
     dtype = dtype_of(type_)
     if name in ("min", "max"):
         if dtype.is_float:
@@ -185,7 +187,7 @@ def _step(ctx: Context, name: str, a: int, b: int, type_: Type, op: Op) -> int:
 
 
 def _per_lane(ctx: Context, op: Op, function: Callable[[Context, Op, int, DType, str], int]) -> None:
-    """Applies a reduction or scan to each component of a vector."""
+    """Lower a reduction or scan by applying `function` to the scalar operand or to each component of a vector."""
     type_, name = op.operands[0].type, op.attrs["op"]
     dtype, lanes, value = dtype_of(type_), lanes_of(type_), ctx.get(op.operands[0])
     if name not in _NATIVE:
@@ -214,7 +216,7 @@ def _reduce_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) ->
 
 
 def _identity(ctx: Context, name: str, type_: Type) -> int:
-    """What an exclusive scan gives the first lane."""
+    """Return the identity of a reduction: the result of an exclusive scan in the first lane."""
     dtype = dtype_of(type_)
     if name in ("min", "max"):
         if dtype.is_float:
@@ -249,7 +251,7 @@ def _scan_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) -> i
 
 
 def _below(ctx: Context, value: int, type_: Type, stride: int) -> tuple[int, int]:
-    """(value of the lane `stride` below, is there one?)."""
+    """Return (the value of the lane with the id lower by `stride`, the condition that there is one)."""
     lane = lane_word(ctx)
     step = ctx.word(stride)
     source = ctx.once(("lane_below", stride), lambda entry: entry.emit("OpISub", ctx.uint, lane, step))
