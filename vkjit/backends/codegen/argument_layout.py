@@ -52,14 +52,14 @@ def block_layout(module: Module, caps: DeviceCaps, *, used_only: bool = True, us
     return tuple(fields), size, size > caps.push_constant_bytes
 
 
-def _count_dtype(kernel: Function) -> DType:
+def _index_dtype(kernel: Function) -> DType:
     return dtypes.i32 if kernel.attrs.get("narrow") else dtypes.i64
 
 
 def _array_items(kernel: Function, usage: Usage) -> list[_Item]:
     items: list[_Item] = []
     numbers = argument_numbers(kernel)
-    count = _count_dtype(kernel)
+    index_dtype = _index_dtype(kernel)
     for position, param in enumerate(kernel.params):
         array = param.type
         if not isinstance(array, Array):
@@ -67,8 +67,8 @@ def _array_items(kernel: Function, usage: Usage) -> list[_Item]:
         arg = numbers[position]
         if position in usage.addresses:
             items.append(("address", arg, 0, dtypes.u64))
-        items += [("extent", arg, axis, count) for axis in range(array.rank) if (position, axis) in usage.extents]
-        items += [("stride", arg, axis, count) for axis in range(array.rank) if (position, axis) in usage.strides]
+        items += [("extent", arg, axis, index_dtype) for axis in range(array.rank) if (position, axis) in usage.extents]
+        items += [("stride", arg, axis, index_dtype) for axis in range(array.rank) if (position, axis) in usage.strides]
     return items
 
 
@@ -89,7 +89,7 @@ def _grid_items(kernel: Function, usage: Usage) -> list[_Item]:
     items += [("print", -1, 0, dtypes.u64)] if usage.prints else []
     if not kernel.attrs.get("cut"):
         return items
-    based = {axis for name, axis in usage.ids if name in ("global_id", "group_id")}
-    items += [("base", -1, axis, dtypes.i64) for axis in sorted(based)]
+    base_axes = {axis for name, axis in usage.ids if name in ("global_id", "group_id")}
+    items += [("base", -1, axis, dtypes.i64) for axis in sorted(base_axes)]
     items += [("groups", -1, axis, dtypes.i64) for name, axis in sorted(usage.ids) if name == "num_groups"]
     return items

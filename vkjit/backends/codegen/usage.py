@@ -67,18 +67,18 @@ def usage_of(module: Module, *, used_only: bool = True) -> Usage:
     for function in module.all_functions():
         _walk(usage, function.body, positions)
     if not used_only:
-        _all_of(usage, kernel)
+        _add_all_parameters(usage, kernel)
     return usage
 
 
 def _walk(usage: Usage, region: Region, positions: dict[Value, int]) -> None:
     for op in region.ops:
-        _note(usage, op, positions)
+        _add_op(usage, op, positions)
         for inner in op.regions:
             _walk(usage, inner, positions)
 
 
-def _all_of(usage: Usage, kernel: Function) -> None:
+def _add_all_parameters(usage: Usage, kernel: Function) -> None:
     for position, param in enumerate(kernel.params):
         array = param.type
         if not isinstance(array, Array):
@@ -93,10 +93,10 @@ def _all_of(usage: Usage, kernel: Function) -> None:
             usage.writes.add(position)
 
 
-def _note(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
+def _add_op(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
     name = op.name
     if name in _READS or name in _WRITES:
-        _note_access(usage, op, positions)
+        _add_access(usage, op, positions)
     elif name in _SYNC:
         usage.synchronises = True
     elif name == "report":
@@ -119,7 +119,7 @@ def _note(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
             usage.scalars.add(positions[operand])
 
 
-def _note_access(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
+def _add_access(usage: Usage, op: Op, positions: dict[Value, int]) -> None:
     array = op.operands[0]
     root = root_of(array)
     if op.name in ATOMICS:

@@ -68,11 +68,11 @@ def load_word(ctx: Context, item: ArgField) -> int:
 
 def _load_field(ctx: Context, entry: OpenBlock, item: ArgField) -> int:
     if item.dtype.kind == "bool" or item.size < 4:
-        return _cut_out(ctx, entry, item)
+        return _extract_small(ctx, entry, item)
     return _load_member(ctx, entry, item.offset, ctx.scalar_type(item.dtype))
 
 
-def _cut_out(ctx: Context, entry: OpenBlock, item: ArgField) -> int:
+def _extract_small(ctx: Context, entry: OpenBlock, item: ArgField) -> int:
     """Extract a bool or a value of 8 or 16 bits from the 32-bit word that contains it."""
     start = item.offset // 4 * 4
     word = ctx.once(("word", start), lambda block: _load_member(ctx, block, start, ctx.uint))
@@ -111,12 +111,12 @@ def _block_type(ctx: Context) -> tuple[int, list[int]]:
 
 def _member_names(ctx: Context, offsets: list[int]) -> tuple[str, ...]:
     names = ctx.kernel.attrs.get("param_names", ())
-    found: dict[int, str] = {}
+    names_by_offset: dict[int, str] = {}
     for item in ctx.layout[0]:
         base = names[item.arg] if 0 <= item.arg < len(names) else ""
         text = base if item.role == "scalar" else f"{base}_{item.role}{item.axis}".lstrip("_")
-        found.setdefault(item.offset // 4 * 4, text)
-    return tuple(found.get(offset, "") for offset in offsets)
+        names_by_offset.setdefault(item.offset // 4 * 4, text)
+    return tuple(names_by_offset.get(offset, "") for offset in offsets)
 
 
 def _load_member(ctx: Context, entry: OpenBlock, offset: int, type_id: int) -> int:
@@ -127,19 +127,19 @@ def _load_member(ctx: Context, entry: OpenBlock, offset: int, type_id: int) -> i
         variable = ctx.once("arguments", lambda _: writer.variable("PushConstant", struct, "arguments"))
         pointer = entry.emit("OpAccessChain", writer.type_pointer("PushConstant", type_id), variable, member)
         return entry.emit("OpLoad", type_id, pointer)
-    base = ctx.once("arguments", lambda block: _indirect(ctx, block, struct))
+    base = ctx.once("arguments", lambda block: _indirect_block(ctx, block, struct))
     storage = writer.type_pointer("PhysicalStorageBuffer", type_id)
     pointer = entry.emit("OpAccessChain", storage, base, member)
     return entry.emit("OpLoad", type_id, pointer, "Aligned", writer.info(type_id).bits // 8)
 
 
-def _indirect(ctx: Context, entry: OpenBlock, struct: int) -> int:
+def _indirect_block(ctx: Context, entry: OpenBlock, struct: int) -> int:
     """Return a pointer to the block in the buffer whose address is the push constant."""
     writer = ctx.writer
     for member in range(len(writer.info(struct).members)):
         writer.decorate_member(struct, member, "NonWritable")
-    record = writer.type_struct((ctx.ulong,), (0,), name="ArgumentsAddress", block=True)
-    variable = writer.variable("PushConstant", record, "arguments_address")
+    address_block = writer.type_struct((ctx.ulong,), (0,), name="ArgumentsAddress", block=True)
+    variable = writer.variable("PushConstant", address_block, "arguments_address")
     pointer = entry.emit("OpAccessChain", writer.type_pointer("PushConstant", ctx.ulong), variable, ctx.word(0))
     address = entry.emit("OpLoad", ctx.ulong, pointer)
     return entry.emit("OpConvertUToPtr", writer.type_pointer("PhysicalStorageBuffer", struct), address)

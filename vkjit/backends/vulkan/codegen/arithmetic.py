@@ -41,10 +41,10 @@ def plain(ctx: Context, op: Op) -> None:
     """Lower an operation to the instruction that the op table names."""
     kinds = PLAIN[op.name]
     source = op.operands[0].type
-    found = kinds.get("any") or kinds.get(kind_of(source))
-    if found is None:
+    instruction = kinds.get("any") or kinds.get(kind_of(source))
+    if instruction is None:
         raise InternalError(f"{op.name} of {source} at {op.loc} has to be lowered before emission")
-    glsl, opname = found
+    glsl, opname = instruction
     operands = [ctx.get(operand) for operand in op.operands]
     result = op.result
     type_id = ctx.type(result.type)

@@ -78,7 +78,7 @@ def _element(op: Op) -> tuple[Type, DType]:
     return element, element.dtype
 
 
-def _demand_wide(ctx: Context, op: Op, dtype: DType) -> None:
+def _require_int64_atomics(ctx: Context, op: Op, dtype: DType) -> None:
     """Record the feature for 64-bit integer atomics, if needed: there is one for buffers and one for shared memory."""
     if dtype.bits == 64:
         shared = array_type(op.operands[0]).space == "shared"
@@ -106,7 +106,7 @@ def _atomic_store(ctx: Context, op: Op) -> None:
     element, dtype = _element(op)
     order = _STORE_ORDERS.get(op.attrs["order"], op.attrs["order"])
     if dtype.bits < 32:
-        _through_word(ctx, op, lambda _: ctx.get(op.operands[-1]), order)
+        _update_in_word(ctx, op, lambda _: ctx.get(op.operands[-1]), order)
         return
     place = _bits_place(ctx, op, dtype)
     bits, _ = value_to_bits(ctx, ctx.get(op.operands[-1]), element)
@@ -133,7 +133,7 @@ def _exchange(ctx: Context, op: Op, pointer: int, type_id: int, new: int, old: i
 
 def _bits_place(ctx: Context, op: Op, dtype: DType) -> Place:
     """Return the location of an element, accessed as an integer."""
-    _demand_wide(ctx, op, dtype)
+    _require_int64_atomics(ctx, op, dtype)
     return place_of(ctx, op, as_bits=True)
 
 
@@ -143,7 +143,7 @@ def _bits_place(ctx: Context, op: Op, dtype: DType) -> Place:
 def _atomic(ctx: Context, op: Op) -> None:
     _, dtype = _element(op)
     if dtype.bits < 32:
-        ctx.values[op.result] = _through_word(ctx, op, lambda old: _combined(ctx, op, old), op.attrs["order"])
+        ctx.values[op.result] = _update_in_word(ctx, op, lambda old: _combined(ctx, op, old), op.attrs["order"])
     elif dtype.is_float:
         _float_atomic(ctx, op, dtype)
     else:
@@ -160,7 +160,7 @@ def _integer_name(op: Op, dtype: DType) -> str:
 
 
 def _integer_atomic(ctx: Context, op: Op, dtype: DType) -> None:
-    _demand_wide(ctx, op, dtype)
+    _require_int64_atomics(ctx, op, dtype)
     place = place_of(ctx, op)
     operands = (place.pointer, _scope(ctx, op), _semantics(ctx, op.attrs["order"]), ctx.get(op.operands[-1]))
     ctx.values[op.result] = ctx.block.emit(_integer_name(op, dtype), place.stored, *operands)
@@ -226,24 +226,24 @@ def _combined(ctx: Context, op: Op, old: int) -> int:
 def _cas_loop(ctx: Context, op: Op, pointer: int, type_id: int, change: Callable[[int], int], order: str) -> int:
     """Repeat a compare-and-exchange until it succeeds. Return the old bits; `change` computes the new from the old."""
     function = ctx.function
-    header_label, body, again, merge = (function.label() for _ in range(4))
+    header_label, body, continue_target, merge = (function.label() for _ in range(4))
     start = ctx.block.emit("OpAtomicLoad", type_id, pointer, _scope(ctx, op), _semantics(ctx, "relaxed"))
     before = ctx.block.label
     ctx.block.branch(header_label)
     ctx.open(header_label)
     header = ctx.block
     old = header.phi(type_id, start, before)
-    header.loop_merge(merge, again)
+    header.loop_merge(merge, continue_target)
     header.branch(body)
     ctx.open(body)
-    found = _exchange(ctx, op, pointer, type_id, change(old.id), old.id, order)
-    done = ctx.block.emit("OpIEqual", ctx.writer.type_bool(), found, old.id)
-    ctx.block.branch_conditional(done, merge, again)
-    ctx.open(again)
-    old.add(found, again)
+    observed = _exchange(ctx, op, pointer, type_id, change(old.id), old.id, order)
+    done = ctx.block.emit("OpIEqual", ctx.writer.type_bool(), observed, old.id)
+    ctx.block.branch_conditional(done, merge, continue_target)
+    ctx.open(continue_target)
+    old.add(observed, continue_target)
     ctx.block.branch(header_label)
     ctx.open(merge)
-    return found
+    return observed
 
 
 # Elements of 8 and 16 bits
@@ -283,7 +283,7 @@ def _pack(ctx: Context, word: int, value: int, shift: int, element: Type) -> int
     return block.emit("OpBitwiseOr", ctx.uint, block.emit("OpBitwiseAnd", ctx.uint, word, keep), placed)
 
 
-def _through_word(ctx: Context, op: Op, change: Callable[[int], int], order: str) -> int:
+def _update_in_word(ctx: Context, op: Op, change: Callable[[int], int], order: str) -> int:
     """Update an 8-bit or 16-bit element by a compare-and-exchange loop on its word. Return the old element."""
     element, _ = _element(op)
     pointer, shift = _word_of(ctx, op)
@@ -300,14 +300,14 @@ def _small_cas(ctx: Context, op: Op, expected: int, desired: int) -> int:
     If the bits differ from the expected ones, the word is written back unchanged.
     """
     element, _ = _element(op)
-    wanted = _small_bits(ctx, expected, element)
-    truth = ctx.writer.type_bool()
+    expected_bits = _small_bits(ctx, expected, element)
+    bool_type = ctx.writer.type_bool()
 
     def change(old: int) -> int:
-        same = ctx.block.emit("OpIEqual", truth, _small_bits(ctx, old, element), wanted)
+        same = ctx.block.emit("OpIEqual", bool_type, _small_bits(ctx, old, element), expected_bits)
         return ctx.block.emit("OpSelect", ctx.type(element), same, desired, old)
 
-    return _through_word(ctx, op, change, op.attrs["order"])
+    return _update_in_word(ctx, op, change, op.attrs["order"])
 
 
 HANDLERS: dict[OpName, Callable[[Context, Op], None]] = {

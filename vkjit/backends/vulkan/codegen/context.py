@@ -88,14 +88,14 @@ class Context:
 
     def type(self, type_: Type) -> int:
         """Return the SPIR-V type of values of an IR type."""
-        known = self._types.get(type_)
-        if known is None:
+        type_id = self._types.get(type_)
+        if type_id is None:
             if isinstance(type_, Matrix):
-                known = self._matrix_type(type_)
+                type_id = self._matrix_type(type_)
             else:
-                known = self.shaped(self.scalar_type(dtype_of(type_)), lanes_of(type_))
-            self._types[type_] = known
-        return known
+                type_id = self.shaped(self.scalar_type(dtype_of(type_)), lanes_of(type_))
+            self._types[type_] = type_id
+        return type_id
 
     def _matrix_type(self, type_: Matrix) -> int:
         """Return a cooperative matrix type of subgroup scope. Unlike scalars, its components can be of a bf16 type."""
@@ -142,17 +142,17 @@ class Context:
 
     def get(self, value: Value) -> int:
         """Return the id of a lowered value or a scalar parameter."""
-        known = self.values.get(value)
-        if known is None:
+        value_id = self.values.get(value)
+        if value_id is None:
             raise InternalError(f"kernel {self.kernel.name}: {value!r} is used before it is defined")
-        return known
+        return value_id
 
     def once(self, key: Any, make: Callable[[OpenBlock], int]) -> int:
         """Return the id cached under `key`; on the first call, emit the value in the entry block by `make`."""
-        known = self._cached.get(key)
-        if known is None:
-            known = self._cached[key] = make(self.entry)
-        return known
+        cached = self._cached.get(key)
+        if cached is None:
+            cached = self._cached[key] = make(self.entry)
+        return cached
 
     # Blocks and source locations
 

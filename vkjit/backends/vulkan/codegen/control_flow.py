@@ -35,7 +35,7 @@ class _Loop:
     """An open loop: its branch targets, and the edges to them so far, as (predecessor's label, values)."""
 
     merge: int
-    again: int
+    continue_target: int
     breaks: list[tuple[int, list[int]]] = field(default_factory=list)
     continues: list[tuple[int, list[int]]] = field(default_factory=list)
 
@@ -78,9 +78,9 @@ def _terminate(ctx: Context, loops: Loops, end: Op) -> tuple[int, list[int]] | N
         if not loops.stack:
             raise InternalError(f"{end.name} at {end.loc} stands in no loop")
         loop = loops.stack[-1]
-        leaves = end.name == "break"
-        (loop.breaks if leaves else loop.continues).append((ctx.block.label, values))
-        ctx.block.branch(loop.merge if leaves else loop.again)
+        is_break = end.name == "break"
+        (loop.breaks if is_break else loop.continues).append((ctx.block.label, values))
+        ctx.block.branch(loop.merge if is_break else loop.continue_target)
     else:
         raise InternalError(f"{end.name} at {end.loc} doesn't end a region")
     return None
@@ -96,7 +96,7 @@ def lower_if(ctx: Context, loops: Loops, op: Op) -> None:
     head = ctx.block
     labels = [merge if _empty(region) else ctx.function.label() for region in op.regions]
     if labels == [merge, merge]:
-        _forward(ctx, op)
+        _select_results(ctx, op)
         return
     ends: list[tuple[int, list[int]]] = []
     head.selection_merge(merge)
@@ -111,14 +111,14 @@ def lower_if(ctx: Context, loops: Loops, op: Op) -> None:
             ctx.block.branch(merge)
             ends.append(end)
     ctx.open(merge)
-    _join(ctx, op.results, ends)
+    _define_results(ctx, op.results, ends)
 
 
 def _empty(region: Region) -> bool:
     return len(region.ops) == 1 and region.terminator.name == "yield"
 
 
-def _forward(ctx: Context, op: Op) -> None:
+def _select_results(ctx: Context, op: Op) -> None:
     """Lower an `if` whose regions are both empty: each result is an OpSelect."""
     condition = ctx.get(op.operands[0])
     yes, no = (region.terminator.operands for region in op.regions)
@@ -126,7 +126,7 @@ def _forward(ctx: Context, op: Op) -> None:
         ctx.values[result] = ctx.block.emit("OpSelect", ctx.type(result.type), condition, ctx.get(a), ctx.get(b))
 
 
-def _join(ctx: Context, results: list[Value], ends: list[tuple[int, list[int]]]) -> None:
+def _define_results(ctx: Context, results: list[Value], ends: list[tuple[int, list[int]]]) -> None:
     """Define the results at a merge block: phis, the values of the only incoming edge, or undef if there is none."""
     for position, result in enumerate(results):
         type_id = ctx.type(result.type)
@@ -167,11 +167,11 @@ class _Range:
     counted: bool
 
 
-def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], over: _Range | None) -> None:
+def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], range_: _Range | None) -> None:
     function = ctx.function
     body = op.regions[0]
-    loop = _Loop(merge=function.label(), again=function.label())
-    args = body.args if over is None else body.args[1:]
+    loop = _Loop(merge=function.label(), continue_target=function.label())
+    args = body.args if range_ is None else body.args[1:]
     before = ctx.block.label
     header_label, body_label = function.label(), function.label()
     ctx.block.branch(header_label)
@@ -181,11 +181,11 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
         ctx.values[arg] = phi.id
     steps: list[tuple[Phi, int]] = []
     hint = "DontUnroll" if multiplies(op) else "None"
-    if over is None:
-        ctx.block.loop_merge(loop.merge, loop.again, hint)
+    if range_ is None:
+        ctx.block.loop_merge(loop.merge, loop.continue_target, hint)
         ctx.block.branch(body_label)
     else:
-        steps = _test_range(ctx, loop, over, (before, body_label), hint)
+        steps = _test_range(ctx, loop, range_, (before, body_label), hint)
         ctx.values[body.args[0]] = steps[0][0].id
         loop.breaks.append((header_label, [phi.id for phi in phis]))
     ctx.open(body_label)
@@ -193,31 +193,31 @@ def _lower_any_loop(ctx: Context, loops: Loops, op: Op, carried: list[Value], ov
     if lower_region(ctx, loops, body) is not None:
         raise InternalError(f"the loop at {op.loc} ends in yield: expected continue or break")
     loops.stack.pop()
-    ctx.open(loop.again)
+    ctx.open(loop.continue_target)
     following = [_next_value(ctx, loop, position, ctx.type(arg.type)) for position, arg in enumerate(args)]
     stepped = [ctx.block.emit("OpIAdd", phi.result_type, phi.id, step) for phi, step in steps]
     for phi, value in zip([*phis, *(phi for phi, _ in steps)], [*following, *stepped], strict=True):
-        phi.add(value, loop.again)
+        phi.add(value, loop.continue_target)
     ctx.block.branch(header_label)
     ctx.open(loop.merge)
-    _join(ctx, op.results, loop.breaks)
+    _define_results(ctx, op.results, loop.breaks)
     if not loop.breaks:
         ctx.block.unreachable()
         ctx.open(function.label())
 
 
-def _test_range(ctx: Context, loop: _Loop, over: _Range, labels: tuple[int, int], hint: str) -> list[tuple[Phi, int]]:
+def _test_range(ctx: Context, loop: _Loop, range_: _Range, labels: tuple[int, int], hint: str) -> list[tuple[Phi, int]]:
     """Terminate a loop header by the test of a range. `labels` are those of the preheader and the body.
 
     Return the phis of the range with their steps, the induction variable first.
     """
     header, writer, (before, body) = ctx.block, ctx.writer, labels
-    steps = [(header.phi(over.type_id, over.first, before), over.step)]
-    if over.counted:
-        counter = header.phi(over.type_id, writer.constant(over.type_id, 0), before)
-        steps.append((counter, writer.constant(over.type_id, 1)))
-    test = header.emit(over.compare, writer.type_bool(), steps[-1][0].id, over.bound)
-    header.loop_merge(loop.merge, loop.again, hint)
+    steps = [(header.phi(range_.type_id, range_.first, before), range_.step)]
+    if range_.counted:
+        counter = header.phi(range_.type_id, writer.constant(range_.type_id, 0), before)
+        steps.append((counter, writer.constant(range_.type_id, 1)))
+    test = header.emit(range_.compare, writer.type_bool(), steps[-1][0].id, range_.bound)
+    header.loop_merge(loop.merge, loop.continue_target, hint)
     header.branch_conditional(test, body, loop.merge)
     return steps
 
@@ -264,26 +264,26 @@ def _trip_count(ctx: Context, type_id: int, ends: tuple[int, int, int], constant
     """Return the trip count as an unsigned integer of the type's width. If the loop runs, no computation overflows."""
     first, bound, by = ends
     block, writer = ctx.block, ctx.writer
-    truth, zero, one = writer.type_bool(), writer.constant(type_id, 0), writer.constant(type_id, 1)
+    bool_type, zero, one = writer.type_bool(), writer.constant(type_id, 0), writer.constant(type_id, 1)
     less = "OpSLessThan" if signed else "OpULessThan"
-    runs_up = block.emit(less, truth, first, bound)
+    runs_up = block.emit(less, bool_type, first, bound)
     up = block.emit("OpISub", type_id, bound, first)
     if constant is not None and constant > 0:
         runs, distance, size = runs_up, up, by
     elif constant is not None and constant < 0:
-        runs = block.emit(less, truth, bound, first)
+        runs = block.emit(less, bool_type, bound, first)
         distance = block.emit("OpISub", type_id, first, bound)
         size = writer.constant(type_id, -constant)
     elif constant == 0:
         return zero
     else:
-        runs, distance, size = _either_way(ctx, type_id, ends, runs_up, up, signed)
+        runs, distance, size = _runtime_step(ctx, type_id, ends, runs_up, up, signed)
     less_one = block.emit("OpISub", type_id, distance, one)
     trips = block.emit("OpIAdd", type_id, block.emit("OpUDiv", type_id, less_one, size), one)
     return block.emit("OpSelect", type_id, runs, trips, zero)
 
 
-def _either_way(
+def _runtime_step(
     ctx: Context, type_id: int, ends: tuple[int, int, int], runs_up: int, up: int, signed: bool
 ) -> tuple[int, int, int]:
     """Return (the condition that the loop runs, distance, absolute step) for a step that isn't constant.
@@ -292,16 +292,16 @@ def _either_way(
     """
     first, bound, by = ends
     block, writer = ctx.block, ctx.writer
-    truth, zero, one = writer.type_bool(), writer.constant(type_id, 0), writer.constant(type_id, 1)
-    nonzero = block.emit("OpINotEqual", truth, by, zero)
+    bool_type, zero, one = writer.type_bool(), writer.constant(type_id, 0), writer.constant(type_id, 1)
+    nonzero = block.emit("OpINotEqual", bool_type, by, zero)
     if not signed:
-        runs = block.emit("OpLogicalAnd", truth, runs_up, nonzero)
+        runs = block.emit("OpLogicalAnd", bool_type, runs_up, nonzero)
         return runs, up, block.emit("OpSelect", type_id, nonzero, by, one)
-    rising = block.emit("OpSLessThan", truth, zero, by)
-    runs_down = block.emit("OpSLessThan", truth, bound, first)
+    rising = block.emit("OpSLessThan", bool_type, zero, by)
+    runs_down = block.emit("OpSLessThan", bool_type, bound, first)
     down = block.emit("OpISub", type_id, first, bound)
-    runs = block.emit("OpSelect", truth, rising, runs_up, runs_down)
-    runs = block.emit("OpLogicalAnd", truth, runs, nonzero)
+    runs = block.emit("OpSelect", bool_type, rising, runs_up, runs_down)
+    runs = block.emit("OpLogicalAnd", bool_type, runs, nonzero)
     size = block.emit("OpSelect", type_id, rising, by, block.emit("OpSNegate", type_id, by))
     size = block.emit("OpSelect", type_id, nonzero, size, one)
     return runs, block.emit("OpSelect", type_id, rising, up, down), size
@@ -310,26 +310,26 @@ def _either_way(
 _EXTENT_LIMIT = 1 << 48
 """Upper bound of ids, extents and strides: no device has more elements or workgroups."""
 
-_COUNTS: frozenset[OpName] = frozenset({*ids.HANDLERS})
+_ID_OPS: frozenset[OpName] = frozenset({*ids.HANDLERS})
 
 
 def magnitude(value: Value, depth: int = 6) -> int:
     """Return an upper bound of the absolute value, derived from the operations that compute the value."""
     dtype = dtype_of(value.type)
-    whole = 1 << dtype.bits
+    type_limit = 1 << dtype.bits
     op = value.op
     if op is None or depth == 0:
-        return whole
+        return type_limit
     if op.name == "const":
         return abs(int(op.attrs["value"]))
-    if op.name in _COUNTS:
+    if op.name in _ID_OPS:
         return _EXTENT_LIMIT
     if op.name == "cast":
         source = dtype_of(op.operands[0].type)
         keeps = source.is_integer and source.bits <= dtype.bits
-        return min(whole, magnitude(op.operands[0], depth - 1)) if keeps else whole
+        return min(type_limit, magnitude(op.operands[0], depth - 1)) if keeps else type_limit
     if op.name in ("add", "sub", "mul", "min", "max"):
         a, b = (magnitude(operand, depth - 1) for operand in op.operands)
         bound = {"mul": a * b, "min": max(a, b), "max": max(a, b)}.get(op.name, a + b)
-        return bound if bound < whole // 2 else whole
-    return whole
+        return bound if bound < type_limit // 2 else type_limit
+    return type_limit

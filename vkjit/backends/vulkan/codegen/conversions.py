@@ -31,10 +31,10 @@ def _cast(ctx: Context, op: Op) -> None:
         return
     raw = bool(op.attrs.get("raw"))
     ctx.values[op.result] = convert(ctx, ctx.get(source), source.type, target, raw=raw)
-    _note_narrow(ctx, source, op.result)
+    _record_narrow(ctx, source, op.result)
 
 
-def _note_narrow(ctx: Context, source: Value, result: Value) -> None:
+def _record_narrow(ctx: Context, source: Value, result: Value) -> None:
     """Record in `ctx.narrow` that a 64-bit value is a sign-extended i32."""
     if source.type == Scalar(dtypes.i32) and result.type in (Scalar(dtypes.index), Scalar(dtypes.i64)):
         ctx.narrow[result] = (ctx.get(source), True)
@@ -76,8 +76,8 @@ def sign_extended(ctx: Context, block: OpenBlock, value: int, lanes: int = 1) ->
     if "widened_compare" not in ctx.caps.quirks:
         return block.emit("OpSConvert", wide, value)
     sign = ctx.number(ctx.ulong, 1 << 31, lanes)
-    transposed = block.emit("OpBitwiseXor", wide, block.emit("OpUConvert", wide, value), sign)
-    return block.emit("OpISub", wide, transposed, sign)
+    flipped = block.emit("OpBitwiseXor", wide, block.emit("OpUConvert", wide, value), sign)
+    return block.emit("OpISub", wide, flipped, sign)
 
 
 def _int_to_float(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> int:
@@ -101,16 +101,16 @@ def _float_to_int(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> i
     if a.bits == 16 and a is not dtypes.bf16:
         value = block.emit("OpFConvert", ctx.shaped(writer.type_float(32), lanes), value)
     scalar = writer.type_float(64 if a.bits == 64 else 32)
-    floats, truth = ctx.shaped(scalar, lanes), ctx.shaped(writer.type_bool(), lanes)
+    floats, bools = ctx.shaped(scalar, lanes), ctx.shaped(writer.type_bool(), lanes)
     target = Scalar(b)
     ints = ctx.shaped(ctx.scalar_type(b), lanes)
     low = -(1 << (b.bits - 1)) if b.is_signed else 0
     high = 1 << (b.bits - 1 if b.is_signed else b.bits)
-    above = block.emit("OpFOrdGreaterThanEqual", truth, value, ctx.number(scalar, float(high), lanes))
+    above = block.emit("OpFOrdGreaterThanEqual", bools, value, ctx.number(scalar, float(high), lanes))
     least = ctx.number(scalar, float(low), lanes)
-    inside = block.emit("OpFOrdGreaterThanEqual", truth, value, least)
-    below = block.emit("OpFOrdLessThan", truth, value, least)
-    inside = block.emit("OpLogicalAnd", truth, inside, block.emit("OpLogicalNot", truth, above))
+    inside = block.emit("OpFOrdGreaterThanEqual", bools, value, least)
+    below = block.emit("OpFOrdLessThan", bools, value, least)
+    inside = block.emit("OpLogicalAnd", bools, inside, block.emit("OpLogicalNot", bools, above))
     safe = block.emit("OpSelect", floats, inside, value, ctx.number(scalar, 0.0, lanes))
     result = block.emit("OpConvertFToS" if b.is_signed else "OpConvertFToU", ints, safe)
     result = block.emit("OpSelect", ints, above, ctx.splat(ctx.constant(target, high - 1), lanes), result)

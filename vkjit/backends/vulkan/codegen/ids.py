@@ -134,7 +134,7 @@ def _global_wide(ctx: Context, axis: int) -> int:
     return ctx.once(("global_wide", axis), make)
 
 
-def _widened(ctx: Context, key: object, word: int) -> int:
+def _zero_extended(ctx: Context, key: object, word: int) -> int:
     return ctx.once(("zext", key), lambda entry: entry.emit("OpUConvert", ctx.ulong, word))
 
 
@@ -146,7 +146,7 @@ def _global_id(ctx: Context, op: Op) -> None:
 def _local_id(ctx: Context, op: Op) -> None:
     axis = op.attrs["dim"]
     word = _local_word(ctx, axis)
-    _define(ctx, op.result, _widened(ctx, ("local_id", axis), word), word)
+    _define(ctx, op.result, _zero_extended(ctx, ("local_id", axis), word), word)
 
 
 def _group_id(ctx: Context, op: Op) -> None:
@@ -158,7 +158,7 @@ def _num_groups(ctx: Context, op: Op) -> None:
     axis = op.attrs["dim"]
     if not ctx.kernel.attrs.get("cut"):
         word = _builtin(ctx, "NumWorkgroups", axis)
-        _define(ctx, op.result, _widened(ctx, ("num_groups", axis), word), word)
+        _define(ctx, op.result, _zero_extended(ctx, ("num_groups", axis), word), word)
         return
     wide = load_field(ctx, field_of(ctx, "groups", -1, axis))
     _define(ctx, op.result, wide, ctx.once(("groups", axis), lambda entry: entry.emit("OpUConvert", ctx.uint, wide)))
@@ -170,7 +170,7 @@ def _local_size(ctx: Context, op: Op) -> None:
 
 def _lane_id(ctx: Context, op: Op) -> None:
     word = lane_word(ctx)
-    _define(ctx, op.result, _widened(ctx, "lane", word), word)
+    _define(ctx, op.result, _zero_extended(ctx, "lane", word), word)
 
 
 def _subgroup_id(ctx: Context, op: Op) -> None:
@@ -178,7 +178,7 @@ def _subgroup_id(ctx: Context, op: Op) -> None:
         _constant(ctx, op.result, 0)
         return
     word = _scalar_builtin(ctx, "SubgroupId")
-    _define(ctx, op.result, _widened(ctx, "subgroup_id", word), word)
+    _define(ctx, op.result, _zero_extended(ctx, "subgroup_id", word), word)
 
 
 def _subgroup_size(ctx: Context, op: Op) -> None:
@@ -190,14 +190,14 @@ def _num_subgroups(ctx: Context, op: Op) -> None:
 
 
 def _extent(ctx: Context, op: Op) -> None:
-    _array_number(ctx, op, "extent")
+    _extent_or_stride(ctx, op, "extent")
 
 
 def _stride(ctx: Context, op: Op) -> None:
-    _array_number(ctx, op, "stride")
+    _extent_or_stride(ctx, op, "stride")
 
 
-def _array_number(ctx: Context, op: Op, role: str) -> None:
+def _extent_or_stride(ctx: Context, op: Op, role: str) -> None:
     root, axis = root_of(op.operands[0]), op.attrs["axis"]
     array = root.type
     if root in ctx.positions:

@@ -149,11 +149,11 @@ class _View:
 
 
 def _view_of(ctx: Context, array: Value, as_bits: bool) -> _View:
-    known: _View | None = ctx.views.get((array, as_bits))
-    if known is None:
+    view: _View | None = ctx.views.get((array, as_bits))
+    if view is None:
         make = _global_view if array_type(array).space == "global" else _variable_view
-        known = ctx.views[array, as_bits] = make(ctx, array, as_bits)
-    return known
+        view = ctx.views[array, as_bits] = make(ctx, array, as_bits)
+    return view
 
 
 def _global_view(ctx: Context, array: Value, as_bits: bool) -> _View:
@@ -256,13 +256,13 @@ def _stride(ctx: Context, kind: Array, root: Value, axis: int) -> int | None:
     arg = ctx.args[ctx.positions[root]]
     if not kind.contiguous:
         return load_word(ctx, field_of(ctx, "stride", arg, axis))
-    later = range(axis + 1, kind.rank)
-    if not later:
+    inner_axes = range(axis + 1, kind.rank)
+    if not inner_axes:
         return None
 
     def make(entry: OpenBlock) -> int:
-        product = load_word(ctx, field_of(ctx, "extent", arg, later[0]))
-        for other in later[1:]:
+        product = load_word(ctx, field_of(ctx, "extent", arg, inner_axes[0]))
+        for other in inner_axes[1:]:
             product = entry.emit("OpIMul", ctx.ulong, product, load_word(ctx, field_of(ctx, "extent", arg, other)))
         return product
 

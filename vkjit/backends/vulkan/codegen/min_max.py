@@ -20,17 +20,17 @@ def ordered_extreme(ctx: Context, name: str, a: int, b: int, type_: Type) -> int
     type_id = ctx.type(type_)
     if not dtype.is_float:
         return block.glsl(f"{'S' if dtype.is_signed else 'U'}{name.capitalize()}", type_id, a, b)
-    truth = ctx.shaped(ctx.writer.type_bool(), lanes)
+    bools = ctx.shaped(ctx.writer.type_bool(), lanes)
     ints = ctx.shaped(ctx.writer.type_int(ctx.writer.info(ctx.scalar_type(dtype)).bits), lanes)
-    best = block.emit("OpFOrdLessThan" if name == "min" else "OpFOrdGreaterThan", truth, a, b)
-    chosen = block.emit("OpSelect", type_id, best, a, b)
-    equal = block.emit("OpFOrdEqual", truth, a, b)
+    a_wins = block.emit("OpFOrdLessThan" if name == "min" else "OpFOrdGreaterThan", bools, a, b)
+    chosen = block.emit("OpSelect", type_id, a_wins, a, b)
+    equal = block.emit("OpFOrdEqual", bools, a, b)
     bits = [block.emit("OpBitcast", ints, value) for value in (a, b)]
     # Equal values differ at most in the sign of zero: OR keeps the minus sign, AND drops it.
     merged = block.emit("OpBitwiseOr" if name == "min" else "OpBitwiseAnd", ints, *bits)
     chosen = block.emit("OpSelect", type_id, equal, block.emit("OpBitcast", type_id, merged), chosen)
     # If b is NaN, both comparisons were false, so `chosen` is b already.
-    return block.emit("OpSelect", type_id, block.emit("OpIsNan", truth, a), a, chosen)
+    return block.emit("OpSelect", type_id, block.emit("OpIsNan", bools, a), a, chosen)
 
 
 def _flip(ctx: Context, bits: int, width: int) -> int:

@@ -48,7 +48,7 @@ def _kind(type_: Type) -> str:
     return "uint" if dtype is dtypes.u64 else "int" if dtype.is_integer else dtype.kind
 
 
-def _word(ctx: Context, number: int) -> int:
+def _header_word(ctx: Context, number: int) -> int:
     """Return a pointer to a u32 of the buffer's header."""
     pointer = ctx.writer.type_pointer("PhysicalStorageBuffer", ctx.uint)
     return ctx.block.emit("OpAccessChain", pointer, buffer_words(ctx, ctx.uint, "print"), ctx.word(0), ctx.word(number))
@@ -56,40 +56,40 @@ def _word(ctx: Context, number: int) -> int:
 
 def _print(ctx: Context, op: Op) -> None:
     function, writer = ctx.function, ctx.writer
-    room, full, fits, merge = (function.label() for _ in range(4))
-    how = (scope_of(ctx, "device"), writer.semantics("Relaxed"))
-    truth, capacity = writer.type_bool(), ctx.word(PRINT_CAPACITY)
+    reserve, full, fits, merge = (function.label() for _ in range(4))
+    scope_and_semantics = (scope_of(ctx, "device"), writer.semantics("Relaxed"))
+    bool_type, capacity = writer.type_bool(), ctx.word(PRINT_CAPACITY)
     values = [bits for value in op.operands for bits in _bits(ctx, ctx.get(value), value.type)]
     size = ctx.word(RECORD_HEAD + len(values))
     inner = function.label()
-    before = ctx.block.emit("OpAtomicLoad", ctx.uint, _word(ctx, _CURSOR), *how)
-    open_ = ctx.block.emit("OpULessThanEqual", truth, before, capacity)
+    before = ctx.block.emit("OpAtomicLoad", ctx.uint, _header_word(ctx, _CURSOR), *scope_and_semantics)
+    has_space = ctx.block.emit("OpULessThanEqual", bool_type, before, capacity)
     ctx.block.selection_merge(merge)
-    ctx.block.branch_conditional(open_, room, full)
-    ctx.open(room)
-    at = ctx.block.emit("OpAtomicIAdd", ctx.uint, _word(ctx, _CURSOR), *how, size)
-    end = ctx.block.emit("OpIAdd", ctx.uint, at, size)
-    enough = ctx.block.emit("OpULessThanEqual", truth, end, capacity)
+    ctx.block.branch_conditional(has_space, reserve, full)
+    ctx.open(reserve)
+    start = ctx.block.emit("OpAtomicIAdd", ctx.uint, _header_word(ctx, _CURSOR), *scope_and_semantics, size)
+    end = ctx.block.emit("OpIAdd", ctx.uint, start, size)
+    enough = ctx.block.emit("OpULessThanEqual", bool_type, end, capacity)
     missed = function.label()
     ctx.block.selection_merge(inner)
     ctx.block.branch_conditional(enough, fits, missed)
     ctx.open(fits)
-    _store_record(ctx, op, at, values)
+    _store_record(ctx, op, start, values)
     ctx.block.branch(inner)
     ctx.open(missed)
-    ctx.block.emit("OpAtomicUMin", ctx.uint, _word(ctx, _LIMIT), *how, at)
-    _drop(ctx, how)
+    ctx.block.emit("OpAtomicUMin", ctx.uint, _header_word(ctx, _LIMIT), *scope_and_semantics, start)
+    _drop(ctx, scope_and_semantics)
     ctx.block.branch(inner)
     ctx.open(inner)
     ctx.block.branch(merge)
     ctx.open(full)
-    _drop(ctx, how)
+    _drop(ctx, scope_and_semantics)
     ctx.block.branch(merge)
     ctx.open(merge)
 
 
-def _drop(ctx: Context, how: tuple[int, int]) -> None:
-    ctx.block.emit("OpAtomicIAdd", ctx.uint, _word(ctx, _DROPPED), *how, ctx.word(1))
+def _drop(ctx: Context, scope_and_semantics: tuple[int, int]) -> None:
+    ctx.block.emit("OpAtomicIAdd", ctx.uint, _header_word(ctx, _DROPPED), *scope_and_semantics, ctx.word(1))
 
 
 def _bits(ctx: Context, value: int, type_: Type) -> list[int]:

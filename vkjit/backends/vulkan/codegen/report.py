@@ -108,7 +108,7 @@ def wide_bits(ctx: Context, value: int, type_: Type) -> int:
 def _double_bits(ctx: Context, bits: int) -> int:
     """Convert the bits of an f32 to those of an f64, for devices without f64. Subnormals become zeros."""
     block, writer = ctx.block, ctx.writer
-    truth, long = writer.type_bool(), ctx.ulong
+    bool_type, long = writer.type_bool(), ctx.ulong
 
     def number(value: int) -> int:
         return writer.constant(long, value)
@@ -118,12 +118,12 @@ def _double_bits(ctx: Context, bits: int) -> int:
     fraction = block.emit("OpBitwiseAnd", long, wide, number(0x7FFFFF))
     exponent = block.emit("OpBitwiseAnd", long, wide, number(0x7F800000))
     exponent = block.emit("OpShiftRightLogical", long, exponent, number(23))
-    special = block.emit("OpIEqual", truth, exponent, number(0xFF))
+    special = block.emit("OpIEqual", bool_type, exponent, number(0xFF))
     biased = block.emit("OpIAdd", long, exponent, number(896))
     biased = block.emit("OpSelect", long, special, number(0x7FF), biased)
     high = block.emit("OpShiftLeftLogical", long, biased, number(52))
     low = block.emit("OpShiftLeftLogical", long, fraction, number(29))
-    zero = block.emit("OpIEqual", truth, exponent, number(0))
+    zero = block.emit("OpIEqual", bool_type, exponent, number(0))
     magnitude = block.emit("OpSelect", long, zero, number(0), block.emit("OpBitwiseOr", long, high, low))
     return block.emit("OpBitwiseOr", long, sign, magnitude)
 

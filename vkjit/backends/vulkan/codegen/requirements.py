@@ -36,7 +36,7 @@ _FEATURES = {
 """SPIR-V capability -> (feature, description). The lowering of atomics records the features that they need, because
 these differ by storage class."""
 
-_WORDS = {
+_ATOMIC_DESCRIPTIONS = {
     "int64_atomics": "64-bit atomics on arrays",
     "int64_shared_atomics": "64-bit atomics on shared memory",
 }
@@ -55,7 +55,7 @@ def check_sizes(ctx: Context, local_size: tuple[int, int, int]) -> None:
     """
     caps, name = ctx.caps, ctx.kernel.name
     count = math.prod(local_size)
-    if count > caps.max_invocations or any(n > most for n, most in zip(local_size, caps.max_local_size, strict=True)):
+    if count > caps.max_invocations or any(n > limit for n, limit in zip(local_size, caps.max_local_size, strict=True)):
         raise FeatureError(
             f"kernel {name}: a workgroup of {local_size} is too large for this device, which runs at most "
             f"{caps.max_invocations} invocations, {caps.max_local_size} along the axes: choose a smaller local="
@@ -95,12 +95,14 @@ def check_features(ctx: Context, shared_bytes: int) -> frozenset[str]:
     needed = dict.fromkeys(ctx.features, "")
     for capability in ctx.writer.requirements()[0]:
         if capability in _FEATURES:
-            feature, words = _FEATURES[capability]
-            needed[feature] = words
+            feature, description = _FEATURES[capability]
+            needed[feature] = description
     missing = sorted(feature for feature in needed if feature not in caps.features)
     if missing:
-        words = ", ".join(f"{needed[feature] or _WORDS.get(feature, feature)} ({feature})" for feature in missing)
-        raise FeatureError(f"kernel {name} needs {words}, which this device lacks")
+        description = ", ".join(
+            f"{needed[feature] or _ATOMIC_DESCRIPTIONS.get(feature, feature)} ({feature})" for feature in missing
+        )
+        raise FeatureError(f"kernel {name} needs {description}, which this device lacks")
     if shared_bytes > caps.shared_bytes:
         raise FeatureError(
             f"kernel {name} needs {shared_bytes} bytes of shared memory; this device has {caps.shared_bytes}"

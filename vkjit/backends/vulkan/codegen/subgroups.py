@@ -65,18 +65,18 @@ Move = Callable[[int, int], int]
 """Emits a shuffle: takes a 32-bit SPIR-V type and a value of it, and returns the other lane's value."""
 
 
-def _moved(ctx: Context, value: int, type_: Type, move: Move) -> int:
+def _shuffled(ctx: Context, value: int, type_: Type, move: Move) -> int:
     """Shuffle a value of any scalar or vector type."""
     lanes = lanes_of(type_)
     if lanes == 1:
-        return _moved_scalar(ctx, value, dtype_of(type_), move)
+        return _shuffled_scalar(ctx, value, dtype_of(type_), move)
     scalar = Scalar(dtype_of(type_))
     parts = [ctx.block.emit("OpCompositeExtract", ctx.type(scalar), value, lane) for lane in range(lanes)]
-    moved = [_moved_scalar(ctx, part, scalar.dtype, move) for part in parts]
+    moved = [_shuffled_scalar(ctx, part, scalar.dtype, move) for part in parts]
     return ctx.block.emit("OpCompositeConstruct", ctx.type(type_), *moved)
 
 
-def _moved_scalar(ctx: Context, value: int, dtype: DType, move: Move) -> int:
+def _shuffled_scalar(ctx: Context, value: int, dtype: DType, move: Move) -> int:
     block, writer, own = ctx.block, ctx.writer, ctx.scalar_type(dtype)
     if dtype.kind == "bool":
         word = block.emit("OpSelect", ctx.uint, value, ctx.word(1), ctx.word(0))
@@ -109,25 +109,25 @@ def _lane_operand(ctx: Context, value: Value) -> int:
     """Return a lane id as 32 bits."""
     if value in ctx.narrow:
         return ctx.narrow[value][0]
-    known = ctx.get(value)
-    return known if dtype_of(value.type).bits == 32 else ctx.block.emit("OpUConvert", ctx.uint, known)
+    lane = ctx.get(value)
+    return lane if dtype_of(value.type).bits == 32 else ctx.block.emit("OpUConvert", ctx.uint, lane)
 
 
 def _shuffle(ctx: Context, op: Op) -> None:
     source, lane = op.operands
     move = _by_lane(ctx, _lane_operand(ctx, lane))
-    ctx.values[op.result] = _moved(ctx, ctx.get(source), source.type, move)
+    ctx.values[op.result] = _shuffled(ctx, ctx.get(source), source.type, move)
 
 
 def _shuffle_xor(ctx: Context, op: Op) -> None:
     source = op.operands[0]
-    ctx.values[op.result] = _moved(ctx, ctx.get(source), source.type, _by_xor(ctx, op.attrs["mask"]))
+    ctx.values[op.result] = _shuffled(ctx, ctx.get(source), source.type, _by_xor(ctx, op.attrs["mask"]))
 
 
 # Reductions and scans
 
 
-def _working(ctx: Context, value: int, dtype: DType, name: str) -> tuple[int, Type]:
+def _to_working_type(ctx: Context, value: int, dtype: DType, name: str) -> tuple[int, Type]:
     """Convert an operand to the type in which the reduction is computed. Return the value and the type."""
     if dtype.kind == "bool":
         return ctx.block.emit("OpSelect", ctx.uint, value, ctx.word(1), ctx.word(0)), _U32
@@ -145,7 +145,7 @@ def _working(ctx: Context, value: int, dtype: DType, name: str) -> tuple[int, Ty
     return value, Scalar(dtype)
 
 
-def _unworked(ctx: Context, value: int, working: Type, dtype: DType) -> int:
+def _from_working_type(ctx: Context, value: int, working: Type, dtype: DType) -> int:
     """The inverse of `_working`."""
     if dtype.kind == "bool":
         return ctx.block.emit("OpINotEqual", ctx.type(_BOOL), value, ctx.word(0))
@@ -202,17 +202,17 @@ def _per_lane(ctx: Context, op: Op, function: Callable[[Context, Op, int, DType,
 
 
 def _reduce_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) -> int:
-    value, working = _working(ctx, value, dtype, name)
+    value, working = _to_working_type(ctx, value, dtype, name)
     native = _native_name(ctx, op, dtype_of(working), name)
     if native:
         value = ctx.block.emit(native, ctx.type(working), _scope(ctx), "Reduce", value)
-        return _unworked(ctx, value, working, dtype)
+        return _from_working_type(ctx, value, working, dtype)
     stride = 1
     while stride < ctx.subgroup_size:
-        other = _moved(ctx, value, working, _by_xor(ctx, stride))
+        other = _shuffled(ctx, value, working, _by_xor(ctx, stride))
         value = _step(ctx, name, value, other, working, op)
         stride *= 2
-    return _unworked(ctx, value, working, dtype)
+    return _from_working_type(ctx, value, working, dtype)
 
 
 def _identity(ctx: Context, name: str, type_: Type) -> int:
@@ -221,27 +221,27 @@ def _identity(ctx: Context, name: str, type_: Type) -> int:
     if name in ("min", "max"):
         if dtype.is_float:
             return ctx.constant(type_, float("inf") if name == "min" else float("-inf"))
-        least = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-        most = (1 << (dtype.bits - 1 if dtype.is_signed else dtype.bits)) - 1
-        return ctx.constant(type_, most if name == "min" else least)
+        low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+        high = (1 << (dtype.bits - 1 if dtype.is_signed else dtype.bits)) - 1
+        return ctx.constant(type_, high if name == "min" else low)
     return ctx.constant(type_, {"mul": 1, "and": -1}.get(name, 0))
 
 
 def _scan_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) -> int:
-    value, working = _working(ctx, value, dtype, name)
+    value, working = _to_working_type(ctx, value, dtype, name)
     exclusive = bool(op.attrs["exclusive"])
     native = _native_name(ctx, op, dtype_of(working), name)
     if native and not (exclusive and working != Scalar(dtype)):
         kind = "ExclusiveScan" if exclusive else "InclusiveScan"
         value = ctx.block.emit(native, ctx.type(working), _scope(ctx), kind, value)
-        return _unworked(ctx, value, working, dtype)
+        return _from_working_type(ctx, value, working, dtype)
     stride = 1
     while stride < ctx.subgroup_size:
         below, valid = _below(ctx, value, working, stride)
         combined = _step(ctx, name, below, value, working, op)
         value = ctx.block.emit("OpSelect", ctx.type(working), valid, combined, value)
         stride *= 2
-    value = _unworked(ctx, value, working, dtype)
+    value = _from_working_type(ctx, value, working, dtype)
     if not exclusive:
         return value
     own: Type = Scalar(dtype)
@@ -259,9 +259,9 @@ def _below(ctx: Context, value: int, type_: Type, stride: int) -> tuple[int, int
         ("lane_below_masked", stride),
         lambda entry: entry.emit("OpBitwiseAnd", ctx.uint, source, ctx.word(ctx.subgroup_size - 1)),
     )
-    truth = ctx.writer.type_bool()
-    valid = ctx.once(("has_below", stride), lambda entry: entry.emit("OpUGreaterThanEqual", truth, lane, step))
-    return _moved(ctx, value, type_, _by_lane(ctx, masked)), valid
+    bool_type = ctx.writer.type_bool()
+    valid = ctx.once(("has_below", stride), lambda entry: entry.emit("OpUGreaterThanEqual", bool_type, lane, step))
+    return _shuffled(ctx, value, type_, _by_lane(ctx, masked)), valid
 
 
 def _reduce(ctx: Context, op: Op) -> None:
