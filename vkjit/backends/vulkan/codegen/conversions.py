@@ -2,7 +2,8 @@
 
 `semantics.cast` defines the results: integers wrap, floats are truncated and saturated to integers (NaN gives 0), a
 conversion to bool is `!= 0`, and f32 is rounded to the nearest bf16, ties to even. The result of OpConvertFToS and
-OpConvertFToU is undefined for floats outside the integer type's range, so such values are replaced before.
+OpConvertFToU is undefined for floats outside the integer type's range, so such values are replaced first, except in
+`raw` casts, which assert that they don't occur.
 """
 
 from __future__ import annotations
