@@ -222,8 +222,9 @@ class VulkanDevice(Device):
     def relaunch(self, call: Callable[..., bool], arguments: Sequence[Any]) -> bool:
         """As in `Device`.
 
-        A thread that blocks on the lock would own it before it has the interpreter's lock back; the others would then block in
-        turn, and so on with each launch. So a thread that meets another one at a submission sleeps instead.
+        Avoids a lock convoy: a thread that blocks on the lock acquires it before it gets the GIL back, so that the
+        other threads block in turn, and so on at each launch. While another thread is submitting, this one sleeps
+        instead.
         """
         group = self._group
         for _ in range(_MAX_NAPS):

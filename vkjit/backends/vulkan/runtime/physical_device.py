@@ -22,7 +22,7 @@ ORDER = ("discrete", "integrated", "virtual", "cpu", "other")
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What is known about a device without opening it.
+    """Description of a device, available without opening it.
 
     `index` is its number for `open_device`. `missing` describes what it lacks to be usable (empty for a usable device).
     `caps` is None if it isn't known before the device is opened. `api_version` is (major, minor, patch).

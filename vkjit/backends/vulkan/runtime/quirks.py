@@ -14,8 +14,8 @@ The names:
 - ``widened_compare``: comparing an integer converted from 32 to 64 signed bits with a constant gives wrong results;
 - ``ordered_atomics``: in a loop that some invocations have left, an atomic with an ordering stronger than relaxed loses
   others' updates; relaxed atomics are as strong as any on this driver;
-- ``parity_products``: in some kernels the lowest bit of an integer is taken for 1 where it is a factor, as in the offset of
-  `y[i & 1, j]`; seen with driver 580.159 in a seventh of generated programs;
+- ``parity_products``: in some kernels, the lowest bit of an integer is treated as 1 where it is multiplied, as in the
+  offset of `y[i & 1, j]`; observed with driver 580.159 in a seventh of the generated programs;
 - ``carried_truths``: creating a pipeline with a loop that has loop-carried booleans, such as one that swaps two, can crash
   the process;
 - ``unrounded_halves``: a float that is rounded to f16 and widened again keeps all its digits;

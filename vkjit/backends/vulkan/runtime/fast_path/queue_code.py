@@ -59,7 +59,7 @@ class _QueueLaunch(LaunchCode):
         t, queue = self.t, self.layout.own["Queue"]
         t.unless(t.same(t.load(self.queue, self.layout.type), t.known("Queue")), "refused")
         t.unless(t.same(t.load(self.queue, queue["lock"]), self.of(QueueWord.LOCK)), "refused")
-        # the tuple is there already: to make one may collect garbage (before Python 3.12), and finalizers may launch
+        # an existing tuple: creating one may run the garbage collector (before Python 3.12), and finalizers may launch
         answer = t.call("PyObject_Call", self.of(QueueWord.ACQUIRE), t.known("NO_WAIT"), "0")
         with t.where(t.same(answer, 0)):
             t.call("PyErr_Clear", returns="void")

@@ -28,7 +28,7 @@ __all__ = ["Storage", "VulkanBuffer"]
 
 _REUSED_FROM = 256 << 10
 """Minimum size, in bytes, of buffers whose memory is reused while the device still uses it: smaller ones aren't worth a
-dependence.
+dependency.
 """
 
 _KEPT = 8

@@ -106,7 +106,7 @@ _keeper = _NOBODY
 
 
 def keep_with(chosen: Keeper) -> None:
-    """Set where devices that are opened from now on keep their pipelines."""
+    """Set the storage for the pipeline caches of devices that are opened from now on."""
     global _keeper
     _keeper = chosen
 

@@ -222,8 +222,9 @@ class Pipelines:
         vulkan, functions, device = self._vulkan, self._functions, self._device
         words = vulkan.ffi.new("uint32_t[]", len(artifact.code) // 4)
         vulkan.ffi.memmove(words, artifact.code, len(artifact.code))
-        # NVIDIA's caches (driver 580) key pipelines by their modules but not by these flags: a pipeline created without them, by
-        # any process, would be reused for one with them, and start every part of a grid at 0. So the generator word has them too.
+        # NVIDIA's pipeline caches (driver 580) are keyed by the module but not by these flags: a pipeline that any
+        # process created without the flags would be reused, and each part of a split grid would start at workgroup 0.
+        # So the flags also go into the module, in its generator word.
         words[2] ^= self.flags
         info = vulkan.struct("VkShaderModuleCreateInfo", codeSize=len(artifact.code), pCode=words)
         out = vulkan.ffi.new("VkShaderModule *")

@@ -3,8 +3,8 @@
 Grids are split into parts, and a submission is sent as soon as its recorded work is expected to use up the budget.
 Every workgroup runs once and sees its id in the whole grid. The time per workgroup is measured for each kernel and
 combination of scalars and extents: the first launch starts with a few workgroups and increases their number while they
-are fast. A single workgroup can't be split. Not split either are kernels that read the number of workgroups, as a part
-would see its own, and graph replays.
+are fast. A single workgroup can't be split. Graph replays aren't split, nor are kernels that read the number of
+workgroups, because they would see that of a part.
 
 `VKJIT_TIME_BUDGET` sets the budget in seconds; 0 disables it. The default is half a second for AMD and Intel GPUs and,
 on Windows, for all GPUs, where drivers are known to have timeouts, and no budget elsewhere.
@@ -85,12 +85,12 @@ class BudgetedQueue(Queue):
         writes: Sequence[VulkanBuffer],
     ) -> None:
         total = groups[0] * groups[1] * groups[2]
-        if self._whole.setdefault(kernel, _asks_for_the_grid(kernel.artifact.code)) or total <= FIRST_PART:
+        if self._whole.setdefault(kernel, _reads_num_workgroups(kernel.artifact.code)) or total <= FIRST_PART:
             super().dispatch(kernel, groups, block, reads, writes)
             return
         with self.lock:
             self.check()
-            costs, key = self._costs.setdefault(kernel, {}), _what_decides(kernel, block)
+            costs, key = self._costs.setdefault(kernel, {}), _cost_key(kernel, block)
             cost = costs.get(key)
             if cost is None:
                 self.wait_all()  # so that only this launch is measured
@@ -172,7 +172,7 @@ def parts(groups: Grid, most: Callable[[], int]) -> Iterator[tuple[Grid, Grid]]:
         at_z += 1
 
 
-def _what_decides(kernel: VulkanKernel, block: bytes) -> bytes:
+def _cost_key(kernel: VulkanKernel, block: bytes) -> bytes:
     """Return the packed scalars and extents of a launch, which determine its cost; b"" if the block is indirect."""
     if kernel.artifact.indirect:
         return b""
@@ -180,7 +180,7 @@ def _what_decides(kernel: VulkanKernel, block: bytes) -> bytes:
     return b"".join(block[f.offset : f.offset + f.size] for f in fields)
 
 
-def _asks_for_the_grid(code: bytes) -> bool:
+def _reads_num_workgroups(code: bytes) -> bool:
     """Return True if a SPIR-V module declares the NumWorkgroups built-in."""
     words = struct.unpack(f"<{len(code) // 4}I", code)
     at = 5

@@ -532,7 +532,7 @@ class Queue(SentWork):
     def _go_on(self, submission: Submission, info: Any, ends: bool) -> None:
         """Continue `_go` after an interruption or error.
 
-        On another one, mark the device as lost: recorded work is lost.
+        If that fails too, the recorded work is lost, and the device is marked as lost.
         """
         try:
             self._go(submission, info, ends)
