@@ -200,3 +200,35 @@ def test_loops_of_atomics(device: Any) -> None:
     except vk.LoopLimitError:
         pytest.fail("300 rounds are far below the cap")
     np.testing.assert_array_equal(y[:5], [300, 300, 300, 300, 0])
+
+
+@vk.kernel(over="count")
+def steps_to_cast(last: vk.In[vk.i8, "N"], count: vk.Out[vk.u32, "N"]):
+    i = vk.global_id(0)
+    steps = vk.u32(0)
+    for _ in range(vk.u32(0), vk.u32(last[i]), vk.u32(1 << 20)):
+        steps += vk.u32(1)
+        if steps > vk.u32(5000):
+            break
+    count[i] = steps
+
+
+@vk.kernel(over="count")
+def steps_to_difference(last: vk.In[vk.u8, "N"], less: vk.In[vk.u8, "N"], count: vk.Out[vk.u32, "N"]):
+    i = vk.global_id(0)
+    steps = vk.u32(0)
+    for _ in range(vk.u32(0), vk.u32(last[i]) - vk.u32(less[i]), vk.u32(1 << 20)):
+        steps += vk.u32(1)
+        if steps > vk.u32(5000):
+            break
+    count[i] = steps
+
+
+def test_bounds_that_wrap_to_large_unsigned_values_end_the_loop(device: Any) -> None:
+    """The induction variable would wrap past such a bound, and the loop would never end."""
+    count = vk.zeros(4, dtype=vk.u32)
+    steps_to_cast(vk.tensor(np.array([1, 2, 3, -1], np.int8)), count)
+    np.testing.assert_array_equal(count.numpy(), [1, 1, 1, 4096])
+    last, less = np.array([1, 2, 3, 0], np.uint8), np.array([0, 1, 1, 1], np.uint8)
+    steps_to_difference(vk.tensor(last), vk.tensor(less), count)
+    np.testing.assert_array_equal(count.numpy(), [1, 1, 1, 4096])

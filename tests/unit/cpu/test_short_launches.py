@@ -73,7 +73,7 @@ def test_short_launches_keep_the_lock(
     """Launches known to be short must not let other threads run in between: that costs more than the launch."""
 
     def learn_one(pace: workers.Pace, _groups: int, _nanoseconds: int) -> None:
-        pace.per_group = 1.0  # however long the system interrupts a launch
+        pace.set(1.0)  # however long the system interrupts a launch
 
     monkeypatch.setattr(workers.Pace, "learn", learn_one)
     launch = make(processor)
@@ -125,7 +125,9 @@ def test_waiting_for_the_lock_is_not_the_time_of_a_kernel(
 
 def test_an_interrupted_short_launch_is_measured_again_before_it_is_shared() -> None:
     kernel: Any = SimpleNamespace(pace=workers.Pace(100.0))
-    short_launch.learn(kernel, 10, 50_000_000)
+    kernel.pace.learn_short(10, 50_000_000)
+    assert short_launch.is_short(10, kernel)
+    kernel.pace.learn_short(10, 50_000_000)
     assert not short_launch.is_short(10, kernel)
     assert 10 * kernel.pace.per_group < workers._THREAD_POOL_THRESHOLD
 
@@ -142,7 +144,7 @@ def test_the_thread_pool_is_compiled_for_more_than_a_few_launches(
         return made[-1]
 
     def learn_long(pace: workers.Pace, _groups: int, _nanoseconds: int) -> None:
-        pace.per_group = 25_000.0
+        pace.set(25_000.0)
 
     monkeypatch.setattr(thread_pool, "_programs", [])
     monkeypatch.setattr(thread_pool, "_make", noted)

@@ -85,14 +85,17 @@ class Pace:
 
     __slots__ = ("limit", "per_group")
 
-    def __init__(self) -> None:
-        self.per_group = 0.0
+    def __init__(self, per_group: float = 0.0) -> None:
         self.limit = (ctypes.c_int64 * 1)()
+        self.set(per_group)
+
+    def set(self, per_group: float) -> None:
+        self.per_group = per_group
+        self.limit[0] = min(int(MAX_SHORT_NANOSECONDS / per_group), _MAX_SHORT_GROUPS) if per_group else 0
 
     def learn(self, groups: int, nanoseconds: int) -> None:
         fresh = max(nanoseconds, 1) / groups  # a coarse clock may say 0
-        self.per_group = fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh
-        self.limit[0] = min(int(MAX_SHORT_NANOSECONDS / self.per_group), _MAX_SHORT_GROUPS)
+        self.set(fresh if not self.per_group else 0.7 * self.per_group + 0.3 * fresh)
 
     def learn_short(self, groups: int, nanoseconds: int) -> None:
         """Update the pace with a short launch's wall-clock time, which is the cheapest to measure.

@@ -313,6 +313,11 @@ _EXTENT_LIMIT = 1 << 48
 _ID_OPS: frozenset[OpName] = frozenset({*ids.HANDLERS})
 
 
+def _may_be_negative(value: Value) -> bool:
+    """Return False for a constant of at least 0."""
+    return value.op is None or value.op.name != "const" or int(value.op.attrs["value"]) < 0
+
+
 def magnitude(value: Value, depth: int = 6) -> int:
     """Return an upper bound of the absolute value, derived from the operations that compute the value."""
     dtype = dtype_of(value.type)
@@ -326,8 +331,11 @@ def magnitude(value: Value, depth: int = 6) -> int:
         return _EXTENT_LIMIT
     if op.name == "cast":
         source = dtype_of(op.operands[0].type)
-        keeps = source.is_integer and source.bits <= dtype.bits
+        wraps = source.is_signed and not dtype.is_signed  # negative values become large ones
+        keeps = source.is_integer and source.bits <= dtype.bits and not (wraps and _may_be_negative(op.operands[0]))
         return min(type_limit, magnitude(op.operands[0], depth - 1)) if keeps else type_limit
+    if op.name == "sub" and not dtype.is_signed:
+        return type_limit  # it wraps below 0
     if op.name in ("add", "sub", "mul", "min", "max"):
         a, b = (magnitude(operand, depth - 1) for operand in op.operands)
         bound = {"mul": a * b, "min": max(a, b), "max": max(a, b)}.get(op.name, a + b)
