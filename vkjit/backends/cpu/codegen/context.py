@@ -1,9 +1,12 @@
-"""The state of one kernel's translation: values, masks, what is known of the grid.
+"""State of the code generation of one kernel: LLVM values of the IR's values, the execution mask, ids and arguments.
 
-Enters: a kernel in primitive form, its layout, the vectors' width. Leaves: through the handlers of the other modules,
-the text of one LLVM function. Holds: a value of shape UNIFORM or `Step` is represented by lane 0's scalar, a VARYING
-one by a vector; short vectors have one representation per component. `mask` is the lanes that run what is being
-written: None for all, else an LLVM vector of i1; never empty where something with an effect is written.
+A kernel in primitive form becomes one LLVM function, in which the lanes of a vector are consecutive invocations of a
+workgroup. The other modules provide one handler per IR operation.
+
+1. A value of shape UNIFORM or `Step` (see `stride_analysis`) is represented by the scalar of lane 0, a VARYING value by
+   a vector with one element per lane. A value of a short vector type has one such representation per component.
+2. The mask contains the lanes that execute the operations being emitted. It may only be empty around operations that
+   then have no effect, such as masked stores.
 """
 
 from __future__ import annotations
@@ -29,20 +32,20 @@ __all__ = ["Generator", "Geometry", "Handler", "dtype_of", "lanes_of"]
 
 
 def dtype_of(kind: Type) -> DType:
-    """The dtype of a scalar or vector type."""
+    """Return the dtype of a scalar or short vector type."""
     if not isinstance(kind, (Scalar, Vector)):
         raise InternalError(f"expected a scalar or vector, found {kind}")
     return kind.dtype
 
 
 def lanes_of(kind: Type) -> int:
-    """Components of a type: 1 for scalars."""
+    """Return the number of components of a type: 1 for scalars."""
     return kind.size if isinstance(kind, Vector) else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a workgroup is cut into vectors of `width` consecutive invocations, `count` of them."""
+    """Partition of a workgroup of size `local` into `count` vectors of `width` consecutive invocations each."""
 
     local: tuple[int, int, int]
     width: int
@@ -57,42 +60,48 @@ class Geometry:
 
     @property
     def partial(self) -> bool:
-        """Whether the last vector has lanes without an invocation."""
+        """True if the last vector has lanes without an invocation."""
         return self.total % self.width != 0
 
     @property
     def block(self) -> int:
-        """How many vectors fill the lanes of one with a value each, or are all that there are; 0 where some are partial or
-        one is left over."""
+        """Number of vectors whose reductions are computed together (see `subgroups.reduced_columns`): `count`, but at
+        most `width`. 0 if that isn't a power of two that divides `count`, or if the last vector is partial."""
         size = min(self.count, self.width)
         return 0 if self.partial or size & (size - 1) or self.count % size else size
 
     @property
     def steps(self) -> tuple[Shape, Shape, Shape]:
-        """The shapes of the local ids."""
+        """Shapes of `local_id` along x, y and z."""
         from .stride_analysis import UNIFORM, VARYING, Step
 
         x, y, z = self.local
         below = 1
-        found: list[Shape] = []
+        shapes: list[Shape] = []
         for size in (x, y, z):
             if size == 1:
-                found.append(UNIFORM)
+                shapes.append(UNIFORM)
             elif below == 1 and (size % self.width == 0 or size == self.total):
-                found.append(Step(1))
+                shapes.append(Step(1))
             elif below % self.width == 0:
-                found.append(UNIFORM)
+                shapes.append(UNIFORM)
             else:
-                found.append(VARYING)
+                shapes.append(VARYING)
             below *= size
-        return found[0], found[1], found[2]
+        return shapes[0], shapes[1], shapes[2]
 
 
 Handler = Callable[["Generator", Op], None]
 
 
 class Generator:
-    """One kernel. Handlers by operation name write operations."""
+    """Code generator of one kernel.
+
+    `parts` maps a value to its components in the representation of its shape. `postponed` holds functions that emit a
+    varying value at its first use, `scopes` the vectors that are valid in the current blocks. `mask` is a vector of i1,
+    or None if all lanes are active. `ids` and `arguments` hold the loaded ids and fields of the argument block, `bases`
+    the pointers to arrays, `helpers` the text of LLVM functions that the kernel calls.
+    """
 
     def __init__(
         self,
@@ -139,7 +148,7 @@ class Generator:
     # -- types
 
     def type(self, kind: Type | DType, varying: bool) -> str:
-        """LLVM's type of one component."""
+        """Return the LLVM type of one component of a value: a vector if it is varying."""
         dtype = kind if isinstance(kind, DType) else dtype_of(kind)
         name = scalar_type(dtype)
         return f"<{self.width} x {name}>" if varying else name
@@ -154,20 +163,20 @@ class Generator:
     # -- values
 
     def postpone(self, value: Value, write: Callable[[], list[str]]) -> None:
-        """A varying value that is written where it is first asked for: often it isn't."""
+        """Defer a varying value: `write` emits it at its first use as a vector, which many such values never have."""
         self.postponed[value] = write
         self.parts.pop(value, None)
         for scope in self.scopes:
             scope.pop(value, None)
 
     def define(self, value: Value, parts: list[str]) -> None:
-        """Sets the representation of a value, in the form that its shape asks for."""
+        """Set the components of a value: scalars of lane 0, or vectors if its shape is VARYING."""
         self.parts[value] = parts
         for scope in self.scopes:
             scope.pop(value, None)
 
     def scalars(self, value: Value) -> list[str]:
-        """Lane 0's components of a value that isn't varying."""
+        """Return the components of a value in lane 0; InternalError if the value is varying."""
         if self.is_varying(value):
             raise InternalError(f"{value!r} has no scalar form")
         return self.parts[value]
@@ -177,14 +186,14 @@ class Generator:
         return part
 
     def vectors(self, value: Value) -> list[str]:
-        """The components of any value as vectors."""
+        """Return the components of a value of any shape as vectors, emitting those that don't exist yet."""
         shape = self.shapes.of_value(value)
         if shape is None and value in self.parts:
             return self.parts[value]
         for scope in reversed(self.scopes):
-            found = scope.get(value)
-            if found is not None:
-                return found
+            cached = scope.get(value)
+            if cached is not None:
+                return cached
         if shape is None:
             made = self.postponed[value]()
         else:
@@ -201,7 +210,7 @@ class Generator:
         return self.vectors(value) if varying else self.scalars(value)
 
     def splat(self, part: str, kind: str) -> str:
-        """A scalar in all lanes."""
+        """Return a vector with the scalar `part` of type `kind` in all lanes."""
         if not part.startswith("%"):
             return f"splat ({kind} {part})"
         whole = f"<{self.width} x {kind}>"
@@ -209,7 +218,7 @@ class Generator:
         return self.text.op(f"shufflevector {whole} {first}, {whole} poison, <{self.width} x i32> zeroinitializer")
 
     def spread(self, part: str, dtype: DType, step: int) -> str:
-        """A scalar in all lanes, plus lane times `step`."""
+        """Return the vector of `part + lane * step`."""
         kind = scalar_type(dtype)
         splat = self.splat(part, kind)
         if step == 0:
@@ -220,19 +229,19 @@ class Generator:
         return self.text.op(f"add <{self.width} x {kind}> {splat}, {steps}")
 
     def lane_numbers(self, kind: str, step: int = 1) -> str:
-        """The constant <0, step, 2 * step...>."""
+        """Return the constant vector <0, step, 2 * step, ...> of integers of type `kind`."""
         bits = int(kind[1:])
         numbers = (lane * step for lane in range(self.width))
         return "<" + ", ".join(f"{kind} {_wrapped(n, bits)}" for n in numbers) + ">"
 
     def number(self, value: bool | int | float, dtype: DType, varying: bool) -> str:
-        """A constant as an operand."""
+        """Return a constant as an operand: a splat if `varying`."""
         text = constant(value, dtype)
         return f"splat ({scalar_type(dtype)} {text})" if varying else text
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is spread inside isn't known outside: its block may not run."""
+        """Limit the lifetime of vectors emitted inside: their blocks may not dominate the code that follows."""
         self.scopes.append({})
         try:
             yield
@@ -245,7 +254,10 @@ class Generator:
         return "splat (i1 true)" if self.mask is None else self.mask
 
     def both(self, mask: str | None, condition: str) -> str:
-        """Lanes of `mask` where the condition (a vector) holds; stops what is undefined in lanes that don't run."""
+        """Return the lanes of `mask` in which `condition` (a vector of i1) is true.
+
+        It is a `select`, not an `and`, so that a condition that is poison in inactive lanes doesn't propagate.
+        """
         if mask is None:
             return condition
         kind = self.mask_type
@@ -256,21 +268,21 @@ class Generator:
         return self.text.op(f"xor {kind} {condition}, {'splat (i1 true)' if varying else 'true'}")
 
     def bits(self, mask: str) -> str:
-        """A mask as an integer of `width` bits."""
+        """Return a mask as an integer of `width` bits."""
         return self.text.op(f"bitcast {self.mask_type} {mask} to i{self.width}")
 
     def any(self, mask: str | None) -> str:
-        """True when the mask isn't empty."""
+        """Return an i1: true if the mask isn't empty."""
         if mask is None:
             return "true"
         return self.text.op(f"icmp ne i{self.width} {self.bits(mask)}, 0")
 
     def all(self, mask: str) -> str:
-        """True when the mask holds all lanes."""
+        """Return an i1: true if the mask contains all lanes."""
         return self.text.op(f"icmp eq i{self.width} {self.bits(mask)}, -1")
 
     def first_lane(self, mask: str | None) -> str:
-        """The number (i32) of the first lane of a mask that isn't empty."""
+        """Return the number (i32) of the first lane of a nonempty mask."""
         if mask is None:
             return "0"
         kind = f"i{self.width}"
@@ -278,14 +290,14 @@ class Generator:
         return self.resized(lane, kind, "i32")
 
     def resized(self, value: str, kind: str, target: str) -> str:
-        """An unsigned integer of another width."""
-        have, want = int(kind[1:]), int(target[1:])
-        if have == want:
+        """Return an unsigned integer of type `kind`, truncated or zero-extended to type `target`."""
+        bits, target_bits = int(kind[1:]), int(target[1:])
+        if bits == target_bits:
             return value
-        return self.text.op(f"{'zext' if want > have else 'trunc'} {kind} {value} to {target}")
+        return self.text.op(f"{'zext' if target_bits > bits else 'trunc'} {kind} {value} to {target}")
 
     def select(self, mask: str, kind: str, yes: str, no: str) -> str:
-        """Lanewise choice between two vectors."""
+        """Emit a lanewise select between two vectors of type `kind`."""
         return self.text.op(f"select {self.mask_type} {mask}, {kind} {yes}, {kind} {no}")
 
     # -- operations
@@ -297,17 +309,17 @@ class Generator:
         handler(self, op)
 
     def root(self, array: Value) -> Value:
-        """The parameter or allocation that an array value views."""
+        """Return the parameter or allocation that an array value views."""
         while (op := array.op) is not None and op.name == "linear":
             array = op.operands[0]
         return array
 
     def field_value(self, role: str, arg: int, axis: int = 0) -> str:
-        """An argument, loaded in the entry block, in its own width."""
+        """Return a field of the argument block, which was loaded in the entry block; extents and strides are i64."""
         return self.arguments[role, arg, axis]
 
     def is_exact(self, op: Op) -> bool:
-        """Whether a float operation must be neither fused nor reordered."""
+        """True if a float operation must be neither fused nor reordered."""
         return bool(self.kernel.attrs.get("strict") or op.attrs.get("exact"))
 
     def array(self, value: Value) -> Array:
@@ -320,25 +332,25 @@ class Generator:
 
 
 def _repeated_divisions(body: Region) -> set[Op]:
-    """The divisions in loops by what is computed in front of the loop."""
-    found: set[Op] = set()
+    """Return the `div` operations in loops with a loop-invariant divisor."""
+    divisions: set[Op] = set()
 
-    def visit(region: Region, inside: set[Value] | None) -> None:
+    def visit(region: Region, defined: set[Value] | None) -> None:
         for op in region.ops:
-            if op.name == "div" and inside is not None and op.operands[1] not in inside:
-                found.add(op)
+            if op.name == "div" and defined is not None and op.operands[1] not in defined:
+                divisions.add(op)
             for inner in op.regions:
-                own = set(inner.args) if op.name in LOOPS else inside
+                own = set(inner.args) if op.name in LOOPS else defined
                 visit(inner, own)
-            if inside is not None:
-                inside.update(op.results)
+            if defined is not None:
+                defined.update(op.results)
 
     if any(op.name == "div" for op in body.walk()):
         visit(body, None)
-    return found
+    return divisions
 
 
 def _wrapped(number: int, bits: int) -> int:
-    """The integer modulo 2**bits, as a signed one."""
+    """Return the integer modulo 2**bits, as a signed integer."""
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> (bits - 1) else number

@@ -1,8 +1,7 @@
-"""What a kernel's code needs around it: the entry point, and functions that the processor lacks.
+"""LLVM IR around a kernel's code: the entry point, stack probes, and conversions that the CPU lacks.
 
-Enters: the family of the processor and its features. Leaves: LLVM's text. Holds: the entry point sets the mode in which
-floats are computed and restores the caller's, which other libraries may have changed (flushing of subnormals, rounding,
-traps); so results don't depend on the thread that computes them.
+The entry point sets the CPU's default floating-point mode, and restores the caller's at the end. Other libraries may
+have changed the mode of the calling thread (flushing of subnormals, rounding, traps); results must not depend on it.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from .llvm_text import Text
 __all__ = ["BODY", "PARAMETERS", "entry_point", "missing_conversions", "probed", "rooted"]
 
 BODY = "groups"
-"""The function with the kernel's own code."""
+"""Name of the function with the kernel's code, which the entry point calls."""
 PARAMETERS = "ptr noalias %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch"
-_PASSED = "ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch"
-_USUAL_X86 = 0x1F80
-"""MXCSR: round to nearest, subnormals as they are, no traps."""
+_ARGUMENTS = "ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch"
+_DEFAULT_MXCSR = 0x1F80
+"""Default value of MXCSR: round to nearest, no flushing of subnormals, no traps."""
 
 
 def entry_point(name: str, family: str) -> list[str]:
-    """The exported function."""
+    """Return the lines of the exported function."""
     head = f"define void @{name}({PARAMETERS}) nounwind {{"
-    call = f"  call void @{BODY}({_PASSED})"
+    call = f"  call void @{BODY}({_ARGUMENTS})"
     if family == "x86_64":
         return [
             "declare void @llvm.x86.sse.stmxcsr(ptr)",
@@ -31,7 +30,7 @@ def entry_point(name: str, family: str) -> list[str]:
             "  %callers = alloca i32",
             "  %usual = alloca i32",
             "  call void @llvm.x86.sse.stmxcsr(ptr %callers)",
-            f"  store i32 {_USUAL_X86}, ptr %usual",
+            f"  store i32 {_DEFAULT_MXCSR}, ptr %usual",
             "  call void @llvm.x86.sse.ldmxcsr(ptr %usual)",
             call,
             "  call void @llvm.x86.sse.ldmxcsr(ptr %callers)",
@@ -54,20 +53,23 @@ def entry_point(name: str, family: str) -> list[str]:
 
 
 def probed(family: str) -> str:
-    """An attribute: arrays on the stack touch each page in turn, so that a stack that is too small ends at its guard
-    instead of in somebody else's memory."""
+    """Return the function attribute for inline stack probes, or an empty string.
+
+    The prologue then touches each page of the frame in turn, so an overflow hits the stack's guard page.
+    """
     return '"probe-stack"="inline-asm"' if family in ("x86_64", "aarch64") else ""
 
 
 def rooted(family: str) -> list[str]:
-    """The first lines of a function that is `probed`: a store to its stack, which nothing may leave out or move, keeps its frame
-    from being made later than at the entry. There the register that LLVM counts the pages with would be one in use.
+    """Return the first lines of a `probed` function: a volatile store to the stack, against shrink wrapping.
+
+    It keeps the prologue in the entry block. In a later block, the scratch register of LLVM's probe loop may be live.
     """
     return ["  %root = alloca i8", "  store volatile i8 0, ptr %root"] if probed(family) else []
 
 
 def missing_conversions(text: Text, features: frozenset[str], family: str) -> list[str]:
-    """Functions that LLVM calls to convert f16 where the processor doesn't: they aren't in every process."""
+    """Return the functions that LLVM calls to convert f16 on CPUs without F16C; not every process provides them."""
     if family != "x86_64" or "f16c" in features or not any("half" in line for line in text.lines):
         return []
     return [_EXTEND, _TRUNCATE]

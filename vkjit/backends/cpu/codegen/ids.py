@@ -1,8 +1,8 @@
-"""Ids, extents and strides.
+"""Code generation for ids, extents and strides.
 
-Enters: id operations. Leaves: scalars where they are equal in a vector, or step by one from lane to lane; vectors
-where a vector spans several rows of the workgroup. The local ids are written at the head of each loop over the
-vectors of a workgroup (`begin_vector`), the workgroup's id at the head of the loop over workgroups.
+An id is a scalar if it is equal in all lanes of a vector or increases by one from lane to lane. It is a vector if the
+vector spans several rows of the workgroup. Local ids are computed at the head of each loop over the vectors of a
+workgroup (`begin_vector`), the workgroup's id at the head of the loop over workgroups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["HANDLERS", "begin_vector", "global_id_scalars", "used_axes"]
 
 
 def used_axes(g: Generator) -> set[int]:
-    """The axes whose local ids the kernel needs; reports name all three."""
+    """Return the axes along which the kernel needs local ids; `report` and `print` need all three."""
     axes: set[int] = set()
     for op in g.kernel.body.walk():
         if op.name in ("local_id", "global_id"):
@@ -33,7 +33,7 @@ def used_axes(g: Generator) -> set[int]:
 
 
 def begin_vector(g: Generator, axes: set[int]) -> None:
-    """Computes the local ids of the vector `g.vector_number`: lane 0's where they are uniform or step, else all."""
+    """Compute the local ids of the vector `g.vector_number`: of lane 0 if they are uniform or steps, else of all lanes."""
     text, width = g.text, g.width
     first = "0" if g.vector_number == "0" else text.op(f"mul i64 {g.vector_number}, {width}")
     g.ids["first", 0] = first
@@ -78,16 +78,16 @@ def _group_start(g: Generator, axis: int) -> str:
 
 
 def global_id_scalars(g: Generator, lane: str) -> list[str]:
-    """The global ids of one lane (i32), as i64."""
-    found = []
+    """Return the global ids (i64) of the lane with the number `lane` (i32)."""
+    global_ids = []
     for axis, step in enumerate(g.geometry.steps):
         start, local = _group_start(g, axis), g.ids["local", axis]
         if step is None:
             local = g.text.op(f"extractelement <{g.width} x i64> {local}, i32 {lane}")
         elif step.size:
             local = g.text.op(f"add i64 {local}, {g.text.op(f'zext i32 {lane} to i64')}")
-        found.append(g.text.op(f"add i64 {start}, {local}"))
-    return found
+        global_ids.append(g.text.op(f"add i64 {start}, {local}"))
+    return global_ids
 
 
 def _group(g: Generator, op: Op) -> None:

@@ -1,7 +1,7 @@
-"""Writes LLVM's text form: types, constants, the lines of one function.
+"""Builder of textual LLVM IR: names of types, constants, and the instructions of one function.
 
-Enters: element types, numbers, instructions as text. Leaves: names of values and, in the end, a module. Holds:
-variables stand in the entry block, so that LLVM turns them into registers; every block is closed by its terminator.
+Allocas are kept apart from the other instructions (`Text.variables`), because they belong in the entry block, where
+LLVM's mem2reg promotes them to registers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}
 
 
 def scalar_type(dtype: DType) -> str:
-    """LLVM's type of one value; bf16 is carried as f32."""
+    """Return the LLVM type of a value of this dtype; a bf16 value is computed and passed as an f32."""
     return _FLOATS.get(dtype.name) or f"i{dtype.bits}"
 
 
 def vector_type(dtype: DType, width: int) -> str:
-    """LLVM's type of a value in all lanes."""
+    """Return the LLVM vector type with one value of this dtype per lane."""
     return f"<{width} x {scalar_type(dtype)}>"
 
 
 def memory_type(dtype: DType) -> str:
-    """LLVM's type of an element in memory: a bool is a byte, a bf16 16 bits."""
+    """Return the LLVM type of an array element in memory: i8 for bool, i16 for bf16."""
     if dtype.kind == "bool":
         return "i8"
     return "i16" if dtype is dtypes.bf16 else scalar_type(dtype)
@@ -39,7 +39,7 @@ _SIZES = {"half": 2, "float": 4, "double": 8, "ptr": 8}
 
 
 def bytes_of(kind: str) -> int:
-    """Bytes of a value of a type in memory."""
+    """Return the size in bytes of an LLVM type: a scalar, a vector (`<8 x float>`) or an array (`[4 x float]`)."""
     if kind[0] in "[<":
         count, element = kind[1:-1].split(" x ", 1)
         if element == "i1":
@@ -49,7 +49,7 @@ def bytes_of(kind: str) -> int:
 
 
 def intrinsic_suffix(kind: str) -> str:
-    """How the names of LLVM's intrinsics spell a type."""
+    """Return the suffix for a type in the names of overloaded intrinsics: `v8f32` for `<8 x float>`."""
     if kind.startswith("<"):
         count, element = kind[1:-1].split(" x ")
         return f"v{count}{_SUFFIXES.get(element, element)}"
@@ -57,7 +57,7 @@ def intrinsic_suffix(kind: str) -> str:
 
 
 def constant(value: bool | int | float, dtype: DType) -> str:
-    """A literal of the type that `scalar_type` gives."""
+    """Return the LLVM literal of a value, for the type `scalar_type(dtype)`."""
     if dtype.kind == "bool":
         return "true" if value else "false"
     if not dtype.is_float:
@@ -75,7 +75,7 @@ def _float_constant(value: float, dtype: DType) -> str:
 
 
 def _clamped(value: float, code: str) -> float:
-    """The value, or the infinity that it rounds to."""
+    """Return the value, or the infinity that it rounds to in the format of this `struct` code."""
     try:
         struct.pack(code, value)
     except OverflowError:
@@ -84,7 +84,11 @@ def _clamped(value: float, code: str) -> float:
 
 
 class Text:
-    """The lines of one function. `op` appends an instruction and names its result."""
+    """The instructions of one LLVM function, appended one by one.
+
+    `variables` are the allocas, `declared` the declarations of called functions by name. `open` is False between a
+    terminator and the next label. `array_bytes` is the size of all allocas of array type.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -99,37 +103,37 @@ class Text:
         return self._count
 
     def op(self, instruction: str) -> str:
-        """Appends an instruction that has a result; gives its name."""
+        """Append an instruction that has a result, and return the name of the result."""
         name = f"%v{self._name()}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
     def do(self, instruction: str) -> None:
-        """Appends an instruction without result, or a terminator."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {instruction}")
 
     def new_label(self, hint: str = "b") -> str:
         return f"{hint}{self._name()}"
 
     def label(self, name: str) -> None:
-        """Opens a block."""
+        """Start a basic block."""
         self.lines.append(f"{name}:")
         self.open = True
 
     def jump(self, label: str) -> None:
-        """Closes the block, where it isn't closed yet."""
+        """End the current block by a branch to `label`, unless it already has a terminator."""
         if self.open:
             self.do(f"br label %{label}")
             self.open = False
 
     def branch(self, condition: str, yes: str, no: str, *, likely: bool | None = None) -> None:
-        """A conditional branch; `likely` says which way it usually goes."""
+        """End the current block by a conditional branch; `likely` is the usual value of the condition, if known."""
         weights = "" if likely is None else f", !prof !{0 if likely else 1}"
         self.do(f"br i1 {condition}, label %{yes}, label %{no}{weights}")
         self.open = False
 
     def variable(self, kind: str, hint: str = "m", align: int = 0) -> str:
-        """A variable of the function; gives the pointer to it."""
+        """Add an alloca of type `kind` and return the pointer to it."""
         name = f"%{hint}{self._name()}"
         if kind.startswith("["):
             self.array_bytes += bytes_of(kind)
@@ -143,12 +147,12 @@ class Text:
         self.do(f"store {kind} {value}, ptr {pointer}{extra}")
 
     def call(self, result: str, name: str, *arguments: str, tags: str = "") -> str:
-        """Calls a function of LLVM's; arguments are "type value"."""
+        """Append a call of a function, usually an intrinsic, and return its result; arguments are "type value"."""
         self.declare(result, name, arguments)
         return self.op(f"call {result} @{name}({', '.join(arguments)}){tags}")
 
     def run(self, name: str, *arguments: str, tags: str = "") -> None:
-        """Calls a function without result."""
+        """Append a call of a function without a result."""
         self.declare("void", name, arguments)
         self.do(f"call void @{name}({', '.join(arguments)}){tags}")
 
@@ -159,7 +163,7 @@ class Text:
 
 
 def _argument_type(argument: str) -> str:
-    """The type in "type value"."""
+    """Return the type of an argument "type value"."""
     if argument.startswith("<"):
         return argument[: argument.index(">") + 1]
     return argument.split(" ", 1)[0]

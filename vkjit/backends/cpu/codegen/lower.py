@@ -1,13 +1,13 @@
-"""IR to object code: the driver.
+"""Compilation driver of the CPU backend: IR in primitive form to object code.
 
-Enters: a lowered module (one kernel, normal form, primitive operations, linear arrays) and the device's capabilities.
-Leaves: a `KernelArtifact` whose code is an object file with one function::
+The object file exports one function::
 
     void kernel(char *block, int64_t begin, int64_t end, int64_t x, int64_t y, int64_t z, char *watch)
 
-that runs the workgroups `begin` to `end` (numbered along x first) of a grid of x * y * z with the argument block, unless
-the watch stops it. Holds: floats are computed in the processor's usual mode (round to nearest, with subnormals, without
-traps), whatever mode the calling thread is in.
+It runs the workgroups `begin` to `end` - 1, numbered along x first, of a grid of x * y * z workgroups. `block` is the
+argument block, `watch` the cancellation token of the calling thread (see `safepoints`): the function returns early if
+the launch is canceled. Floats are computed in the CPU's default mode (round to nearest, with subnormals, without traps),
+regardless of the caller's mode.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["emit", "geometry_of", "kernel_text", "text_of"]
 
 ENTRY = "kernel"
 MAX_STACK = 4 << 20
-"""Bytes of shared arrays, local arrays and stored values of a workgroup that the stack of a thread has room for."""
+"""Limit in bytes of a workgroup's shared arrays, local arrays and spilled values, which are on a thread's stack."""
 
 _HANDLERS: dict[OpName, Handler] = {
     **elementwise.HANDLERS,
@@ -58,8 +58,10 @@ _HANDLERS: dict[OpName, Handler] = {
 
 
 def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
-    """Object code for a module. Raises FeatureError for what the device lacks, InternalError for operations that had to
-    be lowered."""
+    """Compile a module to object code.
+
+    Raises FeatureError if a workgroup needs too much stack, InternalError for operations that should have been lowered.
+    """
     text, module, usage, fields, size = _written(module, caps)
     kernel = module.kernel
     geometry = geometry_of(kernel, caps.subgroup_size)
@@ -81,12 +83,12 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
 
 
 def text_of(module: Module, caps: DeviceCaps) -> str:
-    """What `emit` hands to LLVM."""
+    """Return the LLVM IR that `emit` compiles."""
     return _written(module, caps)[0]
 
 
 def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tuple[ArgField, ...], int]:
-    """LLVM's text, with the module as it was lowered for it, what it uses, and its argument block."""
+    """Return (LLVM IR, lowered module, its usage, fields of the argument block, size of the block in bytes)."""
     module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
     kernel = module.kernel
     host = llvm.host()
@@ -100,7 +102,7 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
 
 
 def _without_functions(module: Module, caps: DeviceCaps) -> Module:
-    """What `fast_math` left to the device's own functions, as formulas: there are no others here."""
+    """Expand the functions that the passes left to GLSL.std.450 in a kernel with `fast_math`: the CPU has no such library."""
     kernel = module.kernel
     if not kernel.attrs.get("fast_math"):
         return module
@@ -116,7 +118,11 @@ def _numbers(kernel: Function, positions: set[int]) -> frozenset[int]:
 
 
 def geometry_of(kernel: Function, lanes: int) -> Geometry:
-    """How the workgroup is cut into vectors: along x wherever its size allows."""
+    """Choose the vector width for a workgroup on a device with vectors of `lanes` lanes.
+
+    Kernels with subgroup operations get exactly `lanes`. Others get `lanes / 2` if that is the size along x, and at most
+    the smallest power of two that holds the workgroup.
+    """
     x, y, z = (int(size) for size in kernel.attrs["local_size"])
     local = (x, y, z)
     if kernel.attrs.get("subgroups"):
@@ -138,7 +144,7 @@ def kernel_text(
     features: frozenset[str],
     family: str = "",
 ) -> str:
-    """The module in LLVM's text form, for a processor with these features of this family ("x86_64", "aarch64")."""
+    """Return the LLVM IR of a module for a CPU of this family ("x86_64", "aarch64") with these features."""
     kernel = module.kernel
     shapes = Shapes.of(kernel, geometry.steps, geometry.width)
     g = Generator(module, geometry, shapes, fields, _HANDLERS, features, family, streamed_stores(kernel))
@@ -150,7 +156,7 @@ def kernel_text(
 
 
 def _load_arguments(g: Generator, kernel: Function, usage: Usage) -> None:
-    """Reads the argument block in the entry block."""
+    """Load the fields of the argument block in the entry block."""
     text = g.text
     for (role, arg, axis), item in g.fields.items():
         place = text.op(f"getelementptr i8, ptr %block, i64 {item.offset}")
@@ -174,7 +180,7 @@ def _load_arguments(g: Generator, kernel: Function, usage: Usage) -> None:
 
 
 def _over_groups(g: Generator, write: object) -> None:
-    """The loop over the workgroups `begin` to `end`."""
+    """Emit the loop over the workgroups `begin` to `end` - 1; `write` emits its body."""
     text = g.text
     fill(g)
     begin_nontemporal(g)
@@ -243,7 +249,7 @@ def _module_text(g: Generator, family: str) -> str:
 
 
 def _alias_metadata(scopes: dict[Value, int]) -> list[str]:
-    """One scope per array that overlaps no other; an access is in its own and not in the others."""
+    """Return one alias scope per `restrict` array, and for each the lists that `!alias.scope` and `!noalias` name."""
     count = len(scopes)
     lines = ['!99 = distinct !{!99, !"arrays"}']
     for number in range(count):
@@ -256,7 +262,7 @@ def _alias_metadata(scopes: dict[Value, int]) -> list[str]:
 
 
 def _check_stack(g: Generator) -> None:
-    """FeatureError where a workgroup needs more memory than a thread's stack has."""
+    """Raise FeatureError if the arrays of a workgroup exceed `MAX_STACK`."""
     needed = g.text.array_bytes
     if needed > MAX_STACK:
         raise FeatureError(
