@@ -1,9 +1,9 @@
-"""Atomic operations: one running lane after another.
+"""Code generation for atomic operations, barriers and fences.
 
-Enters: atomic operations on global and shared arrays. Leaves: a loop over the lanes of the mask around an LLVM atomic
-instruction, or around plain instructions for shared arrays, which one thread alone sees. Holds: float sums, minima and
-maxima go by compare-and-exchange of the bits; minima and maxima pass NaN on and order -0 below +0. An integer operation
-on one place whose old value nobody reads is combined over the lanes first.
+An atomic operation is a loop over the active lanes around an LLVM atomic instruction. Read-modify-write operations on
+shared arrays use ordinary instructions, since a single thread accesses these. Those of floats on global arrays, except
+exchange, are compare-and-exchange loops on the bits; min and max propagate NaN and order -0 below +0. Integer operations
+at a uniform index whose result isn't used are first reduced over the lanes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .memory import element_pointer, from_memory, item_bytes, place_index, to_me
 __all__ = ["HANDLERS"]
 
 _ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
-_FAILED = {"monotonic": "monotonic", "acquire": "acquire", "release": "monotonic", "acq_rel": "acquire"}
-_SIGNED = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
+_FAILURE = {"monotonic": "monotonic", "acquire": "acquire", "release": "monotonic", "acq_rel": "acquire"}
+_RMW_NAMES = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "exchange": "xchg"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """One running lane: a pointer to its element, its operands as scalars."""
+    """One active lane: the pointer to its element, and its operands as scalars."""
 
     pointer: str
     operands: list[str]
@@ -41,7 +41,7 @@ def _bits_type(dtype: DType) -> str:
 
 
 def _to_bits(g: Generator, part: str, dtype: DType) -> str:
-    """A scalar as the integer that lies in memory."""
+    """Convert a scalar to an integer with the bits that it has in memory."""
     stored, kind = to_memory(g, part, dtype, False), memory_type(dtype)
     return stored if kind == _bits_type(dtype) else g.text.op(f"bitcast {kind} {stored} to {_bits_type(dtype)}")
 
@@ -53,17 +53,17 @@ def _from_bits(g: Generator, bits: str, dtype: DType) -> str:
 
 
 def _each_lane(g: Generator, op: Op, operands: list[Value], change: Callable[[_Lane], str]) -> list[str]:
-    """Runs `change`, which gives the old element, for each lane of the mask; gives the old elements as a vector.
+    """Emit a loop over the active lanes, and return the vector of the values that `change`, its body, returns.
 
-    Vectors go through memory, so that a lane is one load away.
+    Vectors are spilled to memory, so that a lane's element is one load.
     """
     text = g.text
     array = op.operands[0]
     dtype = dtype_of(g.array(array).element)
     scalar, vector = g.type(dtype, False), g.type(dtype, True)
     index, kind = place_index(g, op, True)
-    places = _kept(g, index, kind)
-    kept = [_kept(g, g.vector(v), g.type(dtype, True)) for v in operands]
+    places = _spilled(g, index, kind)
+    spilled = [_spilled(g, g.vector(v), g.type(dtype, True)) for v in operands]
     result = text.variable(vector, align=64)
     left = text.variable(f"i{g.width}")
     text.store(f"i{g.width}", "-1" if g.mask is None else g.bits(g.mask), left)
@@ -76,8 +76,8 @@ def _each_lane(g: Generator, op: Op, operands: list[Value], change: Callable[[_L
         lane = g.resized(number, f"i{g.width}", "i64")
         element = kind[:-1].split(" x ")[1]
         place = text.load(element, text.op(f"getelementptr {element}, ptr {places}, i64 {lane}"))
-        taken = [text.load(scalar, text.op(f"getelementptr {scalar}, ptr {k}, i64 {lane}")) for k in kept]
-        old = change(_Lane(element_pointer(g, array, place, element), taken))
+        operand_parts = [text.load(scalar, text.op(f"getelementptr {scalar}, ptr {k}, i64 {lane}")) for k in spilled]
+        old = change(_Lane(element_pointer(g, array, place, element), operand_parts))
         if op.results:
             text.store(scalar, old, text.op(f"getelementptr {scalar}, ptr {result}, i64 {lane}"))
         rest = text.op(f"and i{g.width} {word}, {text.op(f'sub i{g.width} {word}, 1')}")
@@ -87,7 +87,7 @@ def _each_lane(g: Generator, op: Op, operands: list[Value], change: Callable[[_L
     return [text.load(vector, result)] if op.results else []
 
 
-def _kept(g: Generator, part: str, kind: str) -> str:
+def _spilled(g: Generator, part: str, kind: str) -> str:
     variable = g.text.variable(kind, align=64)
     g.text.store(kind, part, variable)
     return variable
@@ -105,7 +105,7 @@ def _order(op: Op) -> str:
 
 
 def _combined(g: Generator, op: Op, old: str, value: str, dtype: DType) -> str:
-    """The new value of an element."""
+    """Emit the new value of an element, computed from the old one and the operand."""
     name, kind = op.attrs["op"], g.type(dtype, False)
     if name == "exchange":
         return value
@@ -132,27 +132,27 @@ def _change(g: Generator, op: Op, lane: _Lane) -> str:
         return old
     name, kind = op.attrs["op"], _bits_type(dtype)
     if name == "exchange" or not dtype.is_float:
-        word = _SIGNED.get(name) or (name if dtype.is_signed else f"u{name}")
+        word = _RMW_NAMES.get(name) or (name if dtype.is_signed else f"u{name}")
         bits = _to_bits(g, value, dtype)
         return _from_bits(g, g.text.op(f"atomicrmw {word} ptr {lane.pointer}, {kind} {bits} {_order(op)}"), dtype)
     return _by_exchange(g, op, lane, dtype)
 
 
 def _by_exchange(g: Generator, op: Op, lane: _Lane, dtype: DType) -> str:
-    """Repeats a compare-and-exchange until it succeeds; gives the old value."""
+    """Emit a loop that repeats a compare-and-exchange until it succeeds, and return the old value."""
     text, kind = g.text, _bits_type(dtype)
-    known = text.variable(kind)
+    expected = text.variable(kind)
     again, done = text.new_label("again"), text.new_label("done")
     first = text.op(f"load atomic {kind}, ptr {lane.pointer} monotonic, align {item_bytes(dtype)}")
-    text.store(kind, first, known)
+    text.store(kind, first, expected)
     text.jump(again)
     text.label(again)
-    bits = text.load(kind, known)
+    bits = text.load(kind, expected)
     old = _from_bits(g, bits, dtype)
     new = _to_bits(g, _combined(g, op, old, lane.operands[0], dtype), dtype)
     order = _order(op)
-    pair = text.op(f"cmpxchg ptr {lane.pointer}, {kind} {bits}, {kind} {new} {order} {_FAILED[order]}")
-    text.store(kind, text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"), known)
+    pair = text.op(f"cmpxchg ptr {lane.pointer}, {kind} {bits}, {kind} {new} {order} {_FAILURE[order]}")
+    text.store(kind, text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"), expected)
     text.branch(text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), done, again)
     text.label(done)
     return old
@@ -164,14 +164,14 @@ def _atomic(g: Generator, op: Op) -> None:
     combines = not dtype.is_float and op.attrs["op"] != "exchange" and op.result not in g.used
     if combines and g.shapes.is_uniform(op.operands[1]):
         index, kind = place_index(g, op, False)
-        total = _over_lanes(g, op.attrs["op"], value, dtype)
+        total = _reduced(g, op.attrs["op"], value, dtype)
         _change(g, op, _Lane(element_pointer(g, op.operands[0], index, kind), [total]))
         return
     g.define(op.result, _each_lane(g, op, [value], lambda lane: _change(g, op, lane)))
 
 
-def _over_lanes(g: Generator, name: str, value: Value, dtype: DType) -> str:
-    """The operands of all running lanes in one."""
+def _reduced(g: Generator, name: str, value: Value, dtype: DType) -> str:
+    """Reduce the operands of all active lanes to one."""
     kind, whole = g.type(dtype, False), g.type(dtype, True)
     low = 0 if not dtype.is_signed else -(1 << (dtype.bits - 1))
     high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
@@ -185,7 +185,7 @@ def _over_lanes(g: Generator, name: str, value: Value, dtype: DType) -> str:
     return g.text.call(kind, f"llvm.vector.reduce.{word}.{intrinsic_suffix(whole)}", f"{whole} {part}")
 
 
-# -- the others
+# -- compare-and-exchange, loads, stores, synchronization
 
 
 def _cas(g: Generator, op: Op) -> None:
@@ -193,14 +193,14 @@ def _cas(g: Generator, op: Op) -> None:
     kind = _bits_type(dtype)
 
     def change(lane: _Lane) -> str:
-        expected, wish = (_to_bits(g, part, dtype) for part in lane.operands)
+        expected, desired = (_to_bits(g, part, dtype) for part in lane.operands)
         if _is_shared(g, op):
             bits = g.text.load(kind, lane.pointer)
             same = g.text.op(f"icmp eq {kind} {bits}, {expected}")
-            g.text.store(kind, g.text.op(f"select i1 {same}, {kind} {wish}, {kind} {bits}"), lane.pointer)
+            g.text.store(kind, g.text.op(f"select i1 {same}, {kind} {desired}, {kind} {bits}"), lane.pointer)
             return _from_bits(g, bits, dtype)
         order = _order(op)
-        pair = g.text.op(f"cmpxchg ptr {lane.pointer}, {kind} {expected}, {kind} {wish} {order} {_FAILED[order]}")
+        pair = g.text.op(f"cmpxchg ptr {lane.pointer}, {kind} {expected}, {kind} {desired} {order} {_FAILURE[order]}")
         return _from_bits(g, g.text.op(f"extractvalue {{ {kind}, i1 }} {pair}, 0"), dtype)
 
     g.define(op.result, _each_lane(g, op, list(op.operands[2:]), change))
@@ -212,8 +212,8 @@ def _load(g: Generator, op: Op) -> None:
     kind = _bits_type(dtype)
 
     def read(lane: _Lane) -> str:
-        how = f"load atomic {kind}, ptr {lane.pointer} {order}, align {item_bytes(dtype)}"
-        return _from_bits(g, g.text.op(how), dtype)
+        instruction = f"load atomic {kind}, ptr {lane.pointer} {order}, align {item_bytes(dtype)}"
+        return _from_bits(g, g.text.op(instruction), dtype)
 
     g.define(op.result, _each_lane(g, op, [], read))
 
@@ -233,7 +233,7 @@ def _store(g: Generator, op: Op) -> None:
 
 
 def _barrier(_g: Generator, _op: Op) -> None:
-    """One thread runs the workgroup, phase by phase: nothing to do."""
+    """Emit nothing: one thread runs the whole workgroup, one barrier region after the other."""
 
 
 def _fence(g: Generator, _op: Op) -> None:

@@ -1,8 +1,7 @@
-"""Operations that compute each lane from its operands: arithmetic, bits, comparisons, conversions, short vectors.
+"""Code generation for elementwise operations: arithmetic, bits, comparisons, conversions, short vectors.
 
-Enters: operations in primitive form. Leaves: LLVM instructions, scalar ones where the result is the same in all lanes or
-steps from lane to lane. Holds: nothing traps in lanes that don't run: their divisors are replaced by one; float
-operations of strict kernels, or marked `exact`, are never fused.
+Instructions are scalar if the result is uniform or a `Step`. Inactive lanes never trap: their divisors are replaced by
+one. Float operations of strict kernels, and those marked `exact`, are never fused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .stride_analysis import constant_number
 __all__ = ["HANDLERS", "convert", "round_to_bf16"]
 
 Lane = Callable[[Generator, Op, str, DType, "list[str]"], str]
-"""(generator, operation, LLVM's type of the operands, their dtype, operands) to the result."""
+"""Emits an operation on one component: (generator, operation, operands' LLVM type, their dtype, operands) -> result."""
 
 
 def _conjunction(g: Generator, op: Op) -> None:
@@ -40,7 +39,7 @@ def _conjunction(g: Generator, op: Op) -> None:
 
 
 def _plain(integer: str, float_: str = "", unsigned: str = "") -> Lane:
-    """One instruction, by the kind of the operands."""
+    """An operation with one instruction each for signed (or all) integers, floats and unsigned integers."""
 
     def lane(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
         if dtype.is_float:
@@ -60,7 +59,7 @@ def _flags(g: Generator, op: Op) -> str:
 
 
 def _intrinsic(integer: str, float_: str = "", unsigned: str = "", tail: str = "") -> Lane:
-    """One intrinsic function."""
+    """An operation with one intrinsic per kind of operand; `tail` is a last argument of integer intrinsics."""
 
     def lane(g: Generator, _op: Op, kind: str, dtype: DType, x: list[str]) -> str:
         name = float_ if dtype.is_float else unsigned if unsigned and not dtype.is_signed else integer
@@ -73,7 +72,7 @@ def _intrinsic(integer: str, float_: str = "", unsigned: str = "", tail: str = "
 
 
 def _extremum(name: str) -> Lane:
-    """`min` or `max`."""
+    """`min` or `max`: a range instruction of AVX-512 if there is one, else an intrinsic."""
     intrinsic = _intrinsic(f"s{name}", f"{name}imum", f"u{name}")
 
     def lane(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
@@ -114,14 +113,17 @@ def _fma(g: Generator, op: Op, kind: str, _dtype: DType, x: list[str]) -> str:
 
 
 def _division(name: str) -> Lane:
-    """Division traps on a zero divisor, so lanes that don't run divide by one; 32 bits go through f64, exactly."""
+    """An integer division or remainder. Division traps on zero, so inactive lanes divide by one.
+
+    Vectors of elements of up to 32 bits are divided as f64, which is exact, unless the divisor is constant.
+    """
 
     def lane(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
         varying = kind.startswith("<")
-        known = constant_number(op.operands[1]) is not None
-        if varying and g.mask is not None and not known:
+        has_constant_divisor = constant_number(op.operands[1]) is not None
+        if varying and g.mask is not None and not has_constant_divisor:
             x = [x[0], g.select(g.mask, kind, x[1], f"splat ({scalar_type(dtype)} 1)")]
-        if varying and not known and dtype.bits <= 32:
+        if varying and not has_constant_divisor and dtype.bits <= 32:
             return _float_division(g, name, kind, x)
         return g.text.op(f"{name} {kind} {x[0]}, {x[1]}")
 
@@ -129,7 +131,7 @@ def _division(name: str) -> Lane:
 
 
 def _float_division(g: Generator, name: str, kind: str, x: list[str]) -> str:
-    """The quotient of integers of up to 32 bits, correctly rounded in f64, truncates to the exact one."""
+    """Divide integers of up to 32 bits as f64; truncating the correctly rounded quotient is exact."""
     signed = name == "sdiv"
     wide = f"<{g.width} x double>"
     a, b = (g.text.op(f"{'sitofp' if signed else 'uitofp'} {kind} {part} to {wide}") for part in x)
@@ -141,7 +143,10 @@ def _float_division(g: Generator, name: str, kind: str, x: list[str]) -> str:
 
 
 def _quotient(g: Generator, op: Op, kind: str, dtype: DType, x: list[str]) -> str:
-    """f32 by the same number in every round of a loop: times its reciprocal, where that is a normal number."""
+    """Divide floats. A loop-invariant uniform f32 divisor becomes a multiplication by its reciprocal.
+
+    A branch falls back to the division if the divisor or its reciprocal may not be a normal number.
+    """
     divisor = op.operands[1]
     if dtype is not dtypes.f32 or op not in g.repeated or not kind.startswith("<") or g.is_exact(op):
         return g.text.op(f"fdiv{_flags(g, op)} {kind} {x[0]}, {x[1]}")
@@ -240,7 +245,7 @@ _LANES: dict[OpName, Lane] = {
 
 
 _CONDITIONS: frozenset[OpName] = frozenset({"lt", "le", "gt", "ge"})
-"""Comparisons of integers are mostly tested by scalars first (`hints`)."""
+"""Comparisons that, for integers, are emitted at their first use: `mask_tests` often needs scalars only."""
 
 
 def _elementwise(lane: Lane) -> Handler:
@@ -261,7 +266,7 @@ def _elementwise(lane: Lane) -> Handler:
     return handler
 
 
-# -- what isn't one lane's operation on one type
+# -- operations with a handler of their own
 
 
 def _const(g: Generator, op: Op) -> None:
@@ -270,7 +275,7 @@ def _const(g: Generator, op: Op) -> None:
 
 
 def _poison(g: Generator, op: Op) -> None:
-    """Zero: an undefined value must not reach a mask."""
+    """Emit zero instead of LLVM's poison, which must not reach a mask."""
     dtype = dtype_of(op.attrs["type"])
     zero = {"bool": "false", "float": "0.0"}.get(dtype.kind, "0")
     g.define(op.result, ["0xH0000" if dtype is dtypes.f16 else zero] * lanes_of(op.attrs["type"]))
@@ -283,10 +288,10 @@ def _select(g: Generator, op: Op) -> None:
     lanewise = varying and g.is_varying(condition)
     conditions = g.vectors(condition) if lanewise else g.scalars(condition)
     columns = g.converted(yes, varying), g.converted(no, varying)
-    chosen = g.mask_type if lanewise else "i1"
+    condition_type = g.mask_type if lanewise else "i1"
     wide = conditions * len(columns[0]) if len(conditions) == 1 else conditions
     parts = [
-        g.text.op(f"select {chosen} {c}, {kind} {a}, {kind} {b}")
+        g.text.op(f"select {condition_type} {c}, {kind} {a}, {kind} {b}")
         for c, a, b in zip(wide, columns[0], columns[1], strict=True)
     ]
     g.define(op.result, parts)
@@ -301,7 +306,10 @@ def _cast(g: Generator, op: Op) -> None:
 
 
 def convert(g: Generator, part: str, a: DType, b: DType, varying: bool, *, raw: bool = False) -> str:
-    """A value of dtype `a` as dtype `b`, with the meaning of `cast`; `raw` promises that it is in range."""
+    """Convert a component from dtype `a` to dtype `b` with the semantics of `cast`.
+
+    `raw` promises that a float is in the range of the integer type `b`; a value that isn't has an arbitrary result.
+    """
     if a is b:
         return part
     kind, target = g.type(a, varying), g.type(b, varying)
@@ -333,9 +341,9 @@ def _from_float(g: Generator, part: str, a: DType, b: DType, varying: bool, raw:
     kind, target = g.type(a, varying), g.type(b, varying)
     if not b.is_float:
         name = "fptosi" if b.is_signed else "fptoui"
-        if raw:  # NaN gives any number, but a number: without the freeze, all that follows could be anything
+        if raw:  # NaN converts to poison: freeze makes it an arbitrary integer, so that poison doesn't propagate
             return g.text.op(f"freeze {target} {g.text.op(f'{name} {kind} {part} to {target}')}")
-        if a is dtypes.f16:  # by f32, exactly: LLVM 22 makes -32768 of NaN where processors have AVX512-FP16
+        if a is dtypes.f16:  # through f32, which is exact: with AVX512-FP16, LLVM 22 converts NaN to -32768
             part, kind = convert(g, part, a, dtypes.f32, varying), g.type(dtypes.f32, varying)
         suffix = f"{intrinsic_suffix(target)}.{intrinsic_suffix(kind)}"
         return g.text.call(target, f"llvm.{name}.sat.{suffix}", f"{kind} {part}")
@@ -351,7 +359,7 @@ _CARRIED_BITS = {"f16": 16, "bf16": 32, "f32": 32, "f64": 64}
 
 
 def _rounded_to_odd(g: Generator, part: str, varying: bool) -> str:
-    """An f64 as f32, inexact results with an odd last bit, so that a second rounding is right."""
+    """Convert f64 to f32, rounding to odd: rounding the result to f16 then equals one rounding of the f64."""
     wide, narrow, word = (g.type(t, varying) for t in (dtypes.f64, dtypes.f32, dtypes.i32))
     near = g.text.op(f"fptrunc {wide} {part} to {narrow}")
     back = g.text.op(f"fpext {narrow} {near} to {wide}")
@@ -368,7 +376,7 @@ def _rounded_to_odd(g: Generator, part: str, varying: bool) -> str:
 
 
 def round_to_bf16(g: Generator, part: str, varying: bool) -> str:
-    """An f32 rounded to the nearest bf16, ties to even, still as f32."""
+    """Round an f32 to the nearest bf16, ties to even; the result has type f32."""
 
     def number(n: int) -> str:
         return g.number(n, dtypes.u32, varying)
@@ -428,7 +436,7 @@ def _vec_insert(g: Generator, op: Op) -> None:
 
 
 def _assume_uniform(g: Generator, op: Op) -> None:
-    """The first running lane's value, for all."""
+    """Broadcast the value of the first active lane."""
     source = op.operands[0]
     if not g.is_varying(source) and (g.mask is None or g.shapes.is_uniform(source)):
         g.define(op.result, g.scalars(source))

@@ -1,7 +1,7 @@
-"""Functions of f32 by what the processor has for them: estimates, and scaling by powers of two.
+"""f32 functions by special instructions of AVX-512: reciprocal square root estimates, scaling by powers of two, min/max.
 
-Enters: LLVM vectors (or scalars) of floats. Leaves: results within the bounds of the op table. Holds: used by kernels
-that aren't strict, whose functions are the formulas of `passes.math` on every device.
+The results of `exponential` and `rsqrt` are within the error bounds of the op table; strict kernels don't use them.
+`extremum` is exact.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .llvm_text import constant, intrinsic_suffix
 __all__ = ["exponential", "extremum", "has_estimates", "has_ranges", "rsqrt"]
 
 _LN2_HIGH = 0.693145751953125
-"""ln 2 in 16 bits: its products with exponents are exact."""
+"""The upper 16 bits of ln 2: products with exponents are exact."""
 
-_ROUNDS = 1.5 * 2**23
-"""What added to a small number leaves its nearest integer, when it is taken away again."""
+_ROUNDING_BIAS = 1.5 * 2**23
+"""Adding and then subtracting it rounds a small f32 to the nearest integer."""
 
 
 def has_estimates(g: Generator) -> bool:
-    """Whether the processor has reciprocal square roots of 14 bits for the vectors in use."""
+    """True if the CPU has FMA and reciprocal square root estimates of 14 bits for vectors of the kernel's width."""
     return g.width in (8, 16) and "avx512vl" in g.features and "fma" in g.features
 
 
@@ -39,7 +39,7 @@ def _number(kind: str, value: float) -> str:
 
 
 class _Floats:
-    """Arithmetic on one type."""
+    """Builder of f32 arithmetic on values of one LLVM type `kind`: a vector or a scalar."""
 
     def __init__(self, g: Generator, kind: str) -> None:
         self.text = g.text
@@ -52,20 +52,20 @@ class _Floats:
         return self.text.op(f"{name} {self.kind} {', '.join(operands)}")
 
     def fma(self, a: str, b: str, c: str) -> str:
-        passed = (f"{self.kind} {part}" for part in (a, b, c))
-        return self.text.call(self.kind, f"llvm.fma.{intrinsic_suffix(self.kind)}", *passed)
+        arguments = (f"{self.kind} {part}" for part in (a, b, c))
+        return self.text.call(self.kind, f"llvm.fma.{intrinsic_suffix(self.kind)}", *arguments)
 
-    def held(self, x: str, low: float, high: float) -> str:
-        """x between two numbers; NaN passes."""
+    def clamped(self, x: str, low: float, high: float) -> str:
+        """Clamp x to [low, high]; NaN stays NaN."""
         truth = f"<{_width(self.kind)} x i1>"
         for word, bound in (("olt", low), ("ogt", high)):
-            beyond = self.text.op(f"fcmp {word} {self.kind} {x}, {self.number(bound)}")
-            x = self.text.op(f"select {truth} {beyond}, {self.kind} {self.number(bound)}, {self.kind} {x}")
+            outside = self.text.op(f"fcmp {word} {self.kind} {x}, {self.number(bound)}")
+            x = self.text.op(f"select {truth} {outside}, {self.kind} {self.number(bound)}, {self.kind} {x}")
         return x
 
 
 def exponential(g: Generator, kind: str, x: str, *, base_two: bool) -> str:
-    """exp(x) or exp2(x): x = k ln 2 + r, a polynomial of r, scaled by 2**k."""
+    """Emit exp(x) or exp2(x): a polynomial of r times 2**k, where x = k ln 2 + r (for exp2: x = k + r / ln 2)."""
     width = _width(kind)
     if width in (8, 16):
         return _exponential(g, kind, x, base_two)
@@ -75,12 +75,12 @@ def exponential(g: Generator, kind: str, x: str, *, base_two: bool) -> str:
 def _exponential(g: Generator, kind: str, x: str, base_two: bool) -> str:
     f = _Floats(g, kind)
     if base_two:
-        x = f.held(x, -155.0, 130.0)
-        k = f.op("fsub", f.op("fadd", x, f.number(_ROUNDS)), f.number(_ROUNDS))
+        x = f.clamped(x, -155.0, 130.0)
+        k = f.op("fsub", f.op("fadd", x, f.number(_ROUNDING_BIAS)), f.number(_ROUNDING_BIAS))
         r = f.op("fmul", f.op("fsub", x, k), f.number(math.log(2)))
     else:
-        x = f.held(x, -107.0, 90.0)
-        k = f.op("fsub", f.fma(x, f.number(1 / math.log(2)), f.number(_ROUNDS)), f.number(_ROUNDS))
+        x = f.clamped(x, -107.0, 90.0)
+        k = f.op("fsub", f.fma(x, f.number(1 / math.log(2)), f.number(_ROUNDING_BIAS)), f.number(_ROUNDING_BIAS))
         r = f.fma(k, f.number(-_LN2_HIGH), x)
         r = f.fma(k, f.number(_LN2_HIGH - math.log(2)), r)
     total = f.number(EXP_F32[-1])
@@ -90,17 +90,17 @@ def _exponential(g: Generator, kind: str, x: str, base_two: bool) -> str:
 
 
 def _scaled(g: Generator, kind: str, x: str, k: str) -> str:
-    """x * 2**k."""
+    """Emit x * 2**k by the instruction VSCALEFPS."""
     width = _width(kind)
     mask = f"i{width} -1"
-    passed = [f"{kind} {x}", f"{kind} {k}", f"{kind} zeroinitializer", mask]
+    arguments = [f"{kind} {x}", f"{kind} {k}", f"{kind} zeroinitializer", mask]
     if width == 16:
-        return g.text.call(kind, "llvm.x86.avx512.mask.scalef.ps.512", *passed, "i32 4")
-    return g.text.call(kind, "llvm.x86.avx512.mask.scalef.ps.256", *passed)
+        return g.text.call(kind, "llvm.x86.avx512.mask.scalef.ps.512", *arguments, "i32 4")
+    return g.text.call(kind, "llvm.x86.avx512.mask.scalef.ps.256", *arguments)
 
 
 def _in_eight(g: Generator, kind: str, x: str, function: Callable[[str, str], str]) -> str:
-    """A function of eight lanes on fewer of them."""
+    """Apply a function of vectors of 8 lanes to a narrower vector or a scalar."""
     width, wide = _width(kind), "<8 x float>"
     if not width:
         whole = g.text.op(f"insertelement {wide} zeroinitializer, float {x}, i64 0")
@@ -115,11 +115,11 @@ def _in_eight(g: Generator, kind: str, x: str, function: Callable[[str, str], st
 
 
 def rsqrt(g: Generator, kind: str, x: str) -> str:
-    """An estimate y of 14 bits and one step of Newton's, y * (1.5 - (x * y) * (y / 2)): within 2 ULP.
+    """Emit 1 / sqrt(x): an estimate y of 14 bits and one Newton step, y * (1.5 - (x * y) * (y / 2)); within 2 ULP.
 
-    The units that multiply are what it takes, so that y is halved and negated, and the second factor bounded, as
-    integers. For zeros and infinities x * y is the NaN that the processor makes, whose sign is set: as an integer it is
-    below 0.5, and y, right as it is, stays. Where x or y is NaN the result is, whatever the factor.
+    The multiply units are the bottleneck, so integer instructions compute -y / 2 and bound the second factor from below
+    by 0.5. If x is 0 or infinite, y is exact, and x * y is x86's default NaN, whose sign bit is set: as an integer it is
+    less than 0.5, so the result is y * 0.5, which equals y. If x or y is NaN, so is the result, whatever the factor is.
     """
     width = _width(kind)
     name, mask = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}", f"i{width} -1"
@@ -128,8 +128,8 @@ def rsqrt(g: Generator, kind: str, x: str) -> str:
     y = g.text.call(kind, name, f"{kind} {x}", f"{kind} zeroinitializer", mask)
     bits = g.text.op(f"add {words} {g.text.op(f'bitcast {kind} {y} to {words}')}, splat (i32 {0x7F800000})")
     factor = f.fma(f.op("fmul", x, y), g.text.op(f"bitcast {words} {bits} to {kind}"), f.number(1.5))
-    found = g.text.op(f"bitcast {kind} {factor} to {words}")
-    bounded = g.text.call(words, f"llvm.smax.v{width}i32", f"{words} {found}", f"{words} splat (i32 {0x3F000000})")
+    factor_int = g.text.op(f"bitcast {kind} {factor} to {words}")
+    bounded = g.text.call(words, f"llvm.smax.v{width}i32", f"{words} {factor_int}", f"{words} splat (i32 {0x3F000000})")
     return f.op("fmul", y, g.text.op(f"bitcast {words} {bounded} to {kind}"))
 
 
@@ -137,15 +137,15 @@ def rsqrt(g: Generator, kind: str, x: str) -> str:
 
 
 def has_ranges(g: Generator, kind: str) -> bool:
-    """Whether the processor has an instruction for the larger of two f32 that knows the signs of zeros."""
+    """True if the CPU has VRANGEPS for vectors of this type: a min/max of f32 that orders -0 below +0."""
     return _width(kind) in (8, 16) and kind.endswith("float>") and g.features >= {"avx512dq", "avx512vl"}
 
 
 def extremum(g: Generator, kind: str, a: str, b: str, *, largest: bool) -> str:
-    """The larger (or smaller) of two values, -0 below +0; NaN where either is."""
+    """Emit the maximum (or minimum) of two vectors: -0 is less than +0; NaN if either operand is NaN."""
     width = _width(kind)
     name = f"llvm.x86.avx512.mask.range.ps.{32 * width}"
-    passed = [f"{kind} {a}", f"{kind} {b}", f"i32 {5 if largest else 4}", f"{kind} zeroinitializer", f"i{width} -1"]
-    chosen = g.text.call(kind, name, *passed, *(["i32 4"] if width == 16 else []))
+    arguments = [f"{kind} {a}", f"{kind} {b}", f"i32 {5 if largest else 4}", f"{kind} zeroinitializer", f"i{width} -1"]
+    chosen = g.text.call(kind, name, *arguments, *(["i32 4"] if width == 16 else []))
     ordered = g.text.op(f"fcmp ord {kind} {a}, {b}")
     return g.select(ordered, kind, chosen, g.text.op(f"fadd {kind} {a}, {b}"))

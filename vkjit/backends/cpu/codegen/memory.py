@@ -1,9 +1,11 @@
-"""Loads and stores.
+"""Code generation for loads, stores and arrays.
 
-Enters: accesses to linear arrays. Leaves: a scalar access at a uniform index, a vector one at consecutive places,
-gathers and scatters elsewhere. Holds: in memory a bool is a byte and a bf16 16 bits. A global array is a pointer from
-the argument block; a shared array a variable of the function, used by one workgroup after another; a local array holds
-a vector per element, for each vector of the workgroup. Nothing is read or written for lanes outside the mask.
+An access is scalar if its index is uniform, a vector access if the elements of the lanes are contiguous, else a gather or
+scatter. Inactive lanes don't access global or shared memory.
+
+A global array is a pointer from the argument block. A shared array is an alloca, reused by one workgroup after the
+other. A local array is an alloca with one vector per element and component; in kernels with barriers there is one such
+array for each vector of the workgroup.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ _ROUNDED: frozenset[OpName] = frozenset({"cast", "load", "const", "bitcast", "at
 """Operations whose bf16 results are rounded already."""
 
 
-# -- how values look in memory
+# -- conversion between values and elements in memory
 
 
 def to_memory(g: Generator, part: str, dtype: DType, varying: bool, *, rounded: bool = False) -> str:
-    """A component as it is stored."""
+    """Convert a component to its type in memory; `rounded` is True if a bf16 value is already rounded."""
     if dtype.kind == "bool":
         return g.text.op(f"zext {g.type(dtype, varying)} {part} to {_memory(g, dtype, varying)}")
     if dtype is not dtypes.bf16:
@@ -46,7 +48,7 @@ def to_memory(g: Generator, part: str, dtype: DType, varying: bool, *, rounded: 
 
 
 def from_memory(g: Generator, part: str, dtype: DType, varying: bool) -> str:
-    """A component from what was loaded."""
+    """Convert a loaded element to a component."""
     stored = _memory(g, dtype, varying)
     if dtype.kind == "bool":
         return g.text.op(f"icmp ne {stored} {part}, {g.number(0, dtypes.u8, varying)}")
@@ -67,11 +69,11 @@ def item_bytes(dtype: DType) -> int:
     return 1 if dtype.kind == "bool" else dtype.bits // 8
 
 
-# -- places
+# -- addresses
 
 
 def alias_tags(g: Generator, root: Value) -> str:
-    """Metadata that tells LLVM which global arrays don't overlap."""
+    """Return the metadata for accesses to a `restrict` array, which overlaps no other; empty for other arrays."""
     number = g.alias_scopes.get(root)
     return "" if number is None else f", !alias.scope !{100 + 2 * number}, !noalias !{101 + 2 * number}"
 
@@ -84,7 +86,7 @@ def _base(g: Generator, root: Value) -> str:
 
 
 def place_index(g: Generator, op: Op, varying: bool) -> tuple[str, str]:
-    """The offset in elements and its LLVM type; scalars have 64 bits."""
+    """Return the index of an access, in elements, and its LLVM type: i64, or a vector of i64 or signed i32."""
     value = op.operands[1]
     dtype = dtype_of(value.type)
     (part,) = g.converted(value, varying)
@@ -98,7 +100,7 @@ def place_index(g: Generator, op: Op, varying: bool) -> tuple[str, str]:
 
 
 def element_pointer(g: Generator, array: Value, index: str, kind: str, component: int = 0) -> str:
-    """Pointers (a vector of them where the index is one) to a component of an element."""
+    """Emit the pointer to a component of an element; `index` has type `kind`. A vector of indices gives one of pointers."""
     element = g.array(array).element
     dtype, lanes = dtype_of(element), lanes_of(element)
     stored = memory_type(dtype)
@@ -221,7 +223,7 @@ def _store(g: Generator, op: Op) -> None:
 
 
 def _store_one(g: Generator, op: Op, dtype: DType, rounded: bool, tags: str) -> None:
-    """All lanes store to one place: the last of them wins."""
+    """Emit a store to a uniform index: the value of the last active lane is stored."""
     array, value = op.operands[0], op.operands[-1]
     index, kind = place_index(g, op, False)
     if g.shapes.is_uniform(value):
@@ -261,7 +263,7 @@ def _scatter(g: Generator, dtype: DType, part: str, pointers: str, tags: str) ->
     g.text.run(name, f"{whole} {part}", f"{addresses} {pointers}", f"i32 {align}", mask, tags=tags)
 
 
-# -- local arrays: [vectors of the workgroup][elements][components] of a vector each
+# -- local arrays, indexed by [vector of the workgroup][element][component]; each entry is a vector
 
 
 def _allocate(g: Generator, op: Op) -> None:
@@ -278,7 +280,7 @@ def _allocate(g: Generator, op: Op) -> None:
 
 
 def _local_row(g: Generator, op: Op, component: int) -> str:
-    """The pointer to a component of the element at a uniform index, in all lanes."""
+    """Emit the pointer to the vector of one component of the element at a uniform index."""
     index, kind = place_index(g, op, False)
     row = _row_number(g, op, index, kind, component)
     dtype = dtype_of(g.array(op.operands[0]).element)
@@ -307,7 +309,7 @@ def _row_number(g: Generator, op: Op, index: str, kind: str, component: int) -> 
 
 
 def _lane_pointers(g: Generator, op: Op, component: int) -> str:
-    """The pointers to each lane's element of a local array."""
+    """Emit the vector of pointers to each lane's element of a local array at a varying index."""
     index, kind = place_index(g, op, True)
     row = _row_number(g, op, index, kind, component)
     element = kind[:-1].split(" x ")[1]
@@ -348,7 +350,7 @@ def _store_local(g: Generator, op: Op) -> None:
 
 
 def _linear(g: Generator, op: Op) -> None:
-    """A view needs nothing: accesses through it find the array that it views."""
+    """Emit nothing: accesses through a view resolve the array that it views."""
 
 
 HANDLERS: dict[OpName, Handler] = {

@@ -1,8 +1,8 @@
-"""Stores past the caches, for results that are larger than these.
+"""Nontemporal stores, for results that exceed the caches.
 
-Enters: a kernel; vectors to be stored side by side. Leaves: for what a large launch writes once, stores that don't read the
-lines of memory before they write them, behind a question for the launch's size and the place's alignment. Holds: a function
-ends with a fence where it may have stored so, since such stores are ordered by nothing else.
+In large launches, stores that run at most once per invocation, to arrays that the kernel doesn't read, bypass the caches
+and so don't fetch the cache lines that they overwrite. A branch on the launch's size and on the address's alignment
+selects them at run time. They are weakly ordered on x86, so a function that may have executed one ends with a fence.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .llvm_text import bytes_of
 __all__ = ["NONTEMPORAL", "begin_nontemporal", "end_nontemporal", "store_past_caches", "streamed_stores"]
 
 NONTEMPORAL = "!2 = !{i32 1}"
-"""The metadata that such stores name."""
-_LARGE = 32 << 20
-"""Bytes that one store of a kernel has to write in a launch."""
-_WHOLE = 32
-"""Bytes of a vector from which few of them fill a line."""
+"""Definition of the metadata node that `!nontemporal` refers to."""
+_MIN_BYTES = 32 << 20
+"""Minimum number of bytes that one store operation of the kernel writes in a launch, over all invocations."""
+_MIN_VECTOR_BYTES = 32
+"""Minimum size of a vector in bytes: one or two of them fill a cache line."""
 
 
 def streamed_stores(kernel: Function) -> set[Op]:
-    """The stores that run once per invocation, to arrays that the kernel doesn't read."""
+    """Return the stores outside of loops to global arrays that the kernel doesn't read; none if it has barriers."""
     if any(op.name == "barrier" for op in kernel.body.walk()):
         return set()
     read: set[Value] = set()
@@ -36,16 +36,16 @@ def streamed_stores(kernel: Function) -> set[Op]:
 
 
 def _stores(region: Region, read: set[Value]) -> list[Op]:
-    found: list[Op] = []
+    stores: list[Op] = []
     for op in region.ops:
         if op.name == "if":
             for inner in op.regions:
-                found += _stores(inner, read)
+                stores += _stores(inner, read)
         elif op.name == "store":
             array = op.operands[0].type
             if isinstance(array, Array) and array.space == "global" and _root(op.operands[0]) not in read:
-                found.append(op)
-    return found
+                stores.append(op)
+    return stores
 
 
 def _root(array: Value) -> Value:
@@ -55,7 +55,7 @@ def _root(array: Value) -> Value:
 
 
 def begin_nontemporal(g: Generator) -> None:
-    """Computes, once per call, how many invocations the launch has."""
+    """Emit the number of the launch's invocations, in the function's first block; on x86-64 only."""
     if g.family != "x86_64" or not g.streamed:
         return
     text = g.text
@@ -64,16 +64,19 @@ def begin_nontemporal(g: Generator) -> None:
 
 
 def store_past_caches(g: Generator, op: Op, whole: str, part: str, pointer: str, tags: str) -> bool:
-    """Writes the store of a full vector in both ways; False where there is only the usual one."""
+    """Emit a store of a full vector, nontemporal or ordinary by a run-time test.
+
+    Emits nothing and returns False if the store can't be nontemporal.
+    """
     size = bytes_of(whole)
-    if not g.invocations or op not in g.streamed or size < _WHOLE:
+    if not g.invocations or op not in g.streamed or size < _MIN_VECTOR_BYTES:
         return False
     text = g.text
-    least = _LARGE // (size // g.width)
-    large = text.op(f"icmp uge i64 {g.invocations}, {least}")
-    place = text.op(f"and i64 {text.op(f'ptrtoint ptr {pointer} to i64')}, {size - 1}")
+    min_invocations = _MIN_BYTES // (size // g.width)
+    large = text.op(f"icmp uge i64 {g.invocations}, {min_invocations}")
+    misalignment = text.op(f"and i64 {text.op(f'ptrtoint ptr {pointer} to i64')}, {size - 1}")
     past, through, join = (text.new_label(hint) for hint in ("past", "through", "stored"))
-    text.branch(text.op(f"and i1 {large}, {text.op(f'icmp eq i64 {place}, 0')}"), past, through)
+    text.branch(text.op(f"and i1 {large}, {text.op(f'icmp eq i64 {misalignment}, 0')}"), past, through)
     text.label(past)
     text.do(f"store {whole} {part}, ptr {pointer}, align {size}, !nontemporal !2{tags}")
     text.jump(join)
@@ -86,6 +89,6 @@ def store_past_caches(g: Generator, op: Op, whole: str, part: str, pointer: str,
 
 
 def end_nontemporal(g: Generator) -> None:
-    """The fence, at the function's end."""
+    """Emit the fence at the function's end."""
     if g.fenced:
         g.text.run("llvm.x86.sse.sfence")

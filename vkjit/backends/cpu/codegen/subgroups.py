@@ -1,8 +1,7 @@
-"""Operations among the invocations of a subgroup, which is the vector.
+"""Code generation for the subgroup operations `sg_*`; the subgroup is the vector.
 
-Enters: `sg_*` operations. Leaves: shuffles of a vector's lanes. Holds: reductions run as a butterfly of ascending strides,
-scans double their stride at each step, as on every device, so their bits are the same; lanes outside the mask count as
-the neutral element.
+Reductions are butterflies with strides 1, 2, 4, ...; scans (Hillis-Steele) double their stride at each step. All devices
+use these orders, so results are bit-identical. Inactive lanes contribute the neutral element.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["HANDLERS", "reduced_columns"]
 
 
 def _neutral(name: str, dtype: DType) -> bool | int | float:
-    """The element that leaves others as they are."""
+    """Return the neutral element of a reduction."""
     if dtype.kind == "bool":
         return name in ("and", "mul", "min")
     if dtype.is_float:
@@ -34,8 +33,8 @@ def _neutral(name: str, dtype: DType) -> bool | int | float:
     return {"mul": 1, "and": -1, "min": high, "max": low}.get(name, 0)
 
 
-def _step(g: Generator, op: Op, a: str, b: str, dtype: DType) -> str:
-    """One combination of two lanes' values."""
+def _combine(g: Generator, op: Op, a: str, b: str, dtype: DType) -> str:
+    """Emit one step of a reduction or scan: the lanewise combination of two vectors."""
     name, kind = op.attrs["op"], g.type(dtype, True)
     if dtype.kind == "bool":
         word = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(name, name)
@@ -56,8 +55,8 @@ def _shuffled(g: Generator, part: str, kind: str, lanes: Sequence[int]) -> str:
     return g.text.op(f"shufflevector {kind} {part}, {kind} zeroinitializer, <{g.width} x i32> <{mask}>")
 
 
-def _running(g: Generator, part: str, dtype: DType, name: str) -> str:
-    """The value, with lanes outside the mask neutral."""
+def _without_inactive(g: Generator, part: str, dtype: DType, name: str) -> str:
+    """Replace inactive lanes by the neutral element."""
     if g.mask is None:
         return part
     return g.select(g.mask, g.type(dtype, True), part, g.number(_neutral(name, dtype), dtype, True))
@@ -75,34 +74,39 @@ def _reduce(g: Generator, op: Op) -> None:
     kind = g.type(dtype, True)
     parts = []
     for part in g.vectors(source):
-        part = _running(g, part, dtype, op.attrs["op"])
+        part = _without_inactive(g, part, dtype, op.attrs["op"])
         stride = 1
         while stride < g.width:
             other = _shuffled(g, part, kind, [lane ^ stride for lane in range(g.width)])
-            part = _step(g, op, part, other, dtype)
+            part = _combine(g, op, part, other, dtype)
             stride *= 2
         parts.append(g.text.op(f"extractelement {kind} {part}, i64 0"))
     g.define(op.result, parts)
 
 
 def reduced_columns(g: Generator, op: Op, vectors: list[str]) -> str:
-    """The reductions of several vectors (a power of two, at most as many as lanes), that of vector v in lane v: as `_reduce`
-    gives them, with half of the operations at each step."""
+    """Reduce several vectors (a power of two, at most `g.width`) at once; lane v of the result is that of vector v.
+
+    The results are those of `_reduce`, but each step halves the number of vectors.
+    """
     dtype = dtype_of(op.operands[0].type)
     kind, stride = g.type(dtype, True), 1
     while len(vectors) > 1:
         pairs = zip(vectors[::2], vectors[1::2], strict=True)
-        vectors = [_step(g, op, *_dealt(g, a, b, kind, stride), dtype) for a, b in pairs]
+        vectors = [_combine(g, op, *_butterfly_operands(g, a, b, kind, stride), dtype) for a, b in pairs]
         stride *= 2
     (part,) = vectors
     while stride < g.width:
-        part = _step(g, op, part, _shuffled(g, part, kind, [lane ^ stride for lane in range(g.width)]), dtype)
+        part = _combine(g, op, part, _shuffled(g, part, kind, [lane ^ stride for lane in range(g.width)]), dtype)
         stride *= 2
     return part
 
 
-def _dealt(g: Generator, a: str, b: str, kind: str, stride: int) -> tuple[str, str]:
-    """Two vectors' lanes without and with `stride` in their number, b's in the places of those with it."""
+def _butterfly_operands(g: Generator, a: str, b: str, kind: str, stride: int) -> tuple[str, str]:
+    """Return two vectors: of the lanes of a and b without the bit `stride` in their number, and of the lanes with it.
+
+    In both, a's elements are in the lanes without that bit, b's in the lanes with it.
+    """
 
     def picked(bit: int) -> str:
         lanes = [(lane & ~stride) | bit | (g.width if lane & stride else 0) for lane in range(g.width)]
@@ -118,15 +122,15 @@ def _scan(g: Generator, op: Op) -> None:
     kind = g.type(dtype, True)
     parts = []
     for part in g.vectors(source):
-        part = _running(g, part, dtype, name)
+        part = _without_inactive(g, part, dtype, name)
         stride = 1
         while stride < g.width:
             below = _shuffled(g, part, kind, [max(lane - stride, 0) for lane in range(g.width)])
-            combined = _step(g, op, below, part, dtype)
+            combined = _combine(g, op, below, part, dtype)
             part = g.select(_lanes_from(g, stride), kind, combined, part)
             stride *= 2
         if op.attrs["exclusive"]:
-            part = _moved_up(g, part, dtype, name)
+            part = _shifted_up(g, part, dtype, name)
         parts.append(part)
     g.define(op.result, parts)
 
@@ -135,8 +139,8 @@ def _lanes_from(g: Generator, first: int) -> str:
     return "<" + ", ".join(f"i1 {'true' if lane >= first else 'false'}" for lane in range(g.width)) + ">"
 
 
-def _moved_up(g: Generator, part: str, dtype: DType, name: str) -> str:
-    """Each lane gets its neighbour's value, the first running lane what an empty scan gives."""
+def _shifted_up(g: Generator, part: str, dtype: DType, name: str) -> str:
+    """Shift the lanes up by one, for an exclusive scan: lanes up to the first active one get the result of an empty scan."""
     kind = g.type(dtype, True)
     below = _shuffled(g, part, kind, [max(lane - 1, 0) for lane in range(g.width)])
     empty = 0 if name == "add" and dtype.is_float else _neutral(name, dtype)
@@ -174,7 +178,7 @@ def _broadcast(g: Generator, op: Op) -> None:
 
 
 def _shuffle(g: Generator, op: Op) -> None:
-    """Each lane's choice: through memory, a gather within the vector."""
+    """Emit a shuffle with a source lane per lane: store the vector and gather from it."""
     source, lane = op.operands
     dtype = dtype_of(source.type)
     number = convert(g, g.vector(lane), dtype_of(lane.type), dtypes.i32, True)
@@ -185,12 +189,12 @@ def _shuffle(g: Generator, op: Op) -> None:
         if dtype.kind == "bool":
             wide = g.text.op(f"zext {g.mask_type} {part} to <{g.width} x i8>")
         kind = f"<{g.width} x i8>" if dtype.kind == "bool" else g.type(dtype, True)
-        moved = _picked(g, wide, kind, number)
+        moved = _gathered(g, wide, kind, number)
         parts.append(g.text.op(f"trunc {kind} {moved} to {g.mask_type}") if dtype.kind == "bool" else moved)
     g.define(op.result, parts)
 
 
-def _picked(g: Generator, part: str, kind: str, number: str) -> str:
+def _gathered(g: Generator, part: str, kind: str, number: str) -> str:
     element = kind[:-1].split(" x ")[1]
     memory = g.text.variable(kind, align=64)
     g.text.store(kind, part, memory)

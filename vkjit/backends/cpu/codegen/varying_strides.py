@@ -1,8 +1,8 @@
-"""Indices that step from lane to lane by a number known at run time only, such as the stride of a row of a larger array.
+"""Accesses with a stride between lanes that is only known at run time, such as the row stride of a larger array.
 
-Enters: the index of an access that differs freely between lanes. Leaves: lane 0's index and the step, as scalars, where the
-index is made of sums and products; where the step is 1 at run time, an access of a whole vector serves instead of a gather.
-Holds: all of it modulo the index's own type, as the vector of indices is.
+If a varying index is computed by sums and products from steps and uniform values, lane 0's index and the stride are
+computed as scalars, with the same wrapping as the vector of indices. If the stride is 1 at run time, one vector access
+replaces the gather or scatter.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ __all__ = ["both_ways", "steps_of"]
 _MAX_DEPTH = 12
 
 Stepped = tuple[str, str]
-"""Lane 0's value and the step."""
+"""(the value of lane 0, the step between lanes), as LLVM scalars."""
 
 
 def steps_of(g: Generator, index: Value) -> Stepped | None:
-    """Lane 0's index (in 64 bits) and the step (in the index's type); None where the step isn't the same in all lanes, or
-    a constant."""
+    """Emit the index of lane 0 (i64) and a test (i1) that the step between lanes is 1.
+
+    Returns None if the index isn't such an expression, or if the step is a constant.
+    """
     dtype = dtype_of(index.type)
     if (
         g.width < 2
@@ -87,7 +89,7 @@ def _cut(g: Generator, source: str, part: str, kind: str) -> str:
 
 
 def _op(g: Generator, name: str, kind: str, left: str, right: str) -> str:
-    """A sum, difference or product, without the trivial ones."""
+    """Emit an `add`, `sub` or `mul`, or fold it if an operand is 0, or a factor 1."""
     if name == "mul":
         if "0" in (left, right):
             return "0"
@@ -103,8 +105,9 @@ def _op(g: Generator, name: str, kind: str, left: str, right: str) -> str:
 def both_ways(
     g: Generator, near: str, whole: Callable[[], str | None], apart: Callable[[], str | None], kind: str
 ) -> str:
-    """What `whole` gives where `near` holds, else what `apart` gives; each is written in a block of its own. Without
-    `kind` they give nothing.
+    """Emit a branch on `near` between the code of `whole` and of `apart`, and return the value of the branch taken.
+
+    The values have type `kind`; an empty `kind` means that there is none.
     """
     text = g.text
     cell = text.variable(kind) if kind else ""
