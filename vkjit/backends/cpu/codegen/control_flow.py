@@ -1,12 +1,11 @@
-"""Control flow: real branches where all lanes agree, masks where they don't.
+"""Code generation for `if`, `break` and `continue`: branches on uniform conditions, masks on divergent ones.
 
-Enters: `if`, in normal form, and the exits of loops. Leaves: LLVM blocks. Holds:
-
-1. Code with an effect runs only with a lane that wants it: branches under masks test for one.
-2. `g.mask` is right at each operation; after an `if` that lanes may leave by `break` or `continue`, the rest of the
-   region runs under what is left of it.
-3. Where all lanes take an `if`, which is tested for by scalars where the condition compares steps with uniform values,
-   they run its first region without masks.
+1. A side of a divergent `if` is skipped by a branch if its mask is empty. Only cheap sides that have no effect under an
+   empty mask are emitted without a branch (`_flat`).
+2. After an `if` in which lanes may leave the iteration by `break` or `continue`, the rest of the region runs under the
+   mask of the remaining lanes.
+3. The first side of some divergent `if`s is emitted a second time, for the case that all lanes take it: that copy has no
+   mask of its own. `mask_tests` detects the case by scalar comparisons.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from .mask_tests import all_lanes
 __all__ = ["Cell", "LoopState", "branch", "leave_iteration", "region", "size_of"]
 
 MAX_FLAT = 8
-"""The cost up to which both sides of a divergent `if` are run without a branch."""
+"""Maximum cost of the two sides of a divergent `if` that are both run without a branch."""
 MAX_TWICE = 128
-"""Operations up to which code is written twice, with and without masks."""
+"""Maximum number of operations in an `if` that is emitted twice, with and without its mask."""
 
 _FLAT_COSTS: dict[OpName, int] = {"load": 2, "store": 2, "div": 4, "sqrt": 4, "const": 0, "yield": 0, "report": 0}
 _NEVER_FLAT: frozenset[OpName] = frozenset({
@@ -38,7 +37,10 @@ OnYield = Callable[[Sequence[Value]], None]
 
 
 class Cell:
-    """Variables that hold one value, in the form of its shape."""
+    """Stack variables for one IR value, one per component: vectors if `varying` (default: if the value is), else scalars.
+
+    LLVM promotes them to registers.
+    """
 
     __slots__ = ("kind", "pointers", "value", "varying")
 
@@ -56,7 +58,7 @@ class Cell:
         self.set(g, g.converted(source, self.varying))
 
     def blend_from(self, g: Generator, source: Value) -> None:
-        """Sets the lanes of the current mask; a scalar is the same for all of them."""
+        """Set the active lanes; a scalar is set as a whole, since it is the same for all of them."""
         if g.mask is None or not self.varying:
             self.set_from(g, source)
             return
@@ -67,7 +69,7 @@ class Cell:
         return [g.text.load(self.kind, pointer) for pointer in self.pointers]
 
     def get_as(self, g: Generator, varying: bool) -> list[str]:
-        """The components as vectors, or as they are."""
+        """Return the components: as vectors if `varying`, else in the representation of the cell."""
         parts = self.get(g)
         shape = g.shapes.of_value(self.value)
         if not varying or self.varying or shape is None:
@@ -80,8 +82,11 @@ class Cell:
 
 @dataclass(slots=True)
 class LoopState:
-    """A loop being written. A masked one gathers the lanes of its next round in the variable `going`; with `blended`
-    the carried values of lanes that have left must stay as they are."""
+    """A loop being emitted: cells of its loop-carried values and results, labels of its latch and its exit block.
+
+    `going` is set for masked loops: a variable with the lanes of the next iteration. With `blended`, `continue` sets the
+    loop-carried values of the active lanes only; the other lanes still need theirs.
+    """
 
     carried: list[Cell]
     results: list[Cell]
@@ -96,21 +101,21 @@ class LoopState:
 
 
 def size_of(op: Op) -> int:
-    """Operations in an operation's regions."""
+    """Return the number of operations in an operation's regions, nested ones included."""
     return sum(1 for inner in op.regions for _ in inner.walk())
 
 
 def _leaves(op: Op) -> bool:
-    """Whether an `if` holds exits of the loop around it."""
+    """True if an `if` contains exits of the enclosing loop."""
     return any(True for inner in op.regions for _ in exits_of(inner))
 
 
 def region(g: Generator, body: Region, on_yield: OnYield | None = None) -> bool:
-    """Writes a region; gives `on_yield` what it yields. False where no lane reaches its end.
+    """Emit a region, and pass the values that it yields to `on_yield`. Return False if no lane can reach its end.
 
-    When it gives True, `g.mask` holds the lanes that do: perhaps none, where the region has exits.
+    Otherwise `g.mask` is left as the mask of the lanes that reach the end; it may be empty if the region has exits.
     """
-    ending, rest = "", ""
+    ending, remaining = "", ""
     alive = True
     for position, op in enumerate(body.ops):
         if op.name in ("yield", "return"):
@@ -133,23 +138,23 @@ def region(g: Generator, body: Region, on_yield: OnYield | None = None) -> bool:
             break
         if masks and position < len(body.ops) - 1:
             if not ending:
-                ending, rest = g.text.new_label("rest"), g.text.variable(g.mask_type)
+                ending, remaining = g.text.new_label("rest"), g.text.variable(g.mask_type)
             onward = g.text.new_label("on")
-            g.text.store(g.mask_type, "zeroinitializer", rest)
+            g.text.store(g.mask_type, "zeroinitializer", remaining)
             g.text.branch(g.any(g.mask), onward, ending)
             g.text.label(onward)
     if not ending:
         return alive
     if alive:
-        g.text.store(g.mask_type, g.mask_or_all(), rest)
+        g.text.store(g.mask_type, g.mask_or_all(), remaining)
     g.text.jump(ending)
     g.text.label(ending)
-    g.mask = g.text.load(g.mask_type, rest)
+    g.mask = g.text.load(g.mask_type, remaining)
     return alive
 
 
 def leave_iteration(g: Generator, op: Op) -> None:
-    """`break` or `continue`: a jump of all, or of the lanes of the mask."""
+    """Emit `break` or `continue`: a branch, or in a masked loop the removal of the active lanes from the mask."""
     loop = g.loops[-1]
     assert isinstance(loop, LoopState)
     goes_on = op.name == "continue"
@@ -171,15 +176,15 @@ def leave_iteration(g: Generator, op: Op) -> None:
 
 
 def branch(g: Generator, op: Op, masks: bool) -> bool:
-    """Writes an `if`; `masks` says that lanes may leave a masked loop from inside. False where nothing follows."""
+    """Emit an `if`; `masks` is True if lanes may leave a masked loop from inside. Return False if no lane reaches its end."""
     condition = op.operands[0]
     if g.shapes.is_uniform(condition):
         return _uniform(g, op, g.scalar(condition), masks)
     if not masks and not _leaves(op):
         if size_of(op) <= MAX_TWICE:
-            hint = all_lanes(g, condition)
-            if hint is not None:
-                _with_fast_path(g, op, hint)
+            all_active = all_lanes(g, condition)
+            if all_active is not None:
+                _with_fast_path(g, op, all_active)
                 return True
         if _flat_cost(g, op) <= MAX_FLAT:
             _flat(g, op)
@@ -236,7 +241,7 @@ def _yielded(body: Region) -> Sequence[Value] | None:
 
 
 def _with_fast_path(g: Generator, op: Op, everywhere: str) -> None:
-    """The first region without masks where the condition holds in all lanes."""
+    """Emit an `if` twice: if the scalar `everywhere` is true, all lanes run the first region without a mask of its own."""
     text = g.text
     fast, slow, join = text.new_label("all"), text.new_label("some"), text.new_label("join")
     cells = [Cell(g, result) for result in op.results]
@@ -260,7 +265,7 @@ def _with_fast_path(g: Generator, op: Op, everywhere: str) -> None:
 
 
 def _flat_cost(g: Generator, op: Op) -> int:
-    """What running both sides in full costs; more than `MAX_FLAT` where that isn't possible."""
+    """Return the cost of running both sides in full; more than `MAX_FLAT` if they can't run under an empty mask."""
     total = 0
     for body in op.regions:
         for inner in body.ops:
@@ -275,17 +280,17 @@ def _flat_cost(g: Generator, op: Op) -> int:
 
 
 def _flat_access(g: Generator, op: Op) -> bool:
-    """Accesses at consecutive places may run under an empty mask."""
+    """True if an access may run under an empty mask: of consecutive elements, or of a local array at a uniform index."""
     shape = g.shapes.of_value(op.operands[1])
     local = g.array(op.operands[0]).space == "local"
     return (shape is not None and shape.size == 1) or (local and g.shapes.is_uniform(op.operands[1]))
 
 
 def _flat(g: Generator, op: Op) -> None:
-    """Both sides under their masks, without branches; reports keep theirs."""
+    """Emit both sides under their masks without branches, apart from those that `report` emits itself."""
     condition = g.vector(op.operands[0])
     entry = g.mask
-    given: list[list[list[str]]] = []
+    yielded: list[list[list[str]]] = []
     for number, body in enumerate(op.regions):
         if len(body.ops) > 1:
             g.mask = g.both(entry, condition if number == 0 else g.negated(condition, True))
@@ -295,13 +300,13 @@ def _flat(g: Generator, op: Op) -> None:
             into += [g.converted(v, g.is_varying(r)) for v, r in zip(values, op.results, strict=True)]
 
         region(g, body, take)
-        given.append(gathered)
+        yielded.append(gathered)
         g.mask = entry
-    _merge(g, op, condition, given[0], given[1])
+    _merge(g, op, condition, yielded[0], yielded[1])
 
 
 def _merge(g: Generator, op: Op, condition: str, yes: list[list[str]], no: list[list[str]]) -> None:
-    """Defines the results from what both sides gave."""
+    """Define the results by selects between the values of both sides."""
     for place, result in enumerate(op.results):
         if not g.is_varying(result):
             g.define(result, yes[place])
@@ -312,7 +317,7 @@ def _merge(g: Generator, op: Op, condition: str, yes: list[list[str]], no: list[
 
 
 def _divergent(g: Generator, op: Op, masks: bool) -> bool:
-    """Each side under its mask, if any lane takes it."""
+    """Emit each side under its mask, skipped by a branch if no lane takes it. Return False if no lane reaches the end."""
     text, entry = g.text, g.mask
     condition = g.vector(op.operands[0])
     end = ""
@@ -322,8 +327,8 @@ def _divergent(g: Generator, op: Op, masks: bool) -> bool:
     cells: list[list[Cell]] = []
     alive = []
     for number, body in enumerate(op.regions):
-        wanted = condition if number == 0 else g.negated(condition, True)
-        alive.append(_side(g, body, g.both(entry, wanted), cells, op, end))
+        side = condition if number == 0 else g.negated(condition, True)
+        alive.append(_side(g, body, g.both(entry, side), cells, op, end))
         g.mask = entry
     if masks:
         g.mask = text.load(g.mask_type, end)
@@ -335,7 +340,10 @@ def _divergent(g: Generator, op: Op, masks: bool) -> bool:
 
 
 def _side(g: Generator, body: Region, mask: str, cells: list[list[Cell]], op: Op, end: str) -> bool:
-    """One side of a divergent `if`; adds the cells with what it yields."""
+    """Emit one side of a divergent `if`, and append the cells of the values that it yields to `cells`.
+
+    Adds the lanes that reach the end to the variable `end`, if there is one. Returns False if no lane can reach it.
+    """
     text = g.text
     own = [Cell(g, result) for result in op.results] if _yielded(body) else []
     cells.append(own)
@@ -358,17 +366,17 @@ def _side(g: Generator, body: Region, mask: str, cells: list[list[Cell]], op: Op
 
 
 def _add_lanes(g: Generator, variable: str, mask: str) -> None:
-    known = g.text.load(g.mask_type, variable)
-    g.text.store(g.mask_type, g.text.op(f"or {g.mask_type} {known}, {mask}"), variable)
+    lanes = g.text.load(g.mask_type, variable)
+    g.text.store(g.mask_type, g.text.op(f"or {g.mask_type} {lanes}, {mask}"), variable)
 
 
 def _join(
     g: Generator, result: Value, place: int, condition: str, cells: list[list[Cell]], op: Op, alive: list[bool]
 ) -> None:
-    """Defines a result: where one side has left, what the other one gave."""
+    """Define a result: a select, or the value of one side if no lane reaches the end of the other."""
     if alive[0] and alive[1] and not g.is_varying(result):
-        given = _yielded(op.regions[0]) or ()
-        g.define(result, g.scalars(given[place]))  # both sides give this one
+        yields = _yielded(op.regions[0]) or ()
+        g.define(result, g.scalars(yields[place]))  # both sides yield the same value
         return
     if not (alive[0] and alive[1]):
         cells[0 if alive[0] else 1][place].define(g)

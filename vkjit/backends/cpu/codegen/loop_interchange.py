@@ -1,7 +1,7 @@
-"""Loops over what a workgroup shares out: rounds outside, vectors inside.
+"""Loop interchange: run each iteration of a workgroup-strided loop for all vectors of the workgroup before the next one.
 
-Enters: a kernel with barriers, in primitive form. Leaves: loops whose invocations take every n-th element, from their own
-number on, as loops over rounds that are equal in the whole workgroup::
+In kernels with barriers, a loop whose invocations take every n-th element, starting at their own id, becomes a loop with
+a trip count that is uniform in the workgroup::
 
     for %rank, %n, 256 (%i, %a) {              for 0, %n, 256 (%base, %a) {       (attribute `rounds`)
       ... %i ...                                 %left = sub %n, %base
@@ -11,11 +11,13 @@ number on, as loops over rounds that are equal in the whole workgroup::
                                                  continue %c
                                                }
 
-One round then touches memory in order, as prefetchers want it, and the vectors' sums don't wait for each other. What each
-invocation computes, and in which order, stays.
+Loops with the attribute are emitted once per workgroup, around a loop over its vectors (see `barrier_regions`). One
+iteration then accesses memory in order, which suits hardware prefetchers, and the accumulators of different vectors are
+independent of each other. Each invocation computes the same values in the same order as before.
 
-Holds: only loops that end by themselves, without loops, barriers or collectives inside, in straight code or in `if`s whose
-conditions are equal in the workgroup; bounds are equal in it, too, and the first element's number isn't negative.
+Only loops without `break`, inner loops, barriers and collectives are rewritten. Their upper bound is uniform in the
+workgroup, their step a constant above 1, their lower bound computed from ids by sums and products, so not negative.
+All enclosing control flow is uniform: `if`s with uniform conditions, and loops that contain barriers.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ from vkjit.ir.types import Array, Scalar
 __all__ = ["UniformIterations", "interchange"]
 
 INTERCHANGED = "rounds"
-"""The attribute of loops that run once per workgroup."""
+"""Attribute of loops that are emitted once per workgroup."""
 _MAX_OPS = 100
 _IDS: frozenset[OpName] = frozenset({"lane_id", "subgroup_id", "subgroup_size", "local_id"})
-_SAME: frozenset[OpName] = frozenset(
+_UNIFORM: frozenset[OpName] = frozenset(
     {"const", "group_id", "num_groups", "local_size", "subgroup_size", "num_subgroups", "extent", "stride"}
 )
 
 
 @dataclass(slots=True)
 class UniformIterations:
-    """Which values are equal in the whole workgroup by what they are computed from."""
+    """Values that are uniform in the workgroup because they are computed from uniform values only."""
 
     params: set[Value]
     known: dict[Value, bool] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class UniformIterations:
         return self.known[value]
 
     def _by_operation(self, op: Op) -> bool:
-        if op.name in _SAME:
+        if op.name in _UNIFORM:
             return True
         row = OPS[op.name]
         if row.effect != Effect.NONE or row.convergent or op.regions or row.uniformity not in ("operands", "always"):
@@ -65,7 +67,7 @@ class UniformIterations:
 
 
 def interchange(module: Module, vectors: int) -> Module:
-    """See the module's docstring; `vectors` is the number of vectors of a workgroup."""
+    """Interchange the loops of a kernel; `vectors` is the number of vectors of a workgroup."""
     kernel = module.kernel
     if vectors > 1 and not kernel.attrs.get("sanitize") and any(op.name == "barrier" for op in kernel.body.walk()):
         walk = _Walk(UniformIterations(set(kernel.params)))
@@ -93,7 +95,7 @@ class _Walk:
                 region.ops.append(op)
 
     def is_open(self, op: Op) -> bool:
-        """Whether all invocations of a workgroup run what is inside together."""
+        """True if all invocations of a workgroup run the regions of `op` together."""
         if op.name == "if":
             return self.alike.holds(op.operands[0]) and not any(True for r in op.regions for _ in exits_of(r))
         return bool(op.regions) and any(inner.name == "barrier" for inner in op.walk())
@@ -121,7 +123,7 @@ def _is_global(op: Op) -> bool:
 
 
 def _is_count(value: Value) -> bool:
-    """Whether a value is an invocation's number in its workgroup, or a sum of such: never negative, never large."""
+    """True if a value is computed from ids in the workgroup by sums and products: neither negative nor large."""
     op = value.op
     if op is None:
         return False
@@ -133,25 +135,25 @@ def _is_count(value: Value) -> bool:
 
 
 def _rewritten(op: Op, b: Builder) -> list[Value]:
-    """Appends the loop over rounds; gives what stands for the old one's results."""
+    """Append the interchanged loop, and return the values that replace the results of the old one."""
     low, high, step = op.operands[:3]
     carried = op.operands[3:]
     kinds = [v.type for v in carried]
     old = op.regions[0]
-    region, taken, other = Region([low.type, *kinds]), Region(), Region()
+    region, body, skipped = Region([low.type, *kinds]), Region(), Region()
     zero = b.const(0, low.type)
     with b.at(region):
         base, state = region.args[0], region.args[1:]
-        left = b.emit("sub", high, base)
-        inside = b.emit("lt", low, left)
-        place = b.emit("add", base, low)
-        mapping = dict(zip(old.args, [place, *state], strict=True))
-        taken.ops = [clone_op(inner, mapping) for inner in old.ops[:-1]]
-        with b.at(taken):
+        remaining = b.emit("sub", high, base)
+        inside = b.emit("lt", low, remaining)
+        element = b.emit("add", base, low)
+        mapping = dict(zip(old.args, [element, *state], strict=True))
+        body.ops = [clone_op(inner, mapping) for inner in old.ops[:-1]]
+        with b.at(body):
             b.op("yield", *(mapping.get(v, v) for v in old.terminator.operands))
-        with b.at(other):
+        with b.at(skipped):
             b.op("yield", *state)
-        chosen = b.op("if", inside, types=list(kinds), regions=[taken, other])
+        chosen = b.op("if", inside, types=list(kinds), regions=[body, skipped])
         b.op("continue", *chosen.results)
-    made = b.op("for", zero, high, step, *carried, types=kinds, regions=[region], rounds=True)
-    return made.results
+    loop = b.op("for", zero, high, step, *carried, types=kinds, regions=[region], rounds=True)
+    return loop.results

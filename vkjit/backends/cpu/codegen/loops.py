@@ -1,13 +1,12 @@
-"""Loops: `for` and `loop`, without masks where all lanes stay together.
+"""Code generation for the loops `for` and `loop`: without masks as long as all lanes run the same iterations.
 
-Enters: loops in normal form. Leaves: LLVM blocks. Holds:
-
-1. Trip counts are computed once, exactly at the ends of the type; step 0 gives none.
-2. A counted loop whose number of rounds differs from lane to lane runs without masks as long as all lanes are in it,
-   and under masks from there. Carried values of lanes that are through stay as they are.
-3. A loop that lanes leave early runs under masks. Lanes that `break` leave their results in cells; what is carried
-   for lanes that have left is of no interest.
-4. A loop that may run for long can be stopped (`halting`).
+1. The trip count of a `for` is computed before the loop, without overflow at the limits of the type. A step of 0 gives
+   no iterations.
+2. A `for` with a divergent trip count runs without masks until the first lane has finished, then under masks. A lane that
+   has finished keeps its loop-carried values, or has copied them to the results.
+3. A loop with a divergent `break` or `continue` runs under masks. Lanes that `break` store their results; their
+   loop-carried values are dead from then on.
+4. Loops that may run for long contain safepoints (see `safepoints`).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from .stride_analysis import Step, constant_number
 __all__ = ["HANDLERS", "trip_count"]
 
 MAX_TWICE = 300
-"""Operations of a loop's body that are written twice, with and without masks."""
+"""Maximum number of operations in a loop body that is emitted twice, with and without masks."""
 
 
 def trip_count(g: Generator, op: Op, bounds: tuple[str, str, str], varying: bool) -> str:
-    """Rounds of a counted loop, unsigned, of the bounds' width."""
+    """Return the trip count of a `for` with these bounds (low, high, step): an unsigned integer of the bounds' width."""
     text = g.text
     low, high, step = bounds
     dtype = dtype_of(op.operands[0].type)
@@ -42,35 +41,35 @@ def trip_count(g: Generator, op: Op, bounds: tuple[str, str, str], varying: bool
     def distance(first: str, last: str) -> str:
         return text.op(f"sub {kind} {text.op(f'sub {kind} {last}, {first}')}, {one}")
 
-    def rounds(away: str, by: str) -> str:
+    def iterations(span: str, by: str) -> str:
         if number is not None and abs(int(number)) & (abs(int(number)) - 1) == 0:
             shift = g.number(abs(int(number)).bit_length() - 1, dtype, varying)
-            return text.op(f"add {kind} {text.op(f'lshr {kind} {away}, {shift}')}, {one}")
-        return text.op(f"add {kind} {text.op(f'udiv {kind} {away}, {by}')}, {one}")
+            return text.op(f"add {kind} {text.op(f'lshr {kind} {span}, {shift}')}, {one}")
+        return text.op(f"add {kind} {text.op(f'udiv {kind} {span}, {by}')}, {one}")
 
     if number is not None:
         if number == 0:
             return zero
         up = number > 0
         runs = text.op(f"icmp {less if up else more} {kind} {low}, {high}")
-        away = distance(low, high) if up else distance(high, low)
-        counted = rounds(away, g.number(abs(int(number)), dtype, varying))
+        span = distance(low, high) if up else distance(high, low)
+        counted = iterations(span, g.number(abs(int(number)), dtype, varying))
         return text.op(f"select {truth} {runs}, {kind} {counted}, {kind} {zero}")
     rising = text.op(f"icmp {more} {kind} {step}, {zero}")
     falling = text.op(f"icmp {less} {kind} {step}, {zero}") if dtype.is_signed else ""
     runs = text.op(f"and {truth} {rising}, {text.op(f'icmp {less} {kind} {low}, {high}')}")
-    size, away = step, distance(low, high)
+    magnitude, span = step, distance(low, high)
     if falling:
         down = text.op(f"and {truth} {falling}, {text.op(f'icmp {more} {kind} {low}, {high}')}")
-        away = text.op(f"select {truth} {falling}, {kind} {distance(high, low)}, {kind} {away}")
-        size = text.op(f"select {truth} {falling}, {kind} {text.op(f'sub {kind} {zero}, {step}')}, {kind} {step}")
+        span = text.op(f"select {truth} {falling}, {kind} {distance(high, low)}, {kind} {span}")
+        magnitude = text.op(f"select {truth} {falling}, {kind} {text.op(f'sub {kind} {zero}, {step}')}, {kind} {step}")
         runs = text.op(f"or {truth} {runs}, {down}")
-    safe = text.op(f"select {truth} {runs}, {kind} {size}, {kind} {one}")
-    return text.op(f"select {truth} {runs}, {kind} {rounds(away, safe)}, {kind} {zero}")
+    safe = text.op(f"select {truth} {runs}, {kind} {magnitude}, {kind} {one}")
+    return text.op(f"select {truth} {runs}, {kind} {iterations(span, safe)}, {kind} {zero}")
 
 
 class _Counter:
-    """The induction variable and the number of rounds done."""
+    """The induction variable of a `for`, and the number of completed iterations."""
 
     def __init__(self, g: Generator, op: Op) -> None:
         self.op = op
@@ -93,7 +92,7 @@ class _Counter:
 
 
 def _start(g: Generator, op: Op) -> tuple[list[Cell], list[Cell]]:
-    """The cells of the carried values, set, and those of the results."""
+    """Return the cells of the loop-carried values, with their initial values, and the cells of the results."""
     first = 3 if op.name == "for" else 0
     arguments = op.regions[0].args[1 if first else 0 :]
     carried = [Cell(g, argument) for argument in arguments]
@@ -103,7 +102,7 @@ def _start(g: Generator, op: Op) -> tuple[list[Cell], list[Cell]]:
 
 
 def _body(g: Generator, op: Op, state: LoopState, counter: _Counter | None) -> None:
-    """One round, from its arguments to the jump to `again`."""
+    """Emit the loop body, with a branch to `state.again` at its end."""
     g.loops.append(state)
     with g.scope():
         if counter is not None:
@@ -135,7 +134,7 @@ def _for(g: Generator, op: Op) -> None:
 
 
 def _counted(g: Generator, op: Op) -> None:
-    """All lanes run the same rounds."""
+    """Emit a `for` in which all lanes run the same iterations."""
     carried, results = _start(g, op)
     counter = _Counter(g, op)
     trips = trip_count(g, op, _scalar_bounds(g, op), False)
@@ -157,7 +156,7 @@ class _Labels:
 
 
 def _iterations(g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels) -> None:
-    """Rounds up to `trips`, without masks of the loop's own; ends in an open block after the last one."""
+    """Emit `trips` iterations under the mask of the enclosing code; the block after the last one stays open."""
     text, entry = g.text, g.mask
     asks, nested = has_room(g, state), _has_loops(op)
     if asks and not nested:
@@ -184,8 +183,11 @@ def _has_loops(op: Op) -> bool:
     return any(inner.name in LOOPS for region in op.regions for inner in region.walk())
 
 
-def _fewest(g: Generator, op: Op, trips: list[str]) -> str:
-    """A number of rounds that all lanes run: that of the last lane, or the least. May add the lanes' to `trips`."""
+def _common_trips(g: Generator, op: Op, trips: list[str]) -> str:
+    """Return a number of iterations that all lanes run: the trip count of the last lane, or the minimum over the lanes.
+
+    For the minimum, the vector of trip counts is appended to `trips`.
+    """
     low, high, step = op.operands[:3]
     shape, number = g.shapes.of_value(low), constant_number(step)
     if isinstance(shape, Step) and shape.exact and shape.size > 0 and number is not None and number > 0:
@@ -206,22 +208,22 @@ def _lane_trips(g: Generator, op: Op) -> str:
 
 
 def _uneven(g: Generator, op: Op) -> None:
-    """Rounds of all lanes first, then those of the lanes that are left."""
+    """Emit a `for` with a divergent trip count: iterations of all lanes first, then masked ones for the remaining lanes."""
     carried, results = _start(g, op)
     counter = _Counter(g, op)
     entry, labels = g.mask, _Labels(g)
     trips: list[str] = []
     if size_of(op) <= MAX_TWICE:
         state = LoopState(carried, results, labels.again, labels.leave)
-        _iterations(g, op, state, counter, _fewest(g, op, trips), labels)
+        _iterations(g, op, state, counter, _common_trips(g, op, trips), labels)
     breaks = any(e.name == "break" for e in exits_of(op.regions[0]))
-    kept = not breaks and all(c.varying for c in carried)
+    keeps_carried = not breaks and all(c.varying for c in carried)
     lanes = trips[0] if trips else _lane_trips(g, op)
     masked = _Labels(g)
-    blended = kept or _several(op)
+    blended = keeps_carried or _many_continues(op)
     state = LoopState(carried, results, masked.again, masked.leave, g.text.variable(g.mask_type), blended)
-    _masked_iterations(g, op, state, counter, lanes, masked, through=not kept)
-    if kept:
+    _masked_iterations(g, op, state, counter, lanes, masked, through=not keeps_carried)
+    if keeps_carried:
         for cell, source in zip(results, carried, strict=True):
             cell.set(g, source.get_as(g, cell.varying))
     g.text.jump(labels.leave)
@@ -233,8 +235,10 @@ def _uneven(g: Generator, op: Op) -> None:
 def _masked_iterations(
     g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels, *, through: bool
 ) -> None:
-    """Rounds until no lane is left; `trips` is a vector. With `through`, lanes that have run all their rounds leave the
-    carried values in the results."""
+    """Emit iterations until no lane is active; `trips` is a vector.
+
+    With `through`, lanes that have completed their iterations copy their loop-carried values to the results.
+    """
     text, entry = g.text, g.mask
     kind = g.type(counter.dtype, True)
     text.store(g.mask_type, g.mask_or_all(), state.going)
@@ -245,7 +249,7 @@ def _masked_iterations(
         more = text.op(f"icmp ugt {kind} {trips}, {g.splat(counter.done(g), counter.kind)}")
         g.mask = g.both(active, more)
         if through and state.results:
-            _through(g, state, g.both(active, g.negated(more, True)))
+            _finish_lanes(g, state, g.both(active, g.negated(more, True)))
         text.branch(g.any(g.mask), labels.body, labels.done)
     text.label(labels.body)
     text.store(g.mask_type, "zeroinitializer", state.going)
@@ -258,8 +262,8 @@ def _masked_iterations(
     text.label(labels.done)
 
 
-def _through(g: Generator, state: LoopState, mask: str) -> None:
-    """Lanes that have run all their rounds: the carried values are their results."""
+def _finish_lanes(g: Generator, state: LoopState, mask: str) -> None:
+    """Copy the loop-carried values to the results in the lanes of `mask`, which have completed their iterations."""
     for cell, source in zip(state.results, state.carried, strict=True):
         new, old = source.get_as(g, cell.varying), cell.get(g)
         cell.set(g, [g.select(mask, cell.kind, n, o) if cell.varying else n for n, o in zip(new, old, strict=True)])
@@ -269,7 +273,7 @@ def _early_for(g: Generator, op: Op) -> None:
     carried, results = _start(g, op)
     counter = _Counter(g, op)
     entry, labels = g.mask, _Labels(g)
-    state = LoopState(carried, results, labels.again, labels.leave, g.text.variable(g.mask_type), _several(op))
+    state = LoopState(carried, results, labels.again, labels.leave, g.text.variable(g.mask_type), _many_continues(op))
     _masked_iterations(g, op, state, counter, _lane_trips(g, op), labels, through=True)
     g.text.jump(labels.leave)
     g.text.label(labels.leave)
@@ -277,18 +281,18 @@ def _early_for(g: Generator, op: Op) -> None:
     _finish(g, state)
 
 
-def _several(op: Op) -> bool:
+def _many_continues(op: Op) -> bool:
     return sum(e.name == "continue" for e in exits_of(op.regions[0])) > 1
 
 
 def _loop(g: Generator, op: Op) -> None:
-    """A loop without a range."""
+    """Emit a `loop`: it runs until all lanes have left by `break`."""
     text, entry = g.text, g.mask
     carried, results = _start(g, op)
     labels = _Labels(g)
     masked = op in g.shapes.masked
     going = text.variable(g.mask_type) if masked else ""
-    state = LoopState(carried, results, labels.again, labels.leave, going, masked and _several(op))
+    state = LoopState(carried, results, labels.again, labels.leave, going, masked and _many_continues(op))
     if masked:
         text.store(g.mask_type, g.mask_or_all(), going)
     text.jump(labels.body)

@@ -1,8 +1,6 @@
-"""Cheap tests of whether a condition holds in all lanes.
+"""Mask tests: cheap scalar tests that a condition holds in all lanes.
 
-Enters: a condition that differs from lane to lane. Leaves: a scalar i1 that, when true, says that it holds in all of
-them; None where there is no such test. Comparisons of a step with a uniform value are tested at their last (or first)
-lane, conjunctions by their parts.
+A comparison of a `Step` with a uniform value is tested in its first or last lane only, a conjunction by its operands.
 """
 
 from __future__ import annotations
@@ -20,9 +18,12 @@ _MAX_PARTS = 6
 
 
 def all_lanes(g: Generator, condition: Value, depth: int = _MAX_PARTS) -> str | None:
-    """See the module's docstring. Writes scalar instructions only."""
+    """Emit scalar instructions that compute an i1: if it is true, the condition holds in all lanes.
+
+    Returns None if there is no such test. At most `depth` conjunctions are nested.
+    """
     if g.shapes.is_uniform(condition):
-        return g.scalar(condition) if condition in g.parts else None  # it may be known in another phase only
+        return g.scalar(condition) if condition in g.parts else None  # it may be defined in another barrier region
     op = condition.op
     if op is None or depth == 0 or not (condition in g.parts or condition in g.postponed):
         return None
@@ -61,8 +62,10 @@ def _word(name: str, signed: bool) -> str:
 
 
 def _far_lane(g: Generator, name: str, kind: str, base: str, bound: str, reach: int, signed: bool) -> str:
-    """The comparison at the lane that is nearest to the bound, with the reach moved to the bound's side: where that
-    wraps, the answer is no."""
+    """Emit the comparison for the last lane, whose value is closest to the bound.
+
+    Instead of `base + reach < bound` it tests `base < bound - reach`. If that difference wraps, the result is false.
+    """
     if name in ("lt", "le"):
         moved = g.text.op(f"sub {kind} {bound}, {reach}")
         sound = g.text.op(f"icmp {_word('lt', signed)} {kind} {moved}, {bound}")

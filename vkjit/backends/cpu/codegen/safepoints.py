@@ -1,9 +1,9 @@
-"""Loops that can be stopped: now and then a kernel asks its watch whether to go on.
+"""Safepoints: loops poll the thread's cancellation token from time to time, and the kernel returns if it is set.
 
-Enters: loops being written. Leaves: a count of rounds that is run down, and where it has run out, a question (`watch.POLL`);
-the answer may end the function. Holds: a loop without other loops inside asks in blocks of rounds, so that its own rounds
-cost nothing; all others count each round. What surely ends soon never asks, nor do counted loops that carry so many vectors
-that a call would cost them registers: those end by themselves.
+A variable counts down the iterations until the next poll, the "fuel". A counted loop without inner loops polls between
+blocks of iterations, so the iterations themselves cost nothing. Other loops count each iteration. Counted loops don't
+poll if they certainly end soon, or if they carry so many vectors that the call would cost registers. See
+`runtime.cancellation`.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from .control_flow import LoopState
 __all__ = ["HALTED", "at_iteration", "charge", "fill", "has_room", "in_blocks", "look"]
 
 HALTED = "halted"
-"""The label of the block that ends the function."""
+"""Label of the block through which a canceled kernel returns."""
 _FUEL = 1 << 18
-"""Rounds between two questions: some milliseconds at most."""
+"""Initial fuel: about the number of iterations between two polls, a few milliseconds at most."""
 
 
 _MAX_CARRIED = 8
-"""Vectors carried by loops around a question."""
+"""Maximum number of loop-carried vectors, over all enclosing loops, at a poll in a counted loop."""
 
 
 def has_room(g: Generator, state: LoopState) -> bool:
-    """Whether a counted loop, and those around it, carry few enough vectors to be asked in."""
+    """True if a counted loop and the enclosing loops carry few enough vectors for a poll inside."""
     states = [s for s in g.loops if isinstance(s, LoopState)] + [state]
     return sum(len(cell.pointers) for s in states for cell in s.carried if cell.varying) <= _MAX_CARRIED
 
 
 def fill(g: Generator) -> None:
-    """Begins to count, in the function's first block."""
+    """Emit the fuel variable and its initial value, in the function's first block."""
     g.fuel = g.text.variable("i64", "fuel")
     g.text.store("i64", str(_FUEL), g.fuel)
 
 
 def charge(g: Generator, kind: str, rounds: str) -> None:
-    """Counts rounds (an unsigned integer of type `kind`) that were run without a question."""
+    """Subtract a number of iterations (an unsigned integer of type `kind`) from the fuel, without a poll."""
     wide = rounds
     if rounds.startswith("%"):
         wide = g.resized(rounds, kind, "i64")
@@ -48,7 +48,7 @@ def charge(g: Generator, kind: str, rounds: str) -> None:
 
 
 def look(g: Generator, rounds: int = 1) -> None:
-    """Counts rounds, and asks where the count has run out."""
+    """Subtract iterations from the fuel, and poll if it is used up."""
     text = g.text
     charge(g, "i64", str(rounds))
     asking, onward = text.new_label("asking"), text.new_label("onward")
@@ -62,11 +62,14 @@ def look(g: Generator, rounds: int = 1) -> None:
 
 
 Test = Callable[[str, str, str], None]
-"""Writes the test at a loop's head, from the labels of the head, the body and what follows the loop."""
+"""Emits the exit test at a loop's head. Parameters: the labels of the head, the body and the block after the loop."""
 
 
 def at_iteration(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> Test:
-    """The test of a loop of `trips` rounds (unsigned, of type `kind`), of which `done()` are over."""
+    """Return the exit test of a loop with the trip count `trips` (unsigned, of type `kind`).
+
+    `done()` emits the number of completed iterations.
+    """
 
     def test(_head: str, body: str, leave: str) -> None:
         g.text.branch(g.text.op(f"icmp ult {kind} {done()}, {trips}"), body, leave)
@@ -75,7 +78,7 @@ def at_iteration(g: Generator, kind: str, trips: str, done: Callable[[], str]) -
 
 
 def in_blocks(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> Test:
-    """As `at_iteration`; asks now and then."""
+    """Return an exit test like `at_iteration`'s, with a safepoint after every `_FUEL` iterations if there may be more."""
     if int(kind[1:]) < 32 or (trips.isdecimal() and int(trips) <= _FUEL):
         return at_iteration(g, kind, trips, done)
     text = g.text
