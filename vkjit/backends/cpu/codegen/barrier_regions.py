@@ -1,15 +1,17 @@
-"""What runs once per workgroup, and what runs for each vector of invocations between two barriers.
+"""Barrier regions: split a kernel into code that runs once per workgroup and loops over the vectors of the workgroup.
 
-Enters: a kernel. Leaves: a `BarrierRegions`. Control flow around barriers is uniform in the workgroup and is written once;
-operations between barriers form phases, loops over the vectors of the workgroup. Holds:
+Control flow around barriers is uniform in the workgroup. It is workgroup-level: emitted once for all vectors. The
+operations between barriers form barrier regions: each is emitted as a loop over the vectors.
 
-1. A lifted value is a scalar that is equal in the whole workgroup and computed once: constants, sizes, group ids and
-   what follows from them, carried values of group-level loops included.
-2. A value that is used in another phase than its own is stored for each vector, or computed again where that is cheap.
-3. Group-level control takes what isn't lifted from the first lane of the first vector.
-   Reductions of values of their own end a phase, too: those of several vectors are computed together.
-4. A subgroup's reduction of what depends on the lane only, such as of the first elements of a shared array, is the same for
-   all vectors: it is lifted, and computed from the first one.
+1. A lifted value is a scalar that is uniform in the workgroup and computed once: constants, sizes, group ids and values
+   computed from these, including loop-carried values of workgroup-level loops.
+2. A value that is used in another barrier region than its own is spilled for each vector, or recomputed if that is
+   cheap.
+3. If a condition or bound of workgroup-level control flow, or the operand of `assume_uniform`, isn't lifted, it is read
+   from lane 0 of vector 0.
+4. A subgroup reduction of a value that depends on the lane only, such as of the first elements of a shared array, has
+   the same result in all vectors: it is lifted, and computed for vector 0.
+5. Any other `sg_reduce` ends the barrier region if the reductions of several vectors can be computed together.
 """
 
 from __future__ import annotations
@@ -31,22 +33,27 @@ _PER_VECTOR: frozenset[OpName] = frozenset({"local_id", "global_id", "lane_id", 
 _ALLOCATIONS: frozenset[OpName] = frozenset({"shared", "local", "linear"})
 _ENDS: frozenset[OpName] = frozenset({"yield", "break", "continue", "return", "unreachable"})
 _MAX_RECOMPUTED = 10
-_JOINING: frozenset[OpName] = frozenset({"sg_reduce", "sg_any", "sg_all"})
+_REDUCTIONS: frozenset[OpName] = frozenset({"sg_reduce", "sg_any", "sg_all"})
 _WRITES = frozenset({Effect.WRITE, Effect.READ_WRITE})
 
 Copies = list[tuple[Value, Value]]
-"""(what receives, what is given)."""
+"""Pairs (target, source) of values: loop-carried values and results, with the operands of a terminator or loop."""
 
 
 @dataclass(slots=True)
 class BarrierRegions:
-    """`group` holds the control flow that is written once per workgroup; `lifted`, `crossing`, `recomputed` and
-    `fetched` the values of rules 1 to 3."""
+    """The plan of a kernel with barriers.
+
+    `group` is the workgroup-level control flow, `barriers` the control flow around barriers (or interchanged loops).
+    `unlifted` are the values that aren't lifted, `crossing` those that are used in another barrier region than their own
+    (`region_of`, numbered in the order of emission). `fetched` values (rule 3, and operands of rule 5) and `stored`
+    ones (unlifted results and loop-carried values of workgroup-level control flow) are always spilled.
+    """
 
     kernel: Function
     shapes: Shapes
     block: int = 0
-    """How many vectors, all of them full, are reduced together; 0 where some aren't full."""
+    """Number of vectors that are reduced together by rule 5 (`Geometry.block`); 0 disables rules 4 and 5."""
     barriers: set[Op] = field(default_factory=set)
     group: set[Op] = field(default_factory=set)
     unlifted: set[Value] = field(default_factory=set)
@@ -56,11 +63,11 @@ class BarrierRegions:
     region_of: dict[Value, int] = field(default_factory=dict)
     costs: dict[Value, int] = field(default_factory=dict)
     combined: set[Op] = field(default_factory=set)
-    """Reductions by rule 4."""
+    """Reductions of rule 4."""
     absorbed: set[Op] = field(default_factory=set)
-    """What only they use."""
+    """Operations that only the reductions in `combined` use, directly or indirectly."""
     columns: set[Op] = field(default_factory=set)
-    """Reductions of several vectors at once."""
+    """Reductions of rule 5."""
     region: int = 0
     changed: bool = False
 
@@ -68,11 +75,14 @@ class BarrierRegions:
         return value not in self.unlifted
 
     def is_recomputed(self, value: Value) -> bool:
-        """Whether a value is cheap enough to be computed in each phase that uses it."""
+        """True if a value is cheap enough to be recomputed in each barrier region that uses it."""
         return value not in self.fetched and self.cost(value) <= _MAX_RECOMPUTED
 
     def cost(self, value: Value) -> int:
-        """Operations to compute a value from lifted ones and ids; many where that isn't possible."""
+        """Return the number of operations that compute a value from lifted values and ids.
+
+        More than `_MAX_RECOMPUTED` if that isn't possible.
+        """
         if self.is_lifted(value):
             return 0
         known = self.costs.get(value)
@@ -92,19 +102,19 @@ class BarrierRegions:
             return _MAX_RECOMPUTED + 1
         return min(1 + sum(self.cost(v) for v in op.operands), _MAX_RECOMPUTED + 1)
 
-    # -- what is group-level
+    # -- workgroup-level control flow
 
     def find_barriers(self, region: Region) -> bool:
-        found = False
+        has_barrier = False
         for op in region.ops:
             inside = [self.find_barriers(inner) for inner in op.regions]
             if any(inside) or "rounds" in op.attrs:
                 self.barriers.add(op)
-            found = found or op in self.barriers or op.name == "barrier"
-        return found
+            has_barrier = has_barrier or op in self.barriers or op.name == "barrier"
+        return has_barrier
 
     def is_group(self, op: Op) -> bool:
-        """Whether control flow directly in a group-level region is group-level itself."""
+        """True if an operation directly in a workgroup-level region is workgroup-level control flow itself."""
         if not op.regions:
             return False
         return op in self.barriers or (op.name == "if" and any(True for r in op.regions for _ in exits_of(r)))
@@ -112,7 +122,7 @@ class BarrierRegions:
     # -- rule 1
 
     def lift(self) -> None:
-        """Repeats walks until no more values turn out not to be lifted."""
+        """Assume that all values are lifted, and repeat walks that find those that can't be, up to the fixed point."""
         self.changed = True
         while self.changed:
             self.changed = False
@@ -131,7 +141,7 @@ class BarrierRegions:
                 self._lift_control(op)
             elif op.regions:
                 self._drop([*op.results, *_inner_values(op)])
-            elif op.name in _JOINING:
+            elif op.name in _REDUCTIONS:
                 self._lift_joining(op, region, position)
             elif not self._liftable(op):
                 self._drop(op.results)
@@ -163,7 +173,10 @@ class BarrierRegions:
                 self.columns.add(op)
 
     def same_in_vectors(self, value: Value, readers: set[Op]) -> bool:
-        """Whether a value depends on the lane only; loads count where they are among (or in) `readers`."""
+        """True if a value depends on the lane only, and so is the same in all vectors.
+
+        That includes loads from shared arrays if they are among the operations `readers` or nested in one of them.
+        """
         if self.is_lifted(value):
             return True
         return value.op is not None and self._same_op(value.op, readers, set())
@@ -189,23 +202,23 @@ class BarrierRegions:
         return all(v in inner or isinstance(v.type, Array) or self.same_in_vectors(v, readers) for v in op.operands)
 
     def absorb(self, region: Region, uses: Counter[Value] | None = None) -> None:
-        """Finds the operations that serve nothing but lifted reductions: those are computed with these."""
+        """Find the operations that only lifted reductions use: they are emitted together with the reduction."""
         counts = use_counts(self.kernel.body) if uses is None else uses
-        known: Counter[Value] = Counter()
+        combined_uses: Counter[Value] = Counter()
         for op in reversed(region.ops):
             for body in op.regions if op in self.group else ():
                 self.absorb(body, counts)
-            takes = op in self.combined
-            if not takes and op.results and not self.is_lifted(op.results[0]) and op not in self.group:
+            absorbs = op in self.combined
+            if not absorbs and op.results and not self.is_lifted(op.results[0]) and op not in self.group:
                 pure = op.name in ("if", "load") or OPS[op.name].effect == Effect.NONE
-                takes = pure and all(known[r] == counts[r] > 0 for r in op.results)
-                if takes:
+                absorbs = pure and all(combined_uses[r] == counts[r] > 0 for r in op.results)
+                if absorbs:
                     self.absorbed.add(op)
-            if takes:
-                known.update(v for nested in op.walk() for v in nested.operands)
+            if absorbs:
+                combined_uses.update(v for nested in op.walk() for v in nested.operands)
 
     def writes(self, run: Sequence[Op]) -> bool:
-        """Whether operations of a phase change memory."""
+        """True if one of the operations writes memory."""
         return any(OPS[inner.name].effect in _WRITES for op in run for inner in op.walk())
 
     def _lift_control(self, op: Op) -> None:
@@ -213,8 +226,8 @@ class BarrierRegions:
             self._lift_region(inner)
         if op.name == "if":
             for place, result in enumerate(op.results):
-                given = [r.terminator.operands[place] for r in op.regions if r.terminator.name == "yield"]
-                self._settle(result, given)
+                sources = [r.terminator.operands[place] for r in op.regions if r.terminator.name == "yield"]
+                self._settle(result, sources)
             return
         first = 3 if op.name == "for" else 0
         body = op.regions[0]
@@ -223,11 +236,11 @@ class BarrierRegions:
         if first and not self.shapes.is_uniform(body.args[0]):
             self._drop([body.args[0]])
         for place, argument in enumerate(arguments):
-            given = [e.operands[place] for e in exits if e.name == "continue"]
-            self._settle(argument, [op.operands[first + place], *given])
+            sources = [e.operands[place] for e in exits if e.name == "continue"]
+            self._settle(argument, [op.operands[first + place], *sources])
         for place, result in enumerate(op.results):
-            given = [e.operands[place] for e in exits if e.name == "break"]
-            self._settle(result, [*given, *([arguments[place]] if first else [])])
+            sources = [e.operands[place] for e in exits if e.name == "break"]
+            self._settle(result, [*sources, *([arguments[place]] if first else [])])
 
     def _settle(self, value: Value, sources: Sequence[Value]) -> None:
         if not self.shapes.is_uniform(value) or not all(self.is_lifted(s) for s in sources):
@@ -236,7 +249,7 @@ class BarrierRegions:
     # -- rule 2
 
     def place(self, region: Region) -> None:
-        """Numbers the phases as they are written, and notes which values cross from one to another."""
+        """Number the barrier regions in the order of emission, and find the values that cross between them."""
         run: list[Op] = []
         for op in region.ops:
             if op.name in _ENDS:
@@ -292,12 +305,12 @@ class BarrierRegions:
             self.place(inner)
 
     def copies(self, end: Op, region: Region) -> Copies:
-        """What the end of a group-level region gives to values that aren't lifted."""
+        """Return the copies to unlifted targets at the terminator of a workgroup-level region."""
         targets = self.targets(end, region)
         return [(t, s) for t, s in zip(targets, end.operands, strict=False) if not self.is_lifted(t)]
 
     def targets(self, end: Op, region: Region) -> Sequence[Value]:
-        """What receives the operands of the end of a group-level region."""
+        """Return the values that receive the operands of the terminator of a workgroup-level region."""
         owner = self.owners().get(region)
         if end.name == "yield" and owner is not None:
             return owner.results
@@ -311,11 +324,11 @@ class BarrierRegions:
         return owner.results if end.name == "break" else body.args[1 if owner.name == "for" else 0 :]
 
     def entering(self, op: Op) -> list[Value]:
-        """What a group-level loop takes into carried values that aren't lifted."""
+        """Return the initial values of the unlifted loop-carried values of a workgroup-level loop."""
         return [source for _, source in self.initial(op)]
 
     def initial(self, op: Op) -> Copies:
-        """The copies before a group-level loop."""
+        """Return the copies to unlifted loop-carried values before a workgroup-level loop; none for an `if`."""
         if op.name not in LOOPS:
             return []
         first = 3 if op.name == "for" else 0
@@ -326,13 +339,13 @@ class BarrierRegions:
     _parents: dict[Op, Region] = field(default_factory=dict)
 
     def owners(self) -> dict[Region, Op]:
-        """The group-level operation around each group-level region."""
+        """Return the workgroup-level operation that contains each nested workgroup-level region."""
         if not self._owners:
             self._note(self.kernel.body)
         return self._owners
 
     def parents(self) -> dict[Op, Region]:
-        """The region around each group-level operation."""
+        """Return the region that contains each workgroup-level operation."""
         self.owners()
         return self._parents
 
@@ -354,7 +367,10 @@ def _inner_values(op: Op) -> Iterator[Value]:
 
 
 def _read_before(region: Region, position: int) -> set[Op]:
-    """The operations in front of a position that nothing after them, up to there, could make read something else."""
+    """Return the operations before a position, back to the last write, synchronization or loop.
+
+    A load among them would give the same value at the position.
+    """
     found: set[Op] = set()
     for op in reversed(region.ops[:position]):
         effects = {OPS[inner.name].effect for inner in op.walk()}
@@ -365,7 +381,7 @@ def _read_before(region: Region, position: int) -> set[Op]:
 
 
 def plan_of(kernel: Function, shapes: Shapes, block: int = 0) -> BarrierRegions | None:
-    """The plan of a kernel with barriers; None for one without. `block` is as in `BarrierRegions`."""
+    """Return the plan of a kernel with barriers, None for one without; `block` is as in `BarrierRegions`."""
     plan = BarrierRegions(kernel, shapes, block)
     if not plan.find_barriers(kernel.body):
         return None

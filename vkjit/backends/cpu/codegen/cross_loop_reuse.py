@@ -1,21 +1,21 @@
-"""What two loops over the same elements would both compute is computed once, and held in between.
+"""Reuse across loops: buffer a value that two loops over the same elements both compute, and compute it only once.
 
-Enters: a kernel in primitive form with loops like those of a lazy value that two collectives evaluate. Leaves::
+Such loops arise if two collectives evaluate the same lazy value::
 
-    %s = for %rank, %n, 256 (%i, %a) {            %held = local (an element per round, at most 32)
+    %s = for %rank, %n, 256 (%i, %a) {            %buffer = local (an element per iteration, up to 32)
       %e = exp(load %x, %i)                       %s = for %rank, %n, 256 (%i, %a) {
       continue (add %a, %e)                         %e = exp(load %x, %i)
-    }                                     ->        if %round < 32 { store %held, %round, %e }
+    }                                     ->        if %iter < 32 { store %buffer, %iter, %e }
     for %rank, %m, 256 (%j) {                       continue (add %a, %e)
       %f = exp(load %x, %j)                       }
       store %y, %j, (div %f, %s)                  for %rank, %m, 256 (%j) {
-      continue                                      %f = if %round < 32 and %n == %m { load %held, %round }
+      continue                                      %f = if %iter < 32 and %m == %n { load %buffer, %iter }
     }                                                    else { exp(load %x, %j) }
                                                     ...
 
-Holds: only what is computed from arrays that nothing changes during the launch, from the same values from outside, and is
-worth it: functions, not sums and products. The first loop runs wherever the second does. Rounds past those that are held
-compute again.
+The value depends only on the induction variable, on equal values from outside of the loops, and on arrays that nothing
+writes during the launch. It is buffered if that is cheaper: functions are, sums and products aren't. The first loop has
+always run when the second one starts. Iterations from the 32nd on compute the value again.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from vkjit.ir.types import Array, Scalar
 __all__ = ["hold"]
 
 _MAX_BUFFERED = 33
-"""Rounds that are held. Not a power of two: vectors' places would share the same lines of a cache."""
+"""Size of the buffer: one more than the iterations that it holds, since a power of two would cause cache conflicts."""
 _COST_THRESHOLD = 8
-"""Cost from which holding pays: a store and a load each."""
+"""Minimum cost of a value that is buffered, to outweigh a store and a load."""
 _COSTS: dict[OpName, int] = {"exp": 12, "exp2": 12, "div": 5, "sqrt": 6, "rsqrt": 6, "load": 0, "cast": 1, "const": 0}
 
 Path = tuple[tuple[Value, int], ...]
-"""The conditions of the `if`s around a loop, with the sides that it is in."""
+"""The conditions of the `if`s around a loop, each with the number of the region that contains the loop."""
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """A number for each computation, the same for computations that are written alike."""
+    """Value numbering: equal numbers for computations by the same operation from the same operands."""
 
-    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     outside: dict[Value, int] = field(default_factory=dict)
 
     def of(self, *parts: object) -> int:
-        return self.known.setdefault(parts, len(self.known))
+        return self.numbers.setdefault(parts, len(self.numbers))
 
     def of_op(self, op: Op, operands: list[int]) -> int:
         if op.name == "const":
@@ -58,7 +58,7 @@ class _Numbers:
         return self.of(op.name, tuple(sorted((name, str(value)) for name, value in op.attrs.items())), *operands)
 
     def of_outside(self, value: Value) -> int:
-        """Of a value that is computed in front of the loop: by how, where that is simple arithmetic."""
+        """Return the number of a value from outside of the loop: by its operation, if that has no effects or regions."""
         if value not in self.outside:
             op = value.op
             simple = op is not None and not op.regions and len(op.results) == 1 and not OPS[op.name].convergent
@@ -71,7 +71,7 @@ class _Numbers:
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop, where it is, and what it computes in every round."""
+    """A loop, its position, and the numbers (`keys`) and costs of the values that each iteration computes."""
 
     op: Op
     path: Path
@@ -84,7 +84,7 @@ class _Loop:
 
 
 def hold(module: Module) -> Module:
-    """See the module's docstring."""
+    """Rewrite pairs of loops of a kernel that compute the same value."""
     kernel = module.kernel
     if kernel.attrs.get("sanitize") or not any(op.name in _COSTS and _COSTS[op.name] > 1 for op in kernel.body.walk()):
         return module
@@ -103,7 +103,7 @@ def hold(module: Module) -> Module:
 
 
 def _loops(region: Region, path: Path, numbers: _Numbers) -> Iterator[_Loop]:
-    """The plain counted loops outside of other loops."""
+    """Yield the simple counted loops outside of other loops that compute anything reusable."""
     for op in region.ops:
         if op.name == "if":
             for side, inner in enumerate(op.regions):
@@ -123,20 +123,20 @@ def _is_plain(op: Op) -> bool:
 
 
 def _describe(loop: _Loop, numbers: _Numbers) -> None:
-    """Keys and costs of what a round computes without effects, at the top of its body."""
+    """Compute the keys and costs of the values that are computed at the top level of the loop body without effects."""
     own = set(loop.body.ops)
     for op in loop.body.ops:
         if len(op.results) != 1 or op.regions or not _is_repeatable(op):
             continue
         keys = [_key(loop, value, own, numbers) for value in op.operands]
-        found = [key for key in keys if key is not None]
-        if len(found) == len(keys):
-            loop.keys[op.result] = numbers.of_op(op, found)
+        known_keys = [key for key in keys if key is not None]
+        if len(known_keys) == len(keys):
+            loop.keys[op.result] = numbers.of_op(op, known_keys)
             loop.costs[op.result] = _COSTS.get(op.name, 1) + sum(loop.costs.get(v, 0) for v in op.operands)
 
 
 def _is_repeatable(op: Op) -> bool:
-    """Whether an operation gives the same whenever it runs."""
+    """True if an operation has the same result whenever it runs, given the same operands."""
     if op.name != "load":
         return OPS[op.name].effect == Effect.NONE and not OPS[op.name].convergent
     array = op.operands[0].type
@@ -144,7 +144,7 @@ def _is_repeatable(op: Op) -> bool:
 
 
 def _key(loop: _Loop, value: Value, own: set[Op], numbers: _Numbers) -> int | None:
-    """What a value is; None for what the round or what is carried decides."""
+    """Return the number of an operand; None if it depends on loop-carried values or isn't repeatable."""
     if value is loop.body.args[0]:
         return numbers.of("counter")
     if value in loop.keys:
@@ -155,7 +155,7 @@ def _key(loop: _Loop, value: Value, own: set[Op], numbers: _Numbers) -> int | No
 
 
 def _goes_with(first: _Loop, second: _Loop, numbers: _Numbers) -> bool:
-    """Whether the first loop has run where the second runs, over the same rounds as far as bounds agree."""
+    """True if the first loop has always run before the second, and both have the same lower bound and step."""
     if second.path[: len(first.path)] != first.path:
         return False
     (low, _, step), (other, _, size) = first.op.operands[:3], second.op.operands[:3]
@@ -163,25 +163,25 @@ def _goes_with(first: _Loop, second: _Loop, numbers: _Numbers) -> bool:
 
 
 def _shared_value(first: _Loop, second: _Loop) -> tuple[Value, Value] | None:
-    """The dearest value that both compute."""
-    known = {key: value for value, key in first.keys.items()}
-    shared = [v for v, key in second.keys.items() if key in known and isinstance(v.type, Scalar)]
+    """Return the most expensive value that both loops compute, as (value in first, value in second), or None."""
+    first_values = {key: value for value, key in first.keys.items()}
+    shared = [v for v, key in second.keys.items() if key in first_values and isinstance(v.type, Scalar)]
     if not shared:
         return None
     best = max(shared, key=lambda v: second.costs[v])
     if second.costs[best] < _COST_THRESHOLD or not isinstance(best.type, Scalar) or best.type.dtype.kind == "bool":
         return None
-    return known[second.keys[best]], best
+    return first_values[second.keys[best]], best
 
 
-def _rewrite(top: Region, first: _Loop, second: _Loop, given: Value, wanted: Value) -> None:
-    kind = Array(given.type, 1, space="local", shape=(_MAX_BUFFERED,), contiguous=True)  # type: ignore[arg-type]
-    made = Op("local", [], [kind], {"type": kind}, None, first.op.loc)
-    array = made.result
-    top.ops.insert(0, made)
-    after = first.body.ops.index(_definition(given)) + 1
-    first.body.ops[after:after] = _storing(first, array, given)
-    _fetching(second, first, array, wanted)
+def _rewrite(top: Region, first: _Loop, second: _Loop, computed: Value, reused: Value) -> None:
+    kind = Array(computed.type, 1, space="local", shape=(_MAX_BUFFERED,), contiguous=True)  # type: ignore[arg-type]
+    allocation = Op("local", [], [kind], {"type": kind}, None, first.op.loc)
+    array = allocation.result
+    top.ops.insert(0, allocation)
+    after = first.body.ops.index(_definition(computed)) + 1
+    first.body.ops[after:after] = _storing(first, array, computed)
+    _fetching(second, first, array, reused)
 
 
 def _definition(value: Value) -> Op:
@@ -190,13 +190,13 @@ def _definition(value: Value) -> Op:
 
 
 def _iteration(b: Builder, loop: _Loop) -> tuple[Value, Value]:
-    """(number of the round, whether it is one that is held)"""
+    """Emit (number of the iteration, a boolean: true if the buffer has an element for it)."""
     low, step = loop.op.operands[0], constant_of(loop.op.operands[2])
     assert isinstance(low.type, Scalar)
     dtype = low.type.dtype
     unsigned = dtypes.u64 if dtype.bits == 64 else dtypes.u32
-    gone = b.emit("bitcast", b.emit("sub", loop.body.args[0], low), type=Scalar(unsigned))
-    number = b.emit("udiv_raw", gone, b.const(step, unsigned))
+    distance = b.emit("bitcast", b.emit("sub", loop.body.args[0], low), type=Scalar(unsigned))
+    number = b.emit("udiv_raw", distance, b.const(step, unsigned))
     return number, b.emit("lt", number, b.const(_MAX_BUFFERED - 1, unsigned))
 
 
@@ -210,36 +210,36 @@ def _storing(loop: _Loop, array: Value, given: Value) -> list[Op]:
 
 
 def _fetching(loop: _Loop, first: _Loop, array: Value, wanted: Value) -> None:
-    """Replaces what computes `wanted` by a choice."""
-    needed = _slice(loop, wanted)
-    region, known, again = Region(), Region(), Region()
+    """Replace the computation of `wanted` by an `if`: load it from the buffer, or compute it."""
+    dependences = _slice(loop, wanted)
+    region, reuse, recompute = Region(), Region(), Region()
     b = Builder(region, loop.op.loc)
     number, early = _iteration(b, loop)
     same = b.emit("eq", loop.op.operands[1], first.op.operands[1])
-    with b.at(known):
+    with b.at(reuse):
         b.op("yield", b.emit("load", array, number))
     mapping: dict[Value, Value] = {}
-    with b.at(again):
-        again.ops = [clone_op(op, mapping) for op in needed]
+    with b.at(recompute):
+        recompute.ops = [clone_op(op, mapping) for op in dependences]
         b.op("yield", mapping[wanted])
-    chosen = b.op("if", b.emit("and", early, same), types=[wanted.type], regions=[known, again]).result
+    chosen = b.op("if", b.emit("and", early, same), types=[wanted.type], regions=[reuse, recompute]).result
     chosen.name = wanted.name
     place = loop.body.ops.index(_definition(wanted))
     loop.body.ops[place : place + 1] = region.ops
     for op in loop.body.walk():
-        if op not in needed:
+        if op not in dependences:
             op.operands[:] = [chosen if v is wanted else v for v in op.operands]
-    _drop_unused(loop.body, needed)
+    _drop_unused(loop.body, dependences)
 
 
 def _slice(loop: _Loop, wanted: Value) -> list[Op]:
-    """The operations of the body that a value is computed by, in order."""
-    needed: set[Value] = {wanted}
+    """Return the operations of the loop body that a value depends on, in order."""
+    values: set[Value] = {wanted}
     found: list[Op] = []
     for op in reversed(loop.body.ops):
-        if any(r in needed for r in op.results):
+        if any(r in values for r in op.results):
             found.append(op)
-            needed.update(op.operands)
+            values.update(op.operands)
     return found[::-1]
 
 

@@ -1,17 +1,17 @@
-"""How values differ between the invocations of one vector: not at all, by a constant step from lane to lane, or freely.
+"""Stride analysis: which values are equal in the lanes of a vector, and which change by a constant from lane to lane.
 
-Enters: a kernel in primitive form, the width of its vectors. Leaves: for each value UNIFORM (one scalar serves all
-lanes), a `Step` (lane 0's scalar plus lane times a constant), or VARYING (None: a vector); and which loops some lanes
-may leave before others. Holds:
+The result for each value of a kernel in primitive form is its shape: UNIFORM (equal in all lanes), a `Step` (the value
+of lane 0 plus a constant times the lane) or VARYING. The analysis also finds the loops that some lanes may leave before
+others.
 
 1. The lanes run in lockstep, so a load at a uniform index of a global or shared array is uniform.
-2. Steps hold modulo the integer type's size. `exact` steps hold for the mathematical integers of all active lanes, so
-   they also survive a conversion to a wider type.
-3. In a loop that lanes leave one by one, results vary; a carried value stays uniform where all lanes that go on get it
-   from one `continue`.
+2. The equation of a `Step` holds modulo 2**bits of the integer type. An `exact` step holds without wrapping in all
+   active lanes, so it also holds after a conversion to a wider type.
+3. The results of a loop that lanes leave one by one are varying. A loop-carried value can still be uniform if all lanes
+   that continue get it from the same `continue`.
 
-The analysis starts from "all is uniform"; what it learns only grows, so repeating a loop's body until nothing changes
-ends.
+The analysis assumes at first that all values are uniform, and repeats the body of a loop up to the fixed point. Shapes
+only change towards VARYING, so this terminates.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _REMAINDERS: frozenset[OpName] = frozenset({"floormod", "urem_raw", "and"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Lane l holds lane 0's value plus `l * size`; size 0 is uniform."""
+    """Shape of a value that is `size * lane` plus the value of lane 0; uniform if `size` is 0.
+
+    `exact` is True if that holds without wrapping in all active lanes.
+    """
 
     size: int
     exact: bool = True
@@ -58,13 +61,13 @@ VARYING: Shape = None
 
 
 def constant_number(value: Value) -> int | float | bool | None:
-    """The number that a value is by definition, or None."""
+    """Return the value of a scalar constant, or None if `value` isn't one."""
     op = value.op
     return op.attrs["value"] if op is not None and op.name == "const" and isinstance(value.type, Scalar) else None
 
 
 def _join(a: Shape, b: Shape) -> Shape:
-    """What holds for a value that may be either."""
+    """Return the shape of a value that may have either shape."""
     if a is None or b is None or a.size != b.size:
         return VARYING
     return a if a.exact <= b.exact else b
@@ -77,7 +80,11 @@ def _integer(value: Value) -> DType | None:
 
 @dataclass(slots=True)
 class Shapes:
-    """The analysis of one kernel. `id_steps` gives the step of `local_id` per axis."""
+    """The analysis of one kernel.
+
+    `id_steps` are the shapes of `local_id` along each axis, `unwrapped` the arithmetic operations that can't overflow,
+    `width` the number of lanes (0 if unknown). `found` maps values to shapes; values that it lacks are uniform.
+    """
 
     kernel: Function
     id_steps: tuple[Shape, Shape, Shape]
@@ -85,14 +92,14 @@ class Shapes:
     width: int = 0
     found: dict[Value, Shape] = field(default_factory=dict)
     masked: set[Op] = field(default_factory=set)
-    """Loops that some lanes leave before others."""
+    """Loops that some lanes may leave before others."""
     early: set[Op] = field(default_factory=set)
-    """Those of them that have a `break` or `continue` which some lanes take."""
+    """Loops among `masked` with a divergent `break` or `continue`."""
     changed: bool = False
 
     @staticmethod
     def of(kernel: Function, id_steps: tuple[Shape, Shape, Shape], width: int = 0) -> Shapes:
-        """Analyses a kernel; `width` in lanes, where vectors begin at multiples of it along x."""
+        """Analyze a kernel. With `width`, quotients and remainders of ids that are aligned to it get precise shapes."""
         shapes = Shapes(kernel, id_steps, _without_wrapping(kernel), width)
         shapes.region(kernel.body, False, None)
         return shapes
@@ -112,11 +119,14 @@ class Shapes:
     # -- walking
 
     def region(self, region: Region, divergent: bool, loop: Op | None) -> bool:
-        """Walks a region that some lanes only may run; True when some lanes may have left it before its end."""
+        """Analyze a region, which only part of the lanes runs if `divergent`, inside of the loop `loop`.
+
+        Returns True if some lanes may leave the region before its end while others don't.
+        """
         left = False
         for op in region.ops:
-            gone = self.operation(op, divergent or left, loop)
-            left = left or gone
+            may_leave = self.operation(op, divergent or left, loop)
+            left = left or may_leave
         return left
 
     def operation(self, op: Op, divergent: bool, loop: Op | None) -> bool:
@@ -139,11 +149,11 @@ class Shapes:
         differs = not self.is_uniform(op.operands[0])
         left = False
         for region in op.regions:
-            gone = self.region(region, divergent or differs, loop)
-            left = left or gone
-        given = [r.terminator.operands for r in op.regions if r.terminator.name == "yield"]
+            may_leave = self.region(region, divergent or differs, loop)
+            left = left or may_leave
+        yields = [r.terminator.operands for r in op.regions if r.terminator.name == "yield"]
         for place, result in enumerate(op.results):
-            values = [operands[place] for operands in given]
+            values = [operands[place] for operands in yields]
             shape = self.of_value(values[0])
             for value in values[1:]:
                 shape = _join(shape, self.of_value(value))
@@ -157,9 +167,9 @@ class Shapes:
         body = op.regions[0]
         arguments = body.args[1:] if first else body.args
         for argument, initial in zip(arguments, op.operands[first:], strict=True):
-            known = argument in self.found
+            visited = argument in self.found
             start = self.of_value(initial)
-            self._learn(argument, _join(self.of_value(argument), start) if known else start)
+            self._learn(argument, _join(self.of_value(argument), start) if visited else start)
             self.found.setdefault(argument, start)
         if first:
             if not all(self.is_uniform(v) for v in op.operands[:3]):
@@ -210,7 +220,7 @@ class Shapes:
     # -- operations
 
     def transfer(self, op: Op) -> Shape:
-        """The shape of an operation's result from those of its operands."""
+        """Return the shape of an operation's result, from the shapes of its operands."""
         name = op.name
         if name in _UNIFORM_ALWAYS:
             return UNIFORM
@@ -234,7 +244,7 @@ class Shapes:
         return UNIFORM if not private and all(self.is_uniform(v) for v in op.operands[1:]) else VARYING
 
     def stepped(self, op: Op) -> Shape:
-        """Integer arithmetic on steps."""
+        """Return the shape of the result of integer arithmetic."""
         shapes = [self.of_value(v) for v in op.operands]
         if any(s is None for s in shapes):
             return VARYING
@@ -256,7 +266,7 @@ class Shapes:
         return Step(size, size == 0 or (wide and all(s.exact for s in steps)))
 
     def divided(self, op: Op) -> Shape:
-        """Quotient and remainder of an id that begins at a multiple of the width, by a multiple of it."""
+        """Return the shape of a quotient or remainder: precise for an aligned id and a divisor that the width divides."""
         value, by = op.operands[0], constant_number(op.operands[1])
         if by is None or not self.is_aligned(value):
             return VARYING
@@ -266,7 +276,7 @@ class Shapes:
         return UNIFORM if op.name in _QUOTIENTS else Step(1)
 
     def is_aligned(self, value: Value) -> bool:
-        """Whether the lanes hold a multiple of the width, and the numbers that follow it."""
+        """True if the value is a multiple of the width in lane 0 and increases by 1 from lane to lane."""
         op = value.op
         if op is None or self.width < 2 or self.of_value(value) != Step(1):
             return False
@@ -279,7 +289,7 @@ class Shapes:
         return any(self.is_aligned(a) and self._is_multiple(b) for a, b in (op.operands, reversed(op.operands)))
 
     def _is_multiple(self, value: Value) -> bool:
-        """Whether a value, the same in all lanes, is a product with a multiple of the width."""
+        """True if a value is uniform and a product with a constant multiple of the width."""
         op = value.op
         if op is None or op.name not in ("mul", "shl_raw") or not self.is_uniform(value):
             return False
@@ -313,18 +323,18 @@ class Shapes:
 
 
 def _without_wrapping(kernel: Function) -> set[Op]:
-    """Integer arithmetic whose exact results surely fit its type."""
-    found: set[Op] = set()
+    """Return the integer additions, subtractions, multiplications and negations that can't overflow."""
+    unwrapped: set[Op] = set()
 
     def visit(ranges: Ranges, op: Op) -> None:
         if op.name in ("add", "sub", "mul", "neg") and _integer(op.result) is not None:
             exact = ranges.result(op)
             dtype = _integer(op.result)
             if exact is not None and dtype is not None and _fits(exact, dtype):
-                found.add(op)
+                unwrapped.add(op)
 
     Ranges(kernel, visit).run()
-    return found
+    return unwrapped
 
 
 def _fits(interval: tuple[int, int], dtype: DType) -> bool:
@@ -333,7 +343,7 @@ def _fits(interval: tuple[int, int], dtype: DType) -> bool:
 
 
 def _is_id(value: Value) -> bool:
-    """Whether a value is an id, converted or not, and so never negative."""
+    """True if a value is an id, possibly converted, and so never negative."""
     op = value.op
     while op is not None and op.name == "cast":
         op = op.operands[0].op

@@ -1,7 +1,7 @@
-"""Writes a kernel's body: one loop over the vectors of a workgroup, or one per phase between barriers.
+"""Code generation for the body of a workgroup: one loop over its vectors, or one such loop per barrier region.
 
-Enters: a generator, the plan of a kernel with barriers (None for one without). Leaves: the body of the loop over
-workgroups. Barriers themselves need no instruction: one thread runs a whole workgroup.
+One thread runs a whole workgroup, so a barrier itself needs no instruction: each barrier region is complete for all
+vectors before the next one starts. See `barrier_regions` for the terms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENDS: frozenset[OpName] = frozenset({"yield", "break", "continue", "return", "u
 
 
 def write_body(g: Generator, plan: BarrierRegions | None) -> None:
-    """Writes what one workgroup does, from the open block to an open block."""
+    """Emit the code of one workgroup, into the current block and new ones; `plan` is None for a kernel without barriers."""
     axes = used_axes(g)
     if plan is not None:
         g.has_barrier_regions = True
@@ -41,7 +41,7 @@ def write_body(g: Generator, plan: BarrierRegions | None) -> None:
 
 
 def _for_each_vector(g: Generator, axes: set[int], write: Callable[[], object]) -> None:
-    """A loop over the vectors of the workgroup around what `write` writes."""
+    """Emit a loop over the vectors of the workgroup; `write` emits its body."""
     text = g.text
     count = g.geometry.count
     head, leave = text.new_label("vector"), text.new_label("vectors")
@@ -68,7 +68,7 @@ def _for_each_vector(g: Generator, axes: set[int], write: Callable[[], object]) 
 
 
 def _tail(g: Generator) -> str:
-    """The lanes that are invocations."""
+    """Return the mask of the lanes that have an invocation, for a workgroup whose last vector is partial."""
     kind = "i32"
     first = g.text.op(f"trunc i64 {g.ids['first', 0]} to i32") if g.ids["first", 0] != "0" else "0"
     left = g.text.op(f"sub i32 {g.geometry.total}, {first}")
@@ -77,7 +77,7 @@ def _tail(g: Generator) -> str:
 
 @dataclass(slots=True)
 class _Spill:
-    """A value for each vector of the workgroup, in the form of its shape."""
+    """Memory for a value in each vector of the workgroup: per component, an array of scalars or (if `varying`) vectors."""
 
     value: Value
     varying: bool
@@ -99,7 +99,7 @@ class _Spill:
 
 @dataclass(slots=True)
 class _Group:
-    """A group-level loop being written."""
+    """A workgroup-level loop being emitted: cells of its lifted values, labels of its latch and its exit block."""
 
     op: Op
     cells: dict[Value, Cell]
@@ -109,16 +109,18 @@ class _Group:
 
 @dataclass(slots=True)
 class _Writer:
+    """Emitter of a kernel with barriers. In its methods, `run` is the list of operations of the current barrier region."""
+
     g: Generator
     plan: BarrierRegions
     axes: set[int]
     spills: dict[Value, _Spill] = field(default_factory=dict)
     loops: list[_Group] = field(default_factory=list)
 
-    # -- group-level regions
+    # -- workgroup-level regions
 
     def region(self, body: Region) -> bool:
-        """Writes a group-level region; False where its end isn't reached."""
+        """Emit a workgroup-level region. Return False if its end isn't reached."""
         plan = self.plan
         run: list[Op] = []
         for op in body.ops:
@@ -153,7 +155,7 @@ class _Writer:
         g.define(op.result, self.fetch(op.operands[0]))
 
     def combined(self, op: Op, run: list[Op]) -> None:
-        """A reduction that all vectors would do alike, by the first one."""
+        """Emit a reduction with the same result in all vectors (rule 4): once, for the first vector."""
         g = self.g
         if self.plan.writes(run):
             self.phase(run, [])
@@ -163,24 +165,24 @@ class _Writer:
             begin_vector(g, self.axes)
             self.once(op.operands[0])
             g.emit(op)
-            found = g.parts[op.result]
+            result = g.parts[op.result]
         g.parts, g.postponed = parts, postponed
-        g.define(op.result, found)
+        g.define(op.result, result)
 
     def columns(self, op: Op) -> None:
-        """Reductions of all vectors, some at a time."""
+        """Emit a reduction for all vectors (rule 5), `plan.block` of them at a time."""
         g, text = self.g, self.g.text
-        given, taken, size = self.spill(op.operands[0]), self.spill(op.result), self.plan.block
+        source, target, size = self.spill(op.operands[0]), self.spill(op.result), self.plan.block
         for first in range(0, g.geometry.count, size):
-            vectors = [given.get(g, str(first + number))[0] for number in range(size)]
-            found = reduced_columns(g, op, vectors)
+            vectors = [source.get(g, str(first + number))[0] for number in range(size)]
+            reduced = reduced_columns(g, op, vectors)
             lanes = ", ".join(f"i32 {lane}" for lane in range(size))
-            row = text.op(f"shufflevector {given.kind} {found}, {given.kind} poison, <{size} x i32> <{lanes}>")
-            place = text.op(f"getelementptr {taken.kind}, ptr {taken.rows[0]}, i64 {first}")
-            text.store(f"<{size} x {taken.kind}>", row, place, ", align 4")
+            row = text.op(f"shufflevector {source.kind} {reduced}, {source.kind} poison, <{size} x i32> <{lanes}>")
+            place = text.op(f"getelementptr {target.kind}, ptr {target.rows[0]}, i64 {first}")
+            text.store(f"<{size} x {target.kind}>", row, place, ", align 4")
 
     def once(self, value: Value) -> None:
-        """Computes what depends on the lane only."""
+        """Emit a value that depends on the lane only, and its operands, for the first vector."""
         g = self.g
         if value in g.parts or value in g.postponed or value.op is None or isinstance(value.type, Array):
             return
@@ -194,7 +196,10 @@ class _Writer:
         region(g, body)
 
     def end(self, op: Op, body: Region) -> bool:
-        """The end of a region: sets lifted targets, jumps out of rounds."""
+        """Emit the terminator of a workgroup-level region: set the lifted targets, and branch if it is an exit of a loop.
+
+        Returns False if the end of the region isn't reached.
+        """
         if op.name in ("return", "unreachable"):
             return op.name == "return"
         targets = self.plan.targets(op, body)
@@ -208,7 +213,7 @@ class _Writer:
         return False
 
     def fetch(self, value: Value) -> list[str]:
-        """Scalars of a value that is equal in the workgroup: lifted ones, or the first lane's of the first vector."""
+        """Return the scalars of a value that is uniform in the workgroup: if it isn't lifted, of lane 0 of vector 0."""
         g = self.g
         if self.plan.is_lifted(value):
             return g.scalars(value)
@@ -218,7 +223,7 @@ class _Writer:
             return parts
         return [g.text.op(f"extractelement {spill.kind} {part}, i64 0") for part in parts]
 
-    # -- group-level control
+    # -- workgroup-level control flow
 
     def control(self, op: Op) -> bool:
         if op.name == "if":
@@ -294,7 +299,7 @@ class _Writer:
         return op.name == "for" or bool(breaks_of(op))
 
     def exhausted(self, op: Op, arguments: Sequence[Value], cells: dict[Value, Cell]) -> None:
-        """After the last round the carried values are the results."""
+        """Copy the loop-carried values to the results after the last iteration of a `for`."""
         copies: Copies = []
         for result, argument in zip(op.results, arguments, strict=True):
             if result in cells:
@@ -305,10 +310,10 @@ class _Writer:
                     cells[argument].define(self.g)
         self.phase([], copies)
 
-    # -- phases
+    # -- barrier regions
 
     def phase(self, run: list[Op], copies: Copies) -> None:
-        """Writes a loop over the vectors around the operations of `run`, then the copies; empties `run`."""
+        """Emit a barrier region: a loop over the vectors with the operations of `run` and then the copies. Clear `run`."""
         if not run and not copies:
             return
         g, ops = self.g, list(run)
@@ -331,20 +336,23 @@ class _Writer:
         region(g, body)
         for _, source in copies:
             self.bring(source, own)
-        given = [g.converted(source, self.spill(target).varying) for target, source in copies]
+        copied = [g.converted(source, self.spill(target).varying) for target, source in copies]
         for value in own:
             if value in self.plan.crossing and not self.plan.is_recomputed(value):
                 self.spill(value).set_from(g, g.converted(value, g.is_varying(value)))
-        for (target, _), parts in zip(copies, given, strict=True):
+        for (target, _), parts in zip(copies, copied, strict=True):
             self.spill(target).set_from(g, parts)
 
     def bring(self, value: Value, own: set[Value]) -> None:
-        """Makes a value of another phase known at the head of this one."""
+        """Reload or recompute a value from another barrier region at the head of this one.
+
+        `own` are the values defined by the operations of this barrier region.
+        """
         g, plan = self.g, self.plan
         if value in g.parts or value in g.postponed or value in own or plan.is_lifted(value):
             return
         if value not in plan.crossing and value not in plan.stored and value not in plan.region_of:
-            return  # defined inside the operations of this phase
+            return  # defined in a nested region of this barrier region's operations
         if plan.is_recomputed(value) and value.op is not None:
             for operand in value.op.operands:
                 self.bring(operand, own)
@@ -365,7 +373,7 @@ class _Writer:
 
 
 class _OuterIterations:
-    """The counter of a group-level `for`."""
+    """The induction variable of a workgroup-level `for`, and the number of completed iterations."""
 
     def __init__(self, writer: _Writer, op: Op) -> None:
         g = self.g = writer.g
