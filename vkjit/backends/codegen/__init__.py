@@ -1,1 +1,1 @@
-"""Code generation shared by back ends: the layout of the argument block and the use of parameters."""
+"""Code generation shared by backends: the layout of the argument block, and which parameters a kernel uses."""

@@ -1,8 +1,8 @@
-"""The `print` operation: records in memory behind the report buffer, read when a launch is over.
+"""Code generation for `print`: each active lane appends a record to the print buffer, which the host reads after the launch.
 
-Enters: `print values... {site}`. Leaves: for each running lane a record of its site, the number of the invocation, the
-types of the values (four bits each) and the values (64 bits each), as far as there is room; after the launch, lines in
-the order of invocations. Holds: what had no room is counted and announced.
+A record of `print values... {site}` holds the site, the linear id of the invocation, by which the host sorts the lines,
+the types of the values (four bits each) and the values (64 bits each). Records that don't fit are counted. See
+`runtime.print_buffer`.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _record(g: Generator, op: Op, lane: str) -> None:
 
 
 def _packed(codes: list[int]) -> int:
-    """Four bits each, as a signed number of 64 bits."""
+    """Pack type codes of four bits each into a signed integer of 64 bits."""
     word = sum(code << (4 * place) for place, code in enumerate(codes))
     return word - (1 << 64) if word >> 63 else word
 
 
 def _order(g: Generator, lane: str) -> str:
-    """The number of an invocation: that of its workgroup, along x first, times its size, plus its own."""
+    """Emit the linear id of an invocation: workgroup (numbered along x first) * workgroup size + invocation in it."""
     text = g.text
     x, y, z = (g.ids["group", axis] for axis in range(3))
     plane = text.op(f"add i64 {text.op(f'mul i64 {z}, %y')}, {y}")
@@ -77,7 +77,7 @@ def _order(g: Generator, lane: str) -> str:
 
 
 def _function(name: str, count: int) -> str:
-    """LLVM text of the function for lines of `count` values."""
+    """Return the LLVM function that appends a record with `count` values."""
     size = FIRST_VALUE_WORD + count
     parameters = "".join(f", i64 %p{number}" for number in range(size))
     lines = [

@@ -1,8 +1,8 @@
-"""The `report` operation: tells the host that something went wrong, and where.
+"""Code generation for `report`, which records an error with its site, invocation and values in the report buffer.
 
-Enters: `report %cond, values... {site}`. Leaves: where the condition holds in a running lane, the first such lane claims
-word 0 of the report buffer by compare-and-exchange (site's number plus one); the claimer stores its global id (words 1
-to 3) and the values, 64 bits each (words 4 on): integers as i64, floats as the bits of an f64.
+If the condition of `report %cond, values... {site}` is true in an active lane, the first such lane tries to claim the
+buffer: a compare-and-exchange of word 0 (32 bits) from 0 to the site's number plus one. If that succeeds, it stores its
+global id in words 1 to 3, and the values from word 4 on, 64 bits each: integers as i64, floats as the bits of an f64.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
 def lane_bits(g: Generator, value: Value, lane: str) -> list[str]:
-    """The components of one lane (i32), as 64 bits each."""
+    """Return the components of a value in the lane with the number `lane` (i32), as i64 each."""
     dtype = dtype_of(value.type)
     if g.shapes.is_uniform(value):
         parts = g.scalars(value)
@@ -56,17 +56,17 @@ def _report(g: Generator, op: Op) -> None:
 
 
 def _call(g: Generator, op: Op, lane: str) -> None:
-    """Hands ids and values to the function that claims the report buffer."""
+    """Emit the call of the function that claims the report buffer and stores ids and values."""
     values = [part for value in op.operands[1:] for part in lane_bits(g, value, lane)][:_MAX_VALUES]
     function = f"report{len(values)}"
     g.helpers[function] = _function(function, len(values))
-    passed = [f"i64 {part}" for part in (*global_id_scalars(g, lane), *values)]
+    arguments = [f"i64 {part}" for part in (*global_id_scalars(g, lane), *values)]
     buffer = f"i64 {g.field_value('report', -1)}"
-    g.text.do(f"call void @{function}({buffer}, i32 {op.attrs['site'] + 1}, {', '.join(passed)})")
+    g.text.do(f"call void @{function}({buffer}, i32 {op.attrs['site'] + 1}, {', '.join(arguments)})")
 
 
 def _function(name: str, count: int) -> str:
-    """LLVM text of the function for reports of `count` values."""
+    """Return the LLVM function for reports with `count` values."""
     values = "".join(f", i64 %p{number}" for number in range(count))
     lines = [
         f"define internal void @{name}(i64 %address, i32 %site, i64 %x, i64 %y, i64 %z{values}) noinline cold nounwind {{",
