@@ -277,3 +277,33 @@ def test_the_sign_of_a_narrowed_integer_is_not_that_of_the_wide_one(device: Any)
         thirds(x, quotient, remainder)
     np.testing.assert_array_equal(quotient, narrow // 3)
     np.testing.assert_array_equal(remainder, narrow % 3)
+
+
+@vk.kernel(local=64, groups=1)
+def rising(base: vk.i32, y: vk.Out[vk.i32, "N"]):
+    value = base + vk.i32(vk.local_id(0))
+    if value >= 0:
+        y[vk.local_id(0)] = value
+    else:
+        y[vk.local_id(0)] = 7
+
+
+@vk.kernel(local=64, groups=1)
+def falling(base: vk.i32, y: vk.Out[vk.i32, "N"]):
+    value = base - vk.i32(vk.local_id(0))
+    if value < 0:
+        y[vk.local_id(0)] = value
+    else:
+        y[vk.local_id(0)] = 7
+
+
+def test_conditions_on_values_that_wrap_within_a_vector(device: Any) -> None:
+    """The first lane alone doesn't tell whether the condition holds in all lanes."""
+    largest = 2**31 - 1
+    for base in (largest - 3, largest - 63, largest, -5, 0):
+        for kernel, start, step in ((rising, base, 1), (falling, -1 - base, -1)):
+            values = (start + step * np.arange(64, dtype=np.int64)).astype(np.int32)
+            y = vk.zeros(64, dtype=vk.i32)
+            kernel(start, y)
+            expected = np.where(values >= 0 if step > 0 else values < 0, values, 7)
+            np.testing.assert_array_equal(y.numpy(), expected)

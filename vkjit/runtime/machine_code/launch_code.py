@@ -43,6 +43,10 @@ class LaunchCode(ABC):
         """Prepare for all plans of the chain, or branch to `nothing`, which returns False."""
 
     @abstractmethod
+    def check_plan(self) -> None:
+        """Check that the plan can be used, before anything is written to it, or branch to `refused`."""
+
+    @abstractmethod
     def check_buffer(self, buffer: str, written: str) -> None:
         """Check a buffer, which the launch writes if `written` isn't 0, or branch to `refused`."""
 
@@ -72,6 +76,7 @@ class LaunchCode(ABC):
         self.plan = t.get(plan)
         t.unless(t.new(f"icmp ne i64 {self.plan}, 0"), "refused")
         t.unless(t.same(self.of(Word.COUNT), "%count"), "refused")
+        self.check_plan()
         self.captures()
         self.constants()
         self.arrays()

@@ -51,10 +51,20 @@ def _comparison(g: Generator, op: Op) -> str | None:
     reach = step.size * (g.width - 1)
     upper = name in ("lt", "le")
     if upper == (reach < 0):
-        return g.text.op(f"icmp {_word(name, signed)} {kind} {base}, {bound}") if signed else None
+        if not signed:
+            return None
+        first = g.text.op(f"icmp {_word(name, signed)} {kind} {base}, {bound}")
+        return first if step.exact else g.text.op(f"and i1 {first}, {_no_wrap(g, left, base, reach)}")
     if constant_number(right) is not None and name == "ge" and signed and reach < 0:
         return None
     return _far_lane(g, name, kind, base, bound, abs(reach), signed)
+
+
+def _no_wrap(g: Generator, value: Value, base: str, reach: int) -> str:
+    """Test that the signed integers from lane 0, `base`, to the last lane, `base + reach`, don't wrap."""
+    extreme = 1 << (dtype_of(value.type).bits - 1)
+    word, limit = ("sle", extreme - 1 - reach) if reach > 0 else ("sge", -extreme - reach)
+    return g.text.op(f"icmp {word} {g.type(value.type, False)} {base}, {limit}")
 
 
 def _word(name: str, signed: bool) -> str:

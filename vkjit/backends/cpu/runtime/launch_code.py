@@ -63,6 +63,10 @@ class _CpuLaunch(LaunchCode):
     def leave(self) -> None:
         pass
 
+    def check_plan(self) -> None:
+        """Check that the plan isn't busy: its rows hold references then."""
+        self.t.unless(self.t.same(self.of(_CpuWord.BUSY), 0), "refused")
+
     def check_buffer(self, buffer: str, written: str) -> None:
         """Check that the buffer isn't closed."""
         address = self.number(self.t.load(buffer, self.layout.buffer["address"]))
@@ -76,7 +80,6 @@ class _CpuLaunch(LaunchCode):
             total = t.new(f"mul i64 {total}, {groups}")
             t.unless(t.new(f"icmp ule i64 {total}, {limit}"), "refused")
         token = self.token()
-        t.unless(t.same(self.of(_CpuWord.BUSY), 0), "refused")
         t.store("1", self.plan, 8 * _CpuWord.BUSY)
         self.refused = "held"
         record = self.of(Word.RECORD)
