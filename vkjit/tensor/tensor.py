@@ -23,7 +23,7 @@ from ..errors import ArgumentError, DTypeError
 from ..launch import extensions, host_arrays
 from ..runtime.device import Device, DeviceArray
 from .autograd.mode import state
-from .autograd.tape import UNTRACKED, GradMeta, RemovableHandle, backward
+from .autograd.tape import UNTRACKED, GradMeta, backward
 
 if TYPE_CHECKING:
     from ._gen_methods import TensorMethods
@@ -45,6 +45,23 @@ class Version:
     def __init__(self) -> None:
         self.value = 0
         self.recorded = 0
+
+
+class RemovableHandle:
+    """A hook registered on a tensor; `remove()` unregisters it and may be called any number of times."""
+
+    def __init__(self, meta: GradMeta, hook: Any) -> None:
+        self._hooks: list[Any] | None = meta.hooks
+        self._hook = hook
+        meta.hooks.append(hook)
+
+    def remove(self) -> None:
+        """Unregister the hook."""
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove(self._hook)
+
+    __call__ = remove
 
 
 class Size(int):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "RULES", "UNTRACKED", "VIEWS", "GradMeta", "Node", "RemovableHandle", "RuleRow", "accumulates_grad", "backward",
+    "RULES", "UNTRACKED", "VIEWS", "GradMeta", "Node", "RuleRow", "accumulates_grad", "backward",
     "backward_since", "current_sequence_number", "grad", "record", "record_unchecked", "rule", "sequence", "versions_of",
 ]  # fmt: skip
 
@@ -147,7 +147,7 @@ class Node:
         self.edges: tuple[GradMeta | None, ...] = tuple([getattr(value, "meta", None) for value in inputs])
         self.needs = tuple([edge is not None and edge.requires_grad for edge in self.edges])
         self.number = next(sequence)
-        self._results = tuple([weakref.ref(t.meta) for t in outputs])
+        self._results = [weakref.ref(t.meta) for t in outputs]
         self._inputs: list[tuple[Any, int] | None] | None = None  # None for an operand that isn't kept
         if row.keeps_inputs:
             self._inputs = [_kept(v) if row.keeps_input(i) else None for i, v in enumerate(inputs)]
@@ -160,7 +160,7 @@ class Node:
         node: Any = cls.__new__(cls)
         node.name, node.row, node.params, node._parameters = name, row, params, ()
         node.edges, node.needs, node.number = (edge,), (True,), next(sequence)
-        node._results, node._inputs, node._outputs, node._released = (weakref.ref(result),), None, None, False
+        node._results, node._inputs, node._outputs, node._released = [weakref.ref(result)], None, None, False
         result.requires_grad, result.node = True, node
 
     @property
@@ -191,7 +191,24 @@ class Node:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
         value, version = self._outputs[position]
         self._check(value, version, f"result {position}")
-        return value.with_grad_meta(self.results[position])
+        return value.with_grad_meta(self._results[position]() or self._restored(position, value))
+
+    def _restored(self, position: int, value: Tensor) -> GradMeta:
+        """Make a GradMeta for a result whose own is gone, so that gradients of its kept value reach this node.
+
+        Other threads and signal handlers that restore the result at the same time get the same GradMeta: a node can
+        refer to only one, and gradients of another would be lost.
+        """
+        is_float = value.dtype.is_float
+        meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=is_float)
+        meta.node = self if is_float else None
+        meta = _restoring.setdefault((self, position), meta)
+        try:
+            if (current := self._results[position]()) is None:
+                self._results[position] = weakref.ref(meta)
+            return current or meta
+        finally:
+            _restoring.pop((self, position), None)
 
     def _check(self, value: Any, version: int, what: str) -> None:
         """Raise VkjitError if a kept tensor was written since it had this version; `what` names it in the message."""
@@ -222,6 +239,8 @@ class Node:
             )
         return results
 
+
+_restoring: dict[tuple[Node, int], GradMeta] = {}  # by node and position; see `Node._restored`
 
 NodeClass: type[Node] = Node
 """The class of newly recorded nodes; anomaly mode replaces it."""
@@ -337,23 +356,6 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
     if gradient.shape != tensor.shape:
         raise ShapeError(f"the gradient has shape {gradient.shape}, expected the tensor's {tensor.shape}")
     return gradient
-
-
-class RemovableHandle:
-    """A hook registered on a tensor; `remove()` unregisters it and may be called any number of times."""
-
-    def __init__(self, meta: GradMeta, hook: Any) -> None:
-        self._hooks: list[Any] | None = meta.hooks
-        self._hook = hook
-        meta.hooks.append(hook)
-
-    def remove(self) -> None:
-        """Unregister the hook."""
-        hooks, self._hooks = self._hooks, None
-        if hooks is not None:
-            hooks.remove(self._hook)
-
-    __call__ = remove
 
 
 class _BackwardPass:

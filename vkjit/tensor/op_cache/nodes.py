@@ -252,7 +252,7 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
     if row.keeps_outputs:
         kept_outputs = [(t.detach(), t._version.value) for t in [tensors[number] for number, _ in outputs]]
     node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs
-    node.edges, node._results, node.number = tuple(edges), tuple(results), next(tape.sequence)
+    node.edges, node._results, node.number = tuple(edges), results, next(tape.sequence)
     node._parameters, node._inputs, node._outputs, node._released = parameters, inputs, kept_outputs, False
 
 
