@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from typing import Any
 
@@ -114,6 +115,39 @@ TYPES = [
     (vk.f64, torch.float64),
 ]
 OF_TORCH = {theirs: ours for ours, theirs in TYPES}
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "y"),
+    [
+        ("copysign", (4, 1), (3,)),
+        ("copysign", (3,), (4, 3)),
+        ("copysign", (4, 3), (1,)),
+        ("copysign", [0.0, -0.0, 1.5, -2.0, math.nan], [-1.0, 1.0, -1.0, math.nan, 1.0]),
+        ("copysign", [0.0, 1.5, -2.0, math.nan], -1.0),
+        ("special.xlog1py", [0.0, 2.0, -2.0] * 2, [-3.0, -2.0, -1.5, -1.0, -1.0, 0.5]),
+        *[("special.xlog1py", [0.0, 2.0, -2.0, math.nan], y) for y in (-math.inf, -2, -1, -0.5, 0, 3.0, math.inf)],
+        *[("special.xlog1py", x, [-3.0, -1.0, -0.5, 0.0, 3.0, math.nan]) for x in (0.0, 2.0, -2)],
+    ],
+)
+def test_gradients_at_edges_and_of_broadcast_operands(device: Any, name: str, x: Any, y: Any) -> None:
+    """A tuple is the shape of a random operand."""
+    rng = np.random.default_rng(0)
+    values = [away_from_zero(rng, v) if isinstance(v, tuple) else v for v in (x, y)]
+    for needs in itertools.product([False, True], repeat=2):
+        gradients = []
+        for module in (vk, torch):
+            operands: list[Any] = [
+                v if isinstance(v, (int, float)) else module.tensor(np.array(v, np.float32), requires_grad=need)
+                for v, need in zip(values, needs, strict=True)
+            ]
+            leaves = [t for t in operands if getattr(t, "requires_grad", False)]
+            result: Any = operator.attrgetter(name)(module)(*operands)
+            if leaves:
+                result.sum().backward()
+            gradients.append([result.detach().numpy(), *(t.grad.numpy() for t in leaves)])
+        for mine, other in zip(*gradients, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5)
 
 
 def usable(device: Any, *dtypes: Any) -> bool:

@@ -148,13 +148,13 @@ def _hypot(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("copysign", inputs=True, outputs=True)
 def _copysign(node: Node, gradient: Any) -> tuple[Any, ...]:
-    if not node.needs[0]:
-        return None, zeros_like(gradient)
-    x, y = node.input(0), node.output(0)
-    # the result y is x or -x, so the gradient of x is gradient or -gradient, but 0 at 0
-    flipped = where((x == 0) | (x.sign() == y.sign()), gradient, -gradient)
-    slope = where(x == 0, 0.0, flipped)
-    return reduced_to_operand(node, 0, slope), reduced_to_operand(node, 1, zeros_like(gradient))
+    left = None
+    if node.needs[0]:
+        x, y = node.input(0), node.output(0)
+        # the result y is x or -x, so the gradient of x is gradient or -gradient, but 0 at 0
+        slope = where(x == y, gradient, where(x == -y, -gradient, math.nan))  # NaN differs from both
+        left = reduced_to_operand(node, 0, where(x == 0, 0.0, slope))
+    return left, reduced_to_operand(node, 1, zeros_like(gradient))
 
 
 @rule("xlogy", inputs=True)

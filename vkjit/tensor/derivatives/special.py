@@ -72,8 +72,12 @@ def _xlog1py(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.input(1)
     left = None
     if node.needs[0]:
-        # y is a tensor or a Python number; `math.log1p` raises an error for y <= -1
-        slope = y.log1p() if hasattr(y, "log1p") else math.log1p(y) if y > -1 else -math.inf
+        slope = y.log1p() if hasattr(y, "log1p") else _log1p_of(y)  # y may be a Python number
         # at x = 0 the gradient is 0 for y <= -1, where log1p(y) is -infinity or NaN
         left = reduced_to_operand(node, 0, where((x == 0) & (y <= -1), 0.0, gradient * slope))
     return left, (reduced_to_operand(node, 1, gradient * x / (y + 1)) if node.needs[1] else None)
+
+
+def _log1p_of(number: float) -> float:
+    """Return log(1 + number) of a Python number as `Tensor.log1p` computes it: -inf for -1, NaN for numbers below."""
+    return math.log1p(number) if number > -1 else -math.inf if number == -1 else math.nan
