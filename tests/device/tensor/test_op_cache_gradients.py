@@ -214,6 +214,21 @@ def test_gradients_that_share_memory_with_operands_or_each_other() -> None:
     both(call, 12)
 
 
+@pytest.mark.parametrize("part", [0, 1])
+def test_gradients_in_the_buffer_of_an_operand_in_first_calls(device: Device, part: int) -> None:
+    """A rule recorded with two operands in one buffer would read both from the first one's buffer in replays."""
+
+    def call(seed: int) -> list[Any]:
+        (x,) = leaves(seed, [(4, 16)])
+        memory = vk.tensor(floats(seed + 50, (2, 4, 16)))
+        other = vk.tensor(floats(seed + 70, (4, 16)))
+        (x * memory[0]).backward(memory[part] if seed < CALLS else other)
+        return [x.grad.numpy()]
+
+    both(call, 2 * CALLS)
+    assert device.caps.kind == "interpreter" or replay_count(device)
+
+
 def test_gradients_of_other_layouts() -> None:
     def call(seed: int) -> list[Any]:
         x, y = leaves(seed, [(4, 4), (4, 4)])
