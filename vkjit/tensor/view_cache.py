@@ -23,6 +23,7 @@ from .autograd import tape
 from .autograd.mode import state
 from .autograd.tape import UNTRACKED, GradMeta, Node, RuleRow
 from .op_cache.key import _TENSORS
+from .op_cache.nodes import NodePlan, ReplayedNode
 from .tensor import Tensor
 
 __all__ = ["cached_view", "row_view"]
@@ -30,6 +31,8 @@ __all__ = ["cached_view", "row_view"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PLANS = 1 << 14
+_INVERTED = frozenset({"permute", "reshape"})
+"""Views whose gradient rules just make another view, which is faster than replaying them."""
 _MAX_RESULTS = 64
 """Results of a call that is kept."""
 _PLAIN = frozenset({int, str, type(None), type(Ellipsis)})
@@ -40,15 +43,16 @@ _new = object.__new__
 class ViewPlan(NamedTuple):
     """A view: `shift` bytes after its operand, with a layout of `layout_of`; None stands for the operand itself.
 
-    `nodes` are the operations to record, first to last: name, gradient rule, parameters, and the shape of the result.
+    `nodes` are the operations to record, first to last: name, gradient rule, parameters, the shape of the result, and
+    the plan of a `ReplayedNode`, or None for those in `_INVERTED`.
     """
 
     shift: int
     layout: Any
-    nodes: tuple[tuple[str, RuleRow, dict[str, Any], tuple[int, ...]], ...]
+    nodes: tuple[tuple[str, RuleRow, dict[str, Any], tuple[int, ...], NodePlan | None], ...]
 
 
-Plan = tuple[int, Any, tuple[tuple[str, RuleRow, dict[str, Any], tuple[int, ...]], ...]]
+Plan = tuple[int, Any, tuple[tuple[str, RuleRow, dict[str, Any], tuple[int, ...], NodePlan | None], ...]]
 """A `ViewPlan` or a plain tuple of its fields."""
 Plans = ViewPlan | list[ViewPlan]
 """The plan of a call that returns one view, or the plans of one that returns a tuple."""
@@ -151,13 +155,15 @@ def _view(x: Any, plan: Plan) -> Tensor:
     else:
         view._root = UNTRACKED
     view.meta = meta = GradMeta(layout[3], dtype, device)
-    for name, row, params, shape in nodes[:-1]:
-        between = GradMeta(shape, dtype, device)
-        Node.of_view(name, row, edge, params, between)
-        edge = between
-    if nodes:
-        name, row, params, _ = nodes[-1]
-        Node.of_view(name, row, edge, params, meta)
+    last = len(nodes) - 1
+    for number, (name, row, params, shape, node_plan) in enumerate(nodes):
+        result: Any = meta if number == last else GradMeta(shape, dtype, device)
+        if node_plan is None:
+            Node.of_view(name, row, edge, params, result)
+        else:
+            ReplayedNode.of_view(name, row, edge, params, result)
+            result.node.plan = node_plan
+        edge = result
     return view  # type: ignore[no-any-return]
 
 
@@ -184,7 +190,10 @@ def _plan_of(x: Tensor, view: Any, recorded: bool) -> ViewPlan | None:
         node = meta.node
         if node is None or len(node.edges) != 1 or node._parameters or node.row.keeps_inputs or node.row.keeps_outputs:
             return None
-        nodes.append((node.name, node.row, node.params, meta.shape))
+        name, row, params, plan = node.name, node.row, node.params, None
+        if name not in _INVERTED:
+            plan = NodePlan(name, row, params, (), ((0, None, False),), (True,), ((1, True),), object())
+        nodes.append((name, row, params, meta.shape, plan))
         meta = node.edges[0]
     array = view._array
     layout = layout_of(array.dtype, array.shape, array.strides)

@@ -229,6 +229,40 @@ def test_gradients_in_the_buffer_of_an_operand_in_first_calls(device: Device, pa
     assert device.caps.kind == "interpreter" or replay_count(device)
 
 
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda x: x[1:3],
+    "slices of one layout": lambda x: x[0:2] * x[2:4],
+    "row": lambda x: x[1],
+    "steps": lambda x: x[::2, 1::3],
+    "expanded": lambda x: x[:1].expand(5, 6),
+    "expanded to itself": lambda x: x[1:3].expand(2, 6),
+    "diagonal": lambda x: x.diagonal(1),
+    "chunks": lambda x: x.chunk(2, 1)[0] * x.chunk(2, 1)[1],
+    "windows": lambda x: x.unfold(1, 2, 2),
+    "several": lambda x: x.T[1:5].reshape(2, 2, 4).permute(2, 0, 1)[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_gradients_of_views(device: Device, name: str) -> None:
+    def call(seed: int) -> list[Any]:
+        (x,) = leaves(seed, [(4, 6)])
+        y = VIEWS[name](x)
+        y.backward(vk.tensor(floats(seed + 50, y.shape)), retain_graph=True)
+        first = x.grad.numpy()
+        (y * y).sum().backward(retain_graph=True)
+        (slope,) = vk.autograd.grad((y**3).sum(), x, create_graph=True)
+        return [first, x.grad.numpy(), vk.autograd.grad(slope.sum(), x)[0].numpy()]
+
+    both(call)
+    node = VIEWS[name](leaves(0, [(4, 6)])[0]).meta.node
+    if device.caps.kind != "interpreter" and node.name in ("slice", "expand", "diagonal"):
+        assert isinstance(node, ReplayedNode)
+        assert any(
+            key[0] is node.plan.token and isinstance(entry, VjpReplay) for key, entry in device.dispatch_cache.items()
+        )
+
+
 def test_gradients_of_other_layouts() -> None:
     def call(seed: int) -> list[Any]:
         x, y = leaves(seed, [(4, 4), (4, 4)])

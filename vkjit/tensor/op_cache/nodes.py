@@ -1,4 +1,4 @@
-"""Autograd nodes that replays put on the tape, and the replay of their vector-Jacobian products.
+"""Autograd nodes that replays and cached views put on the tape, and the replay of their vector-Jacobian products.
 
 A plan of a node determines everything that the node's gradient rule depends on, except the gradients of the results. So
 the rule is called with the same host work for equal plans and equal layouts of these gradients: it is recorded as one
@@ -113,7 +113,7 @@ def handle_first_calls(note_vjp: Callable[..., Sequence[Any]]) -> None:
 
 
 class ReplayedNode(Node):
-    """A node that a replay has put on the tape according to `plan`."""
+    """A node that a replay or a cached view has put on the tape according to `plan`."""
 
     __slots__ = ("plan",)
     plan: NodePlan
