@@ -192,7 +192,7 @@ def _plan_of(x: Tensor, view: Any, recorded: bool) -> ViewPlan | None:
             return None
         name, row, params, plan = node.name, node.row, node.params, None
         if name not in _INVERTED:
-            plan = NodePlan(name, row, params, (), ((0, None, False),), (True,), ((1, True),), object())
+            plan = NodePlan(name, row, params, (), ((0, None, False),), (True,), ((1, True, False),), object())
         nodes.append((name, row, params, meta.shape, plan))
         meta = node.edges[0]
     array = view._array

@@ -11,6 +11,7 @@ node to the `GradMeta` of its operands.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import sys
@@ -27,7 +28,9 @@ from ..memory import allocate, write_value
 from .mode import state
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from vkjit.runtime.array import DeviceArray
+
+    from ..tensor import Tensor, Version
 
 __all__ = [
     "RULES", "UNTRACKED", "VIEWS", "GradMeta", "Node", "RuleRow", "accumulates_grad", "backward",
@@ -48,16 +51,21 @@ class RuleRow:
     """A gradient rule: the vector-Jacobian product (VJP), and which values it reads.
 
     `keeps_inputs` is True if the VJP reads the values of all operands, or a tuple with the positions of the operands
-    that it reads. `keeps_outputs` is True if it reads the results. A node keeps only these values.
+    that it reads; `keeps_outputs` likewise for the results. A node keeps only these values.
     """
 
     vjp: Rule
     keeps_inputs: bool | tuple[int, ...]
-    keeps_outputs: bool
+    keeps_outputs: bool | tuple[int, ...]
 
     def keeps_input(self, position: int) -> bool:
         """True if the VJP reads the value of the operand at `position`."""
         keeps = self.keeps_inputs
+        return keeps if isinstance(keeps, bool) else position in keeps
+
+    def keeps_output(self, position: int) -> bool:
+        """True if the VJP reads the value of the result at `position`."""
+        keeps = self.keeps_outputs
         return keeps if isinstance(keeps, bool) else position in keeps
 
 
@@ -69,11 +77,13 @@ operand.
 """
 
 
-def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = False) -> Callable[[Rule], Rule]:
+def rule(
+    name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool | tuple[int, ...] = False
+) -> Callable[[Rule], Rule]:
     """Decorate the VJP of operation `name` to register it in `RULES`.
 
     `inputs` is True if the VJP reads the values of all operands, or a tuple with the positions of the operands that it
-    reads. `outputs` is True if it reads the results. Raises InternalError if the operation has a rule already.
+    reads; `outputs` likewise for the results. Raises InternalError if the operation has a rule already.
     """
 
     def register(function: Rule) -> Rule:
@@ -124,6 +134,17 @@ class GradMeta:
         self._hooks = hooks
 
 
+KeptOutput = tuple["DeviceArray", "Version", int]
+"""A kept result: its array, its version counter, and its version. Not the tensor, which refers to the node."""
+
+
+@functools.cache
+def _tensor_type() -> type[Tensor]:
+    from ..tensor import Tensor  # it imports this module
+
+    return Tensor
+
+
 class Node:
     """A recorded operation: its name, its gradient rule (`row`), and what the rule needs.
 
@@ -151,7 +172,11 @@ class Node:
         self._inputs: list[tuple[Any, int] | None] | None = None  # None for an operand that isn't kept
         if row.keeps_inputs:
             self._inputs = [_kept(v) if row.keeps_input(i) else None for i, v in enumerate(inputs)]
-        self._outputs = [(t.detach(), t.version) for t in outputs] if row.keeps_outputs else None
+        self._outputs: list[KeptOutput | None] | None = None
+        if row.keeps_outputs:
+            self._outputs = [
+                (t._array, t._version, t.version) if row.keeps_output(i) else None for i, t in enumerate(outputs)
+            ]
         self._released = False
 
     @classmethod
@@ -187,9 +212,11 @@ class Node:
         Raises VkjitError if the result was changed in place after the operation was recorded, InternalError if the rule
         didn't ask to keep it.
         """
-        if self._outputs is None:
+        kept = None if self._outputs is None else self._outputs[position]
+        if kept is None:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
-        value, version = self._outputs[position]
+        array, counter, version = kept
+        value = _tensor_type()(array, version=counter)
         self._check(value, version, f"result {position}")
         return value.with_grad_meta(self._results[position]() or self._restored(position, value))
 

@@ -86,7 +86,7 @@ def _log_divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
     return of_x, (reduced_to_operand(node, 1, scaled * (t - x + 1)) if node.needs[1] else None)
 
 
-@rule("cross_entropy", inputs=True, outputs=True)
+@rule("cross_entropy", inputs=True, outputs=(1,))
 def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     x, target, weight = (node.input(i) for i in range(3))
     ignored, smoothing = node.params["ignored"], node.params["smoothing"]
@@ -126,7 +126,7 @@ def _cross_entropy_mean(node: Node, gradient: Any) -> tuple[Any, ...]:
     return log_softmax(x, 1).exp() * (row_gradient * scale).unsqueeze(1) + target_class_term, None, None
 
 
-@rule("nll", inputs=True, outputs=True)
+@rule("nll", inputs=True, outputs=(1,))
 def _nll(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     edge = node.edges[0]
     assert edge is not None
@@ -143,7 +143,7 @@ def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
     return picked * scale.to(picked.dtype), None, None
 
 
-@rule("ctc", inputs=True, outputs=True)
+@rule("ctc", inputs=True, outputs=(0,))
 def _ctc(node: Node, gradient: Any) -> tuple[Any, ...]:
     if is_grad_enabled():
         raise ArgumentError("ctc_loss() has no second derivative: leave create_graph out")

@@ -40,7 +40,7 @@ def _input_gradient(gradient: Any, normalized: Any, scale: Any, axes: list[int],
     return scale * (gradient - correction)
 
 
-@rule("layer_norm", inputs=True, outputs=True)
+@rule("layer_norm", inputs=(0, 1), outputs=(1, 2))
 def _layer_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     x, weight = node.input(0), node.input(1)
     axis_count, center = node.params["axes"], node.params["center"]
@@ -69,7 +69,7 @@ def _affine_gradients(node: Node, sums: Any, products: Any) -> tuple[Any, Any]:
     return weight, (sums.sum(0) if node.needs[2] else None)
 
 
-@rule("group_norm", inputs=True, outputs=True)
+@rule("group_norm", inputs=(0, 1), outputs=(1, 2))
 def _group_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     x, weight, groups = node.input(0), node.input(1), node.params["groups"]
     n, c, d = x.shape[0], x.shape[1], math.prod(x.shape[2:])  # samples, channels, elements per channel of a sample
@@ -106,7 +106,7 @@ def _composed_group_norm(node: Node, gradient: Any, x: Any, weight: Any, groups:
     )
 
 
-@rule("batch_norm", inputs=True, outputs=True)
+@rule("batch_norm", inputs=(0, 1), outputs=(1, 2))
 def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     x, weight, eps = node.input(0), node.input(1), node.params["eps"]
     n, c, d = x.shape[0], x.shape[1], math.prod(x.shape[2:])  # samples, channels, elements per channel of a sample

@@ -13,7 +13,7 @@ from ..autograd.tape import Node, rule
 from ..nn.pool import gather_at_indices, max_pool_gradient, mean_pool, mean_pool_gradient
 
 
-@rule("max_pool", outputs=True)
+@rule("max_pool", outputs=(1,))
 def _max_pool(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     return (max_pool_gradient(gradient, node.output(1), **node.params),)
 

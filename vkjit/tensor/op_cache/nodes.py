@@ -69,7 +69,8 @@ class NodePlan(NamedTuple):
 
     `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` have a
     tensor's number and None, or None and a constant, and True if the node keeps the operand's value. `outputs` are the
-    numbers of its results, with True for those of float types, which require a gradient. `token` stands for the plan in keys.
+    numbers of its results, with True for those of float types, which require a gradient, and True for those whose value
+    it keeps. `token` stands for the plan in keys.
     """
 
     name: str
@@ -78,7 +79,7 @@ class NodePlan(NamedTuple):
     filled_params: tuple[tuple[str, Any], ...]
     inputs: tuple[tuple[int | None, Any, bool], ...]
     needs: tuple[bool, ...]
-    outputs: tuple[tuple[int, bool], ...]
+    outputs: tuple[tuple[int, bool, bool], ...]
     token: object
 
 
@@ -155,13 +156,16 @@ class ReplayedNode(Node):
         tensors = [*gradients]
         inputs: Any = self._inputs
         outputs: Any = self._outputs
-        kept = [inputs[position] for position in reads.inputs] if reads.inputs else []
-        if reads.outputs:
-            kept += [outputs[position] for position in reads.outputs]
-        for value, version in kept:
+        for position in reads.inputs:
+            value, version = inputs[position]
             if value._version.value != version:
                 return None
             tensors.append(value)
+        for position in reads.outputs:
+            array, counter, version = outputs[position]
+            if counter.value != version:
+                return None
+            tensors.append(Tensor(array, version=counter))
         for value, version in self._parameters:
             if value._version.value != version:
                 return None
@@ -243,14 +247,17 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
         else:
             inputs.append(None)
     results: list[Any] = []
-    for number, is_float in outputs:
+    for number, is_float, _ in outputs:
         meta = tensors[number].meta
         if is_float:
             meta.requires_grad, meta.node = True, node
         results.append(ref(meta))
-    kept_outputs = None
+    kept_outputs: Any = None
     if row.keeps_outputs:
-        kept_outputs = [(t.detach(), t._version.value) for t in [tensors[number] for number, _ in outputs]]
+        kept_outputs = []
+        for number, _, is_kept in outputs:
+            tensor = tensors[number]
+            kept_outputs.append((tensor._array, tensor._version, tensor._version.value) if is_kept else None)
     node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs
     node.edges, node._results, node.number = tuple(edges), results, next(tape.sequence)
     node._parameters, node._inputs, node._outputs, node._released = parameters, inputs, kept_outputs, False

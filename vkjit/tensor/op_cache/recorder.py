@@ -127,7 +127,7 @@ class OpRecorder:
         """Return the numbers of the tensors whose values are needed after the call: results, and what nodes keep."""
         alive = set(results) | self._parameter_numbers
         for node, inputs, outputs in self._nodes:
-            values = [*_kept(node, inputs), *(outputs if node.row.keeps_outputs else ())]
+            values = [*_kept(node, inputs), *(t for i, t in enumerate(outputs) if node.row.keeps_output(i))]
             alive |= {self._numbers[id(value)] for value in values if isinstance(value, Tensor)}
         roots = {self._plans[n - len(self._tensors)].root for n in alive if n is not None and n >= len(self._tensors)}
         return alive | roots
@@ -177,7 +177,12 @@ class OpRecorder:
         filled = tuple(
             [(word, t) for word, t in templates.items() if isinstance(t, (TensorNumber, ArrayPlan, Items, dict))]
         )
-        made = tuple([(self._number_of(tensor, is_output=True), tensor._array.dtype.is_float) for tensor in outputs])
+        made = tuple(
+            [
+                (self._number_of(tensor, is_output=True), tensor._array.dtype.is_float, node.row.keeps_output(position))
+                for position, tensor in enumerate(outputs)
+            ]
+        )
         return NodePlan(node.name, node.row, templates, filled, tuple(operands), node.needs, made, object())
 
     def _template(self, value: Any) -> Any:
