@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,17 +21,48 @@ _NOTHING = np.zeros(0, dtype=np.uint8)
 
 
 _new = object.__new__
+_MAX_CHANGES = 1024
+"""Number of noted sizes from which they are added up."""
 
 
 class Usage:
-    """Statistics of the live buffers: their number and their bytes. Change them under the lock."""
+    """Statistics of the live buffers: their number and their bytes.
+
+    Buffers note their sizes in `changes`, and ~size when they are released, without a lock. `add_up` does the rest.
+    """
 
     def __init__(self) -> None:
-        self.count = self.allocated = self.peak = 0
-        self.lock = threading.RLock()  # garbage collection may release buffers at any point of this thread
+        self.changes: deque[int] = deque()
+        self._count = self._allocated = self._peak = 0
+        self._lock = threading.Lock()
+
+    def add_up(self, timeout: float = 0.0) -> None:
+        """Count what was noted, unless another thread or an interrupted call of this one does that."""
+        if not self._lock.acquire(timeout=timeout):
+            return
+        try:
+            changes = self.changes
+            while changes:
+                nbytes = changes.popleft()
+                self._count += 1 if nbytes >= 0 else -1
+                self._allocated += nbytes if nbytes >= 0 else -(~nbytes)
+                self._peak = max(self._peak, self._allocated)
+        finally:
+            self._lock.release()
+
+    def read(self) -> tuple[int, int, int]:
+        """Return the number of buffers, their bytes, and the highest number of bytes."""
+        self.add_up(timeout=0.1)
+        return self._count, self._allocated, self._peak
+
+    def reset_peak(self) -> None:
+        """Set the peak to the bytes that are allocated now."""
+        self.add_up(timeout=0.1)
+        self._peak = self._allocated
 
     def forget_lock(self) -> None:
-        self.lock = threading.RLock()
+        """Replace the lock in a forked child, since another thread of the parent may have held it."""
+        self._lock = threading.Lock()
 
 
 class CpuBuffer(Buffer):
@@ -53,12 +85,10 @@ class CpuBuffer(Buffer):
             data, address = device.blocks.take(nbytes)
         buffer = _new(CpuBuffer)
         buffer.data, buffer.device, buffer.nbytes, buffer.owner, buffer.is_viewed = data, device, nbytes, None, False
-        usage = device.usage
-        with usage.lock:
-            usage.count += 1
-            usage.allocated = allocated = usage.allocated + nbytes
-            if allocated > usage.peak:
-                usage.peak = allocated
+        changes = device.usage.changes
+        changes.append(nbytes)
+        if len(changes) > _MAX_CHANGES:
+            device.usage.add_up()
         buffer.address = address
         return buffer
 
@@ -69,10 +99,7 @@ class CpuBuffer(Buffer):
             return
         if address and self.owner is None:
             device, nbytes, data = self.device, self.nbytes, self.data
-            usage = device.usage
-            with usage.lock:
-                usage.count -= 1
-                usage.allocated -= nbytes
+            device.usage.changes.append(~nbytes)
             small = device.blocks.small.get(nbytes)
             if small is not None and not self.is_viewed:
                 small.append((data, address))  # drops the oldest if it is full

@@ -176,14 +176,11 @@ class CpuDevice(ImmediateDevice):
         """Return bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers'
         `count`.
         """
-        usage = self.usage
-        return {
-            "allocated": usage.allocated, "reserved": usage.allocated + self.blocks.held, "peak": usage.peak,
-            "count": usage.count,
-        }  # fmt: skip
+        count, allocated, peak = self.usage.read()
+        return {"allocated": allocated, "reserved": allocated + self.blocks.held, "peak": peak, "count": count}
 
     def reset_peak_memory(self) -> None:
-        self.usage.peak = self.usage.allocated
+        self.usage.reset_peak()
 
     def empty_cache(self) -> None:
         """Return unused memory to the system."""
