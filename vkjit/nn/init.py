@@ -8,6 +8,7 @@ that a seed gives the same parameters on every device.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,13 @@ def _random_type(tensor: Tensor, name: str) -> Any:
 def _is_meta(tensor: Tensor) -> bool:
     """True if the tensor is on the device "meta" and has no values to fill."""
     return tensor.device.caps.kind == META_KIND
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    """True, with PyTorch's warning, if the tensor has no elements, whose fans may be 0."""
+    if not tensor.numel():
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    return not tensor.numel()
 
 
 def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
@@ -148,13 +156,17 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
     bound = gain * sqrt(6 / (fan_in + fan_out)).
     """
-    bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
+    fans = fan_in_and_out(tensor)
+    if _is_empty(tensor):
+        return tensor
+    bound = gain * math.sqrt(6.0 / sum(fans))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill with normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))))
+    fans = fan_in_and_out(tensor)
+    return tensor if _is_empty(tensor) else normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans)))
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -172,7 +184,7 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonline
     of leaky_relu.
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return tensor if _is_empty(tensor) else uniform_(tensor, -bound, bound)
 
 
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
@@ -181,7 +193,8 @@ def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinea
     mode: the fan to use, "fan_in" or "fan_out". The gain is calculate_gain(nonlinearity, a); `a` is the negative slope
     of leaky_relu.
     """
-    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+    std = _kaiming_std(tensor, a, mode, nonlinearity)
+    return tensor if _is_empty(tensor) else normal_(tensor, 0.0, std)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
@@ -228,7 +241,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ShapeError(
             f"dirac_ fills weights of 3 to 5 axes whose first is a multiple of groups, found {tensor.shape}, {groups}"
         )
-    if _is_meta(tensor):
+    if _is_meta(tensor) or not tensor.numel():
         return tensor
     values = np.zeros(tensor.shape, np.float32)
     per_group = tensor.shape[0] // groups

@@ -100,6 +100,17 @@ def test_what_cannot_be_initialised_is_refused() -> None:
         nn.init.normal_(vk.zeros(2), std=-1)
 
 
+@pytest.mark.parametrize("name", ["xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (4, 3, 0)])
+def test_empty_weights_are_left_with_a_warning(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.warns(UserWarning, match="zero-element tensors is a no-op"):
+        drawn(getattr(nn.init, name), shape=shape)
+
+
+def test_dirac_leaves_empty_kernels() -> None:
+    drawn(nn.init.dirac_, shape=(4, 3, 0))
+
+
 @pytest.mark.parametrize(
     ("make", "fan_in"),
     [
