@@ -41,8 +41,8 @@ class LAMB(Optimizer):
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         )
-        self._rates: dict[str, Tensor] = {}
-        """Learning rates that captured steps read, as 0-d tensors, by device and type."""
+        self._rates: dict[tuple[int, str], Tensor] = {}
+        """Learning rates that captured steps read, as 0-d tensors, by number of the group, and device and type."""
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         names = ("exp_avg", "exp_avg_sq", "update")
@@ -57,35 +57,33 @@ class LAMB(Optimizer):
     def advance(self, graph: Any) -> dict[str, Any]:
         """Count the next replay's step and return its hyperparameters, as `Optimizer.advance` does.
 
-        Also updates the learning rate that the captured step reads on the device.
+        Also updates the learning rates that the captured step reads on the device.
         """
         hyperparameters = super().advance(graph)
-        assert self._captured is not None
-        _, parameters_and_groups = self._captured
-        _, first_group = parameters_and_groups[0]  # captured steps use the lr of the first updated group for all groups
         with no_grad():
-            for rate in self._rates.values():
-                rate.fill_(first_group["lr"])
+            for (number, _), rate in self._rates.items():
+                rate.fill_(self.param_groups[number]["lr"])
         return hyperparameters
 
-    def _rate(self, parameter: Tensor, group: Group) -> Any:
-        """Return the learning rate: a number or, in a captured step, a 0-d tensor, which `advance` sets.
+    def _rate(self, parameter: Tensor, number: int) -> Any:
+        """Return the learning rate of group `number`: a number or, in a captured step, a 0-d tensor, which `advance` sets.
 
         The tensor is created by an ordinary step before the capture.
         """
         dtype = dtypes.f64 if parameter.dtype is dtypes.f64 else dtypes.f32
-        key = f"{parameter.device}: {dtype}"
+        key = number, f"{parameter.device}: {dtype}"
+        lr = self.param_groups[number]["lr"]
         if not is_capturing(parameter.device):
             if key not in self._rates:
-                self._rates[key] = creation.full((), group["lr"], dtype=dtype, device=parameter.device)
-            return group["lr"]
+                self._rates[key] = creation.full((), lr, dtype=dtype, device=parameter.device)
+            return lr
         if key not in self._rates:
             raise ArgumentError(
                 "LAMB keeps its learning rate on the device: take an ordinary step before the captured one"
             )
         return self._rates[key]
 
-    def _after_update(self, parameters: Sequence[Tensor], group: Group) -> None:
+    def _after_update(self, parameters: Sequence[Tensor], number: int) -> None:
         """Subtract the updates, which the kernel has stored in the states, times trust ratio and learning rate."""
         for parameter in parameters:
             update: Any = self.state[parameter]["update"]
@@ -94,4 +92,4 @@ class LAMB(Optimizer):
             nonzero: Any = (parameter_norm > 0) & (update_norm > 0)
             safe_update_norm: Any = arithmetic.where(nonzero, update_norm, 1.0)  # avoids divisions by 0
             ratio: Any = arithmetic.where(nonzero, parameter_norm / safe_update_norm, 1.0)
-            parameter.sub_(update * (ratio * self._rate(parameter, group)))
+            parameter.sub_(update * (ratio * self._rate(parameter, number)))

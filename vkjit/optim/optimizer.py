@@ -219,7 +219,7 @@ class Optimizer:
                 for parameter in parameters:
                     _check_devices(parameter, self.state[parameter], plan.states)
                 raise
-            self._after_update(parameters, group)
+            self._after_update(parameters, number)
             for parameter in parameters:
                 parameter.bump_version()
 
@@ -230,8 +230,8 @@ class Optimizer:
         """
         raise NotImplementedError(f"{type(self).__name__} has no _plan()")
 
-    def _after_update(self, parameters: Sequence[Tensor], group: Group) -> None:
-        """Hook for subclasses, called after the parameters of one plan have been updated. `group` has their options."""
+    def _after_update(self, parameters: Sequence[Tensor], number: int) -> None:
+        """Hook for subclasses, called after the parameters of one plan have been updated; they are in group `number`."""
 
     # -- state
 

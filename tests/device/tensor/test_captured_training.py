@@ -70,6 +70,28 @@ def test_replays_are_steps(device: Any, kind: str) -> None:
     assert second.state[next(captured.parameters())].get("step") == first.state[next(eager.parameters())].get("step")
 
 
+def test_each_group_of_a_captured_lamb_step_has_its_own_learning_rate(device: Any) -> None:
+    data = batches(device)
+    with vk.use_device(device):
+        eager, captured = model_of(device), model_of(device)
+        first, second = (
+            optim.LAMB([{"params": m[0].parameters()}, {"params": m[2].parameters(), "lr": 0.3}], lr=0.01)
+            for m in (eager, captured)
+        )
+        step(eager, first, *data[0])
+        step(captured, second, *data[0])
+        second.capturable = True
+        x, y = data[1]
+        with vk.capture(device, x=x, y=y) as graph:
+            step(captured, second, x, y)
+        for number, (x, y) in enumerate(data[1:]):
+            first.param_groups[1]["lr"] = second.param_groups[1]["lr"] = 0.3 / (number + 1)
+            step(eager, first, x, y)
+            graph.replay(x=x, y=y, **second.advance(graph))
+    for ours, theirs in zip(captured.parameters(), eager.parameters(), strict=True):
+        np.testing.assert_array_equal(ours.detach().numpy(), theirs.detach().numpy())
+
+
 def test_what_a_graph_cannot_repeat_is_an_error(device: Any) -> None:
     (x, y), *_ = batches(device)
     with vk.use_device(device):
