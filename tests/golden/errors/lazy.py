@@ -80,3 +80,23 @@ def store_later_in_the_loop(x: vk.InOut[vk.f32, "R C"]):
     for i in range(3):
         total = wg.sum(row)
         x[i, 0] = total
+
+
+def slice_in_a_tuple(x: vk.InOut[vk.f32, "N"]):
+    x[0] = 1 if x[:] in (1, 2) else 0
+
+
+def slice_among_items(x: vk.InOut[vk.f32, "N"]):
+    x[0] = 1 if x[0] not in (x[:], 2) else 0
+
+
+def slice_compared_in_a_tuple(x: vk.InOut[vk.f32, "N"]):
+    x[0] = 1 if (x[:], 1) == (x[:], 1) else 0
+
+
+def vector_in_a_tuple(x: vk.InOut[vk.f32, "N"]):
+    x[0] = 1 if vk.vec(vk.f32, 2)(x[0], 1) in (1, 2) else 0
+
+
+def ranges_compared(x: vk.InOut[vk.f32, "N"]):
+    x[0] = 1 if range(vk.i32(x[0])) == range(vk.i32(x[0])) else 0

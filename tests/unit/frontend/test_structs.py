@@ -96,6 +96,31 @@ def test_nested_structs() -> None:
     assert x.tolist() == [2 + 3 + 7, 9 + 6 + 7]
 
 
+def compared(x: vk.InOut[vk.f32, "N"]):
+    p = Point(x[0], x[1])
+    x[2] = p == Point(x[1], x[0])
+    x[3] = p != Point(x[1], 2)
+    x[4] = (x[0], (x[1], "a")) == (x[1], (x[1], "a"))
+    x[5] = (x[0], x[1]) in ((3, x[0]), (x[1], 1))
+    x[6] = (x[0], x[1]) not in ((3, x[0]), (x[1], 1))
+    x[7] = x.shape == (len(x),)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 1], [1, 1, 1, 1, 0, 1]),
+        ([2, 2], [1, 0, 1, 0, 1, 1]),
+        ([3, 2], [0, 1, 0, 0, 1, 1]),
+        ([3, 3], [1, 1, 1, 1, 0, 1]),
+    ],
+)
+def test_structs_and_tuples_are_compared_part_by_part(values: list[int], expected: list[int]) -> None:
+    x = np.array([*values, *[9] * 6], np.float32)
+    run(compared, x)
+    assert x[2:].tolist() == expected
+
+
 def wrong_type(x: vk.InOut[vk.i32, "N"]):
     p = Point(x[0])
 

@@ -295,13 +295,7 @@ def _membership(
     """Lower `a in b` (if `positive`) or `a not in b` to comparisons of a with the items of the tuple b."""
     if not isinstance(b, tuple):
         raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
-    result: KernelValue = False
-    for item in b:
-        same = operators.compare(ctx, node, "eq", a, item)
-        if isinstance(same, Value) and isinstance(result, Value):
-            result = ctx.builder.emit("or", result, same)
-        elif result is not True and (isinstance(same, Value) or same is True):
-            result = same  # it replaces False, which adds nothing, or is True, which decides
+    result = operators.combine(ctx, "or", (truth(ctx, node, operators.compare(ctx, node, "eq", a, item)) for item in b))
     return result if positive else operators.negate(ctx, node, result)
 
 

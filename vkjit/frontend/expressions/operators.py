@@ -7,7 +7,7 @@ functions; lowerings of calls use them for formulas. Operators are named by thei
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from vkjit import dtypes
@@ -16,7 +16,18 @@ from vkjit.ir.core import Value
 from vkjit.ir.ops import OpName
 
 from ..context import Context, Place
-from ..kernel_values import KernelValue, describe_value, is_literal, is_matrix
+from ..kernel_values import (
+    GridStride,
+    KernelValue,
+    Method,
+    Range,
+    Unrolled,
+    describe_value,
+    is_literal,
+    is_matrix,
+    parts_of,
+    same_structure,
+)
 from ..tiles.matrices import map_matrices, unary_matrix
 from ..values.conversions import (
     common_dtype,
@@ -30,7 +41,7 @@ from ..values.conversions import (
 )
 from .elementwise import is_mapped, map_elements
 
-__all__ = ["binary", "compare", "negate", "unary"]
+__all__ = ["binary", "combine", "compare", "negate", "unary"]
 
 _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -192,11 +203,20 @@ def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dt
 
 
 def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
-    """Lower a comparison; compile-time values of any class can be compared by "eq" and "ne"."""
+    """Lower a comparison. Compile-time values of any class can be compared by "eq" and "ne", tuples and structs part by
+    part.
+    """
     if is_mapped(a) or is_mapped(b):
         return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
+    if name in ("eq", "ne") and same_structure(a, b):
+        pairs = zip(parts_of(a) or (), parts_of(b) or (), strict=True)
+        parts = (truth(ctx, node, compare(ctx, node, name, x, y)) for x, y in pairs)
+        return combine(ctx, "and" if name == "eq" else "or", parts)
     if not (isinstance(a, Value) or isinstance(b, Value)):
         if name in ("eq", "ne"):
+            for value in (a, b):
+                if isinstance(value, Range | Unrolled | GridStride | Method):  # may hold run-time values
+                    raise ctx.error(node, f"{describe_value(value)} can't be compared", "compare numbers or tuples")
             return bool(_PYTHON_OPERATORS[name](a, b))
         return _fold(ctx, node, name, a, b)
     _check_operands(ctx, node, name, a, b)
@@ -204,6 +224,18 @@ def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVa
     if dtype.kind == "bool" and name not in ("eq", "ne"):
         dtype = dtypes.i32
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def combine(ctx: Context, name: Literal["and", "or"], conditions: Iterable[Value | bool]) -> Value | bool:
+    """Return the conjunction or disjunction of conditions; it is a Python bool if compile-time conditions decide it."""
+    undecided = name == "and"
+    result: Value | bool = undecided
+    for condition in conditions:
+        if isinstance(condition, Value) and isinstance(result, Value):
+            result = ctx.builder.emit(name, result, condition)
+        elif result is undecided or condition is (not undecided):
+            result = condition
+    return result
 
 
 def negate(ctx: Context, node: Place, value: KernelValue) -> KernelValue:

@@ -1,6 +1,6 @@
 """Structs in kernels: construction, fields, methods, and functional update of fields.
 
-A struct is an `Aggregate` whose kind is the `StructType`, the result of `@vk.struct`; it has no operators. Arrays of
+A struct is an `Aggregate` whose kind is the `StructType`, the result of `@vk.struct`; it has no operators but == and !=. Arrays of
 structs are in `struct_arrays`, assignment to fields in `statements.assignment`.
 """
 
