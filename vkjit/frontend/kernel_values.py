@@ -41,6 +41,7 @@ __all__ = [
     "is_scalar",
     "is_tile",
     "is_vector",
+    "literal_text",
     "parts_of",
     "same_constant",
     "same_structure",
@@ -256,12 +257,18 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
     return a is b
 
 
+def literal_text(value: KernelValue) -> str:
+    """Format a compile-time value for messages; integers of more than 128 bits, which can be too long, by their size."""
+    is_long = isinstance(value, int) and value.bit_length() > 128
+    return f"<integer of {value.bit_length()} bits>" if is_long else repr(value)  # type: ignore[attr-defined]
+
+
 def describe_value(value: KernelValue) -> str:
     """Format the kind and type of a value for messages."""
     if isinstance(value, Value):
         return f"a {describe_type(value.type)}" if isinstance(value.type, Tile) else describe_type(value.type)
     if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
-        return f"the literal {value!r}"
+        return f"the literal {literal_text(value)}"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     if isinstance(value, Aggregate):

@@ -92,3 +92,31 @@ def counter_meets_unsigned_and_signed(x: vk.InOut[vk.i32, "N"], n: vk.In[vk.u32,
 
 def static_assertion(x: vk.InOut[vk.f32, "N"], TS: vk.Const[int] = 12):
     assert TS % 16 == 0, f"TS is {TS}, a multiple of 16 is needed"
+
+
+def integer_beyond_f64(x: vk.InOut[vk.f64, "N"]):
+    x[0] = x[0] + 10**400
+
+
+def integer_beyond_f64_converted(x: vk.InOut[vk.f64, "N"]):
+    x[0] = vk.f64(10**5000)
+
+
+def integer_beyond_f64_in_a_function(x: vk.InOut[vk.f64, "N"]):
+    x[0] = vk.exp(10**400)
+
+
+def integer_beyond_f64_as_an_exponent(x: vk.InOut[vk.f64, "N"]):
+    x[0] = x[0] ** 10**400
+
+
+def integer_beyond_f64_of_no_sign(x: vk.InOut[vk.f64, "N"]):
+    x[0] = vk.sign(10**400)
+
+
+def integer_beyond_all_types(x: vk.InOut[vk.i32, "N"]):
+    x[0] = x[0] + 10**5000
+
+
+def index_beyond_all_types(x: vk.InOut[vk.i32, "N"]):
+    x[10**400] = 1

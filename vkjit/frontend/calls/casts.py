@@ -18,7 +18,7 @@ from ..context import Call, Context
 from ..intrinsics import callable_values
 from ..kernel_values import KernelValue, is_literal, is_matrix
 from ..tiles.matrices import cast_matrix
-from ..values.conversions import convert, dtype_of_value, numeric
+from ..values.conversions import convert, dtype_of_value, fit, numeric
 
 __all__ = ["cast_value"]
 
@@ -59,7 +59,7 @@ def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) ->
         return cast_matrix(ctx, node, value, dtype)
     numeric(ctx, node, value, "a number to convert")
     if is_literal(value):
-        return ctx.builder.const(_cast_literal(value, dtype), dtype)
+        return ctx.builder.const(_cast_literal(ctx, node, value, dtype), dtype)
     assert isinstance(value, Value)
     if dtype_of_value(value) is dtype and value not in ctx.weak:
         return value
@@ -75,8 +75,8 @@ def _cast_to_strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> 
     return ctx.builder.emit("cast", converted, type=converted.type) if converted is value else converted
 
 
-def _cast_literal(value: float, dtype: DType) -> bool | int | float:
-    """Convert a literal with the semantics of the `cast` operation."""
+def _cast_literal(ctx: Context, node: ast.AST, value: float, dtype: DType) -> bool | int | float:
+    """Convert a literal with the semantics of the `cast` operation. Raises CompileError for integers beyond f64."""
     from vkjit.ir.semantics import cast, silence_warnings
 
     if isinstance(value, int) and dtype.is_integer:  # not in f64, which is exact up to 2**53 only
@@ -84,7 +84,7 @@ def _cast_literal(value: float, dtype: DType) -> bool | int | float:
         is_sign_bit_set = wrapped >> (dtype.bits - 1) != 0
         return wrapped - (1 << dtype.bits) if dtype.is_signed and is_sign_bit_set else wrapped
     with silence_warnings():
-        converted = cast(np.float64(value), dtypes.f64, dtype)
+        converted = cast(np.float64(fit(ctx, node, value, dtypes.f64)), dtypes.f64, dtype)
     if dtype.kind == "bool":
         return bool(converted)
     return float(converted) if dtype.is_float else int(converted)

@@ -24,10 +24,10 @@ from vkjit.ir.types import Scalar, Vector
 from ..context import Call, Context
 from ..expressions import operators
 from ..intrinsics import elementwise, intrinsic, lowers
-from ..kernel_values import KernelValue, describe_value, is_array, is_literal, is_runtime
+from ..kernel_values import KernelValue, describe_value, is_array, is_literal, is_runtime, literal_text
 from ..signature.annotations import dtype_of
 from ..values.arrays import extent
-from ..values.conversions import common_dtype, convert, dtype_of_value, numeric, splat, truth, unify
+from ..values.conversions import common_dtype, convert, dtype_of_value, fit, numeric, splat, truth, unify
 from ..values.joins import choose
 from ..values.struct_arrays import first_array, is_struct_array
 from .casts import cast_value
@@ -52,7 +52,10 @@ def _fold(ctx: Context, call: Call, function: Callable[..., Any], *values: Kerne
     try:
         result = function(*values)
     except (ArithmeticError, ValueError) as error:
-        raise ctx.error(call.node, f"{getattr(function, '__name__', 'the function')} of {values}: {error}") from None
+        operands = ", ".join(map(literal_text, values))
+        raise ctx.error(
+            call.node, f"{getattr(function, '__name__', 'the function')} of ({operands}): {error}", "change a constant"
+        ) from None
     return result.item() if isinstance(result, np.generic) else result
 
 
@@ -61,9 +64,12 @@ def _python_function(name: OpName) -> Callable[..., Any]:
     from vkjit.ir.semantics import MEANING, silence_warnings
 
     def compute(*values: float) -> float:
+        if any(isinstance(v, int) and not -(2**63) <= v < 2**64 for v in values):
+            raise OverflowError("the integers have more than 64 bits")
         with silence_warnings():
             return MEANING[name](*(np.asarray(v) for v in values)).item()  # type: ignore[no-any-return]
 
+    compute.__name__ = name
     return compute
 
 
@@ -92,7 +98,7 @@ def _register_float(name: OpName, *others: str) -> None:
     def lower(ctx: Context, call: Call) -> KernelValue:
         value = _single_operand(ctx, call, name)
         if is_literal(value):
-            return _fold(ctx, call, _python_function(name), float(value))
+            return _fold(ctx, call, _python_function(name), fit(ctx, call.node, value, dtypes.f64))
         assert isinstance(value, Value)
         dtype = _float_dtype(dtype_of_value(value))
         return ctx.builder.emit(name, convert(ctx, call.node, value, dtype))
@@ -167,7 +173,7 @@ def _register_binary(name: OpName, objects: list[Any], *, float_only: bool) -> N
             raise ctx.error(call.node, f"{name} takes two values, found {len(call.args) + len(call.keywords)}")
         a, b = (numeric(ctx, call.node, v) for v in call.args)
         if is_literal(a) and is_literal(b):
-            literals = (float(a), float(b)) if float_only else (a, b)
+            literals = [fit(ctx, call.node, v, dtypes.f64) if float_only else v for v in (a, b)]
             return _fold(ctx, call, _python_function(name), *literals)
         dtype = common_dtype(ctx, call.node, a, b)
         if float_only:
@@ -312,7 +318,7 @@ def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
     """
     numeric(ctx, call.node, x)
     if is_literal(x):
-        e = math.exp(-abs(x))
+        e = math.exp(-abs(fit(ctx, call.node, x, dtypes.f64)))
         return (1.0 if x >= 0 else e) / (1.0 + e)
     assert isinstance(x, Value)
     value = convert(ctx, call.node, x, _float_dtype(dtype_of_value(x)))
@@ -373,7 +379,7 @@ def _float(ctx: Context, call: Call) -> KernelValue:
         return _fold(ctx, call, float, call.args[0])
     value = _single_operand(ctx, call, "float")
     if is_literal(value):
-        return float(value)
+        return fit(ctx, call.node, value, dtypes.f64)
     assert isinstance(value, Value)
     return cast_value(ctx, call.node, value, _float_dtype(dtype_of_value(value)))
 
@@ -422,7 +428,7 @@ def _bitcast(ctx: Context, call: Call, dtype: KernelValue, value: KernelValue) -
         raise ctx.error(call.node, f"expected a dtype first, found {describe_value(dtype)}", "vk.bitcast(vk.u32, x)")
     numeric(ctx, call.node, value)
     if is_literal(value):
-        raise ctx.error(call.node, "a literal has no bits of its own", f"give it a type: vk.f32({value!r})")
+        raise ctx.error(call.node, "a literal has no bits of its own", f"give it a type: vk.f32({literal_text(value)})")
     assert isinstance(value, Value)
     source = dtype_of_value(value)
     if source.bits != target.bits or "bool" in (source.kind, target.kind):

@@ -20,7 +20,7 @@ from ..context import Call, Context
 from ..expressions import operators
 from ..intrinsics import elementwise, intrinsic, intrinsic_of
 from ..kernel_values import KernelValue, describe_value, is_array, is_literal
-from ..values.conversions import dtype_of_value, truth
+from ..values.conversions import dtype_of_value, fit, truth
 from .casts import cast_value
 from .math import extremum
 
@@ -123,7 +123,7 @@ def _register_scaled(functions: list[Any], factor: float) -> None:
     def lower(ctx: Context, call: Call) -> KernelValue:
         (value,) = _arguments(ctx, call, functions[0].__name__, 1)
         if is_literal(value):
-            return float(value) * factor
+            return fit(ctx, call.node, value, dtypes.f64) * factor
         return operators.binary(ctx, call.node, "mul", _as_float(ctx, call, value), factor)
 
 

@@ -25,6 +25,7 @@ from ..kernel_values import (
     describe_value,
     is_literal,
     is_matrix,
+    literal_text,
     parts_of,
     same_structure,
 )
@@ -136,7 +137,8 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
             hint = "a divisor that is known only at run time may be 0: integers give 0 then, floats what IEEE says"
         else:
             hint = "Python itself computes these constants: change one"
-        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r}: {error}", hint) from None
+        formula = f"{literal_text(a)} {_SIGNS[name]} {literal_text(b)}"
+        raise ctx.error(node, f"{formula}: {error}", hint) from None
     if not is_literal(result):
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
     return result
@@ -153,7 +155,7 @@ def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVal
     amount = static_value(b)
     if amount is not None and not 0 <= amount < dtype.bits:
         hint = "convert to a wider type first, such as vk.u64(x); run-time amounts count modulo the width"
-        raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}", hint)
+        raise ctx.error(node, f"shift of {dtype!r} by {literal_text(amount)}: expected 0 to {dtype.bits - 1}", hint)
     if amount is not None:
         b = int(amount)  # a literal, which adapts to the left operand's type
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
@@ -174,7 +176,7 @@ def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
     exponent = static_value(b)
     dtype = common_dtype(ctx, node, a, b)
     dtype = dtypes.i32 if dtype.kind == "bool" else dtype
-    if exponent is not None and float(exponent).is_integer() and abs(exponent) <= _MAX_UNROLLED_EXPONENT:
+    if exponent is not None and abs(exponent) <= _MAX_UNROLLED_EXPONENT and float(exponent).is_integer():
         if exponent < 0 and not dtype.is_float:
             raise ctx.error(
                 node, f"{dtype!r} to the power {exponent} is no integer", f"convert the base: vk.f32(x) ** {exponent}"

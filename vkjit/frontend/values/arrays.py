@@ -143,7 +143,7 @@ def _convert_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: 
         return index_inside(ctx, node, value, size, axis)
     if isinstance(size, Value):
         return ctx.builder.emit("add", size, ctx.builder.index(int(number)))
-    return ctx.builder.index(int(number))
+    return as_index(ctx, node, value)
 
 
 def index_inside(ctx: Context, node: ast.AST, value: KernelValue, size: int, axis: int) -> Value:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 
 from vkjit import dtypes
 from vkjit.dtypes import DType, promote
@@ -85,17 +86,17 @@ def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int |
     if dtype.kind == "bool":
         if isinstance(literal, bool):
             return literal
-        raise ctx.error(node, f"the literal {literal!r} is no bool", "compare: write `x != 0`")
+        raise ctx.error(node, f"{describe_value(literal)} is no bool", "compare: write `x != 0`")
     if dtype.is_float:
         return _fit_float(ctx, node, literal, dtype)
     if isinstance(literal, float):
         raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r}", f"convert: {dtype!r}({literal!r})")
     low, high = _range(dtype)
     if not low <= literal <= high:
-        hint = f"{dtype!r}({literal!r}) wraps"
-        if not -(2**31) <= literal < 2**31:  # it doesn't fit i32, the default type of integers
+        hint = f"{dtype!r}({literal!r}) wraps" if -(2**63) <= literal < 2**64 else "no type holds it"
+        if -(2**63) <= literal < -(2**31) or 2**31 <= literal < 2**64:  # it doesn't fit i32, the default of integers
             hint = f"give it a type that holds it: {'vk.i64' if literal < 2**63 else 'vk.u64'}({literal!r})"
-        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} ({low} to {high})", hint)
+        raise ctx.error(node, f"{describe_value(literal)} doesn't fit {dtype!r} ({low} to {high})", hint)
     return int(literal)
 
 
@@ -106,8 +107,10 @@ def _range(dtype: DType) -> tuple[int, int]:
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
-_MAX_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
-"""The largest finite number of each float type that is narrower than a Python float."""
+_MAX_FINITE = {
+    "f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": sys.float_info.max
+}  # fmt: skip
+"""The largest finite number of each float type."""
 
 
 def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float:
@@ -118,7 +121,8 @@ def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float
         value = math.inf
     largest = _MAX_FINITE.get(dtype.name, math.inf)
     if abs(value) > largest and not (isinstance(literal, float) and math.isinf(literal)):
-        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} (up to {largest:g})", "use a wider type")
+        hint = "use a wider type" if dtype is not dtypes.f64 else 'no type is wider; infinity is float("inf")'
+        raise ctx.error(node, f"{describe_value(literal)} doesn't fit {dtype!r} (up to {largest:g})", hint)
     return value
 
 
