@@ -82,6 +82,13 @@ def test_similarity_of_long_halves(device: Any) -> None:
     assert F.cosine_similarity(x, -x).item() == -1
 
 
+def test_ldexp_by_a_number(device: Any) -> None:
+    assert vk.ldexp(vk.tensor([3, -1]), -1).tolist() == [1.5, -0.5]
+    halves = vk.tensor([1.5, np.inf], dtype=vk.f16).ldexp(3)
+    assert halves.dtype is vk.f16 and halves.tolist() == [12.0, np.inf]
+    assert vk.ldexp(vk.ones(1), 2000).tolist() == [np.inf]
+
+
 def test_what_is_not_finite_stays_where_it_is(device: Any) -> None:
     """Infinities and NaN don't spread: functions that select elements don't multiply the others by 0."""
     x = vk.tensor([[[[1.0, np.inf, 3.0], [4.0, 5.0, np.nan]]]])

@@ -153,8 +153,9 @@ def float_power(x: Operand, exponent: Operand) -> Tensor:
 @computed_in_f32
 def ldexp(x: Any, other: Any) -> Tensor:
     """Return x * 2 ** other, as floats."""
-    scale = pow(2.0, other if isinstance(other, Tensor) and other.dtype.is_float else other.to(dtypes.f32))
-    return mul(x, scale)
+    if not isinstance(other, Tensor):
+        return mul(x, 2.0**other if other < 1024 else math.inf)
+    return mul(x, pow(2.0, other if other.dtype.is_float else other.to(dtypes.f32)))
 
 
 def fill(x: Tensor, value: Any) -> Tensor:
