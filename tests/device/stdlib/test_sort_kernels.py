@@ -36,6 +36,14 @@ def _in_order(x: np.ndarray[Any, Any], descending: bool) -> np.ndarray[Any, Any]
     return np.argsort(-keys if descending else keys, axis=1, kind="stable")
 
 
+def test_the_class_cpu_sorts_on_every_device(device: Any) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 300)).astype(np.float32)
+    with forcing_class("cpu"):
+        values, indices = vk.sort(vk.tensor(x, device=device))
+    np.testing.assert_array_equal(values.numpy(), np.sort(x))
+    np.testing.assert_array_equal(indices.numpy(), np.argsort(x))
+
+
 SORTED: list[tuple[tuple[int, int], Any, bool]] = [
     ((1, 1), np.float32, False),
     ((3, 70), np.float32, True),

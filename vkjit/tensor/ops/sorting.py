@@ -15,7 +15,7 @@ from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.runtime.device import DeviceArray, contiguous_strides
 from vkjit.stdlib.elementwise import maps
-from vkjit.stdlib.registry import device_class
+from vkjit.stdlib.registry import device_class, forced_class
 from vkjit.stdlib.scan_sort import merge_sort as kernels, radix_sort, radix_sort_ballot
 
 from ..autograd.mode import state
@@ -142,7 +142,7 @@ def _sorts_by_digits(rows: DeviceArray) -> bool:
     n = rows.shape[1]
     if n >= 2**31:
         return False
-    if rows.device.caps.kind == "llvm-cpu":
+    if rows.device.caps.kind == "llvm-cpu" and forced_class() is None:
         return n >= 256
     return device_class(rows.device) == "gpu" and n > 16384
 
