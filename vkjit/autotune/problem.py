@@ -2,8 +2,8 @@
 
 `tune` takes a `Problem` (candidates, and how to launch one on scratch memory) and returns a `Record`, which is written
 to disk after each candidate. The first candidate is the default and is measured first. The others are checked against
-its results before they are timed. A candidate with other results, or one that can't be compiled or launched, is never
-selected.
+its results before they are timed, or against those of the first one that works if the default fails. A candidate with
+other results, or one that can't be compiled or launched, is never selected.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def key_of_device(device: Device) -> tuple[str, str]:
 
 
 def tune(problem: Problem, budget: float) -> Record:
-    """Measure candidates, in order of modeled cost, until all are done or `budget` seconds have passed.
+    """Measure candidates, in order of modeled cost, until all are done or `budget` seconds have passed and one works.
 
-    The record is written after each candidate, and candidates that are in a stored record already are skipped, so an
-    interrupted run continues where it ended.
+    Raises VkjitError if all of them fail. The record is written after each candidate, and candidates that are in a
+    stored record already are skipped, so an interrupted run continues where it ended.
     """
     device, driver = key_of_device(problem.device)
     record = _stored_record(problem, device, driver)
@@ -85,18 +85,20 @@ def tune(problem: Problem, budget: float) -> Record:
     for candidate in order:
         if any(row.choice == candidate.text for row in record.rows):
             continue
-        if record.rows and time.perf_counter() > deadline:
+        if record.best is not None and time.perf_counter() > deadline:
             return record
         if candidate.cost == float("inf"):
             row = Row(candidate.text, None, "dropped", "the device can't run it, or its modeled cost is too high")
         else:
-            if expected is None and candidate is not default:  # the default was measured in an earlier run
-                expected = _run_once(problem, default)
+            if expected is None and record.best is not None:  # measured in an earlier run
+                working = next(row.choice for row in record.rows if row.verdict == "ok")
+                expected = _run_once(problem, next(c for c in order if c.text == working))
             row, results = _measured(problem, candidate, expected, record)
-            if candidate is default:
-                expected = results
+            expected = results if expected is None else expected
         record = record.with_row(row)
         storage.store(record)
+    if record.best is None:
+        raise VkjitError(f"all candidates of {problem.name} fail; the default: {record.rows[0].why}")
     record = dataclasses.replace(_with_confirmed_times(problem, record), complete=True)
     storage.store(record)
     return record
@@ -106,10 +108,10 @@ def _with_confirmed_times(problem: Problem, record: Record) -> Record:
     """Time the default and the fastest candidate again, alternately, and return the record with the shorter times.
 
     They were first timed at different moments, and other load may have slowed one of them. A record that is already
-    complete is returned unchanged.
+    complete is returned unchanged, and so is one whose default failed.
     """
-    best = record.best
-    if record.complete or best is None or best == record.rows[0] or best.seconds is None:
+    best, seconds = record.best, record.rows[0].seconds
+    if record.complete or best is None or best == record.rows[0] or best.seconds is None or seconds is None:
         return record
     pair = [c for c in problem.candidates if c.text in (record.rows[0].choice, best.choice)]
     count = max(1, min(MAX_LAUNCHES, int(BATCH_SECONDS / best.seconds)))
@@ -124,10 +126,10 @@ def _with_confirmed_times(problem: Problem, record: Record) -> Record:
 
 
 def _stored_record(problem: Problem, device: str, driver: str) -> Record:
-    """Return the stored record if it has the same default and only current candidates, else an empty one."""
+    """Return the stored record if it has the same default, only current candidates and one that works; else an empty one."""
     texts = {candidate.text for candidate in problem.candidates}
     stored = storage.load(problem.key, device, driver)
-    usable = stored is not None and stored.rows and stored.rows[0].choice == problem.candidates[0].text
+    usable = stored is not None and stored.best and stored.rows[0].choice == problem.candidates[0].text
     if stored is not None and usable and {row.choice for row in stored.rows} <= texts:
         return stored
     return Record(problem.name, problem.key, device, driver)
@@ -146,17 +148,17 @@ def _measured(
 ) -> tuple[Row, list[Any] | None]:
     """Run, check and time a candidate. Return its row and its results (None if they are wrong).
 
-    `expected` are the default's results; None while the default itself is measured. `record` holds the candidates
+    `expected` are the results of the first candidate that works; None until one does. `record` holds the candidates
     measured so far.
     """
+    best = record.best
     try:
         results = _run_once(problem, candidate)
+        if expected is not None and not _agree(results, expected, problem.tolerance):
+            return Row(candidate.text, None, "wrong", "other results than the first working candidate's"), None
+        seconds = _timed(problem, candidate, best.seconds if best is not None else None)
     except VkjitError as error:
         return Row(candidate.text, None, "failed", str(error).split("\n")[0][:200]), None
-    if expected is not None and not _agree(results, expected, problem.tolerance):
-        return Row(candidate.text, None, "wrong", "other results than the default's"), None
-    best = record.best
-    seconds = _timed(problem, candidate, best.seconds if best is not None else None)
     return Row(candidate.text, seconds, "ok"), results
 
 

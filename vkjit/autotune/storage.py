@@ -35,8 +35,8 @@ class Row:
     """The result of one candidate.
 
     `choice` identifies the candidate (`Candidate.text`); `seconds` is the time of a launch, None if it wasn't timed.
-    `verdict` is "ok", "wrong" (results differ from the default's), "failed" (compilation or launch failed) or "dropped"
-    (excluded by the cost model); `why` gives details.
+    `verdict` is "ok", "wrong" (other results than the first working candidate), "failed" (compilation or launch failed)
+    or "dropped" (excluded by the cost model); `why` gives details.
     """
 
     choice: str

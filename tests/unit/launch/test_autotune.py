@@ -94,6 +94,25 @@ def test_the_fastest_right_candidate_is_best(monkeypatch: pytest.MonkeyPatch) ->
     assert clock.launched.count("wrong") == 1  # not timed
 
 
+def test_a_default_that_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, COSTS)
+    first = tune(clock.problem("broken default fast wrong"), 1e-9)  # goes on until one works
+    assert [row.verdict for row in first.rows] == ["failed", "ok"]
+    record = tune(clock.problem("broken default fast wrong"), 1e9)
+    assert [row.verdict for row in record.rows] == ["failed", "ok", "ok", "wrong"]
+    assert record.complete and record.best is not None
+    assert record.best.choice == "fast"
+    assert tune(clock.problem("broken default fast wrong"), 1e9) == record
+
+
+def test_it_is_an_error_if_all_candidates_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Clock(monkeypatch, COSTS).problem("broken default")
+    broken = dataclasses.replace(made, candidates=[made.candidates[0], Candidate("broken", "broken too")])
+    for _ in range(2):  # failures aren't remembered
+        with pytest.raises(vk.VkjitError, match="all candidates of p fail; the default: it needs what nobody has"):
+            tune(broken, 1e9)
+
+
 def test_noise_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     record = tune(Clock(monkeypatch, COSTS).problem("default near"), 1e9)
     assert record.best == record.rows[0]
