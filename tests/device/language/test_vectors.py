@@ -41,7 +41,17 @@ def functions(a, b, s):
 
 
 def pairs(a, b, s):
-    return vk.atan2(a, b) + vk.hypot(a, b) + vk.copysign(a, b) + vk.fmin(a, b) + vk.fma(a, b, s) + np.square(a)
+    return (
+        vk.atan2(a, b)
+        + vk.hypot(a, b)
+        + vk.copysign(a, b)
+        + vk.fmin(a, b)
+        + vk.fma(a, b, s)
+        + vk.fma(s, 2, a)
+        + vk.fma(s, s, b)
+        + vk.fma(s, a, 1)
+        + np.square(a)
+    )
 
 
 def choices(a, b, s):

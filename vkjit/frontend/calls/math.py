@@ -274,6 +274,7 @@ def _fma(ctx: Context, call: Call, x: KernelValue, y: KernelValue, z: KernelValu
     dtype = _float_dtype(common_dtype(ctx, call.node, product, z))
     a, b = unify(ctx, call.node, x, y, dtype)
     b, c = unify(ctx, call.node, b, z, dtype)
+    a, c = unify(ctx, call.node, a, c, dtype)  # if z alone is a vector, x is still a scalar
     return ctx.builder.emit("fma", a, b, c)
 
 
