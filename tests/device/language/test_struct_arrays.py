@@ -130,6 +130,16 @@ def moved(a: vk.In[Particle, "M N"], b: vk.InOut[Particle, "M N"]):
     b[i, j] = a[-1, j] if a[i, j].alive else a.get(i + 1, j, pad=0)
 
 
+@vk.kernel(over="y")
+def padded(p: vk.In[vk.vec(vk.f32, 2), "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = p.get(i + 1, pad=y.shape[0] * 0.5).y
+
+
+def test_a_pad_can_be_a_number_of_run_time(device: Any) -> None:
+    assert padded(np.array([[1, 2], [3, 4], [5, 6]], np.float32)).tolist() == [4, 6, 1.5]
+
+
 def test_elements_are_copied_and_chosen(device: Any) -> None:
     a = particles(12).reshape(3, 4)
     b = particles(24, 1).reshape(3, 8)[:, ::2]

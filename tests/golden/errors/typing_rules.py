@@ -120,3 +120,24 @@ def integer_beyond_all_types(x: vk.InOut[vk.i32, "N"]):
 
 def index_beyond_all_types(x: vk.InOut[vk.i32, "N"]):
     x[10**400] = 1
+
+
+@vk.struct
+class Pair:
+    a: vk.f32
+    b: vk.f32
+
+
+def pad_of_another_structure(x: vk.InOut[vk.f32, "N"]):
+    p = vk.shared(Pair, 4)
+    x[0] = p.get(4, pad=(1, 2)).a
+
+
+def vector_pad_of_another_type(x: vk.InOut[vk.f32, "N"]):
+    p = vk.shared(vk.vec(vk.f32, 2), 4)
+    x[0] = p.get(4, pad=(1, 2)).x
+
+
+def unknown_keyword_of_a_struct_array(x: vk.InOut[vk.f32, "N"]):
+    p = vk.shared(Pair, 4)
+    x[0] = p.get(4, default=1).a

@@ -20,7 +20,18 @@ from .attributes import attributes
 from .conversions import as_index, as_stored, static_value
 from .lazy import note_write
 
-__all__ = ["array_type", "extent", "index_inside", "indices", "inside_bounds", "load", "pad_of", "size_of", "store"]
+__all__ = [
+    "array_type",
+    "check_keywords",
+    "extent",
+    "index_inside",
+    "indices",
+    "inside_bounds",
+    "load",
+    "pad_of",
+    "size_of",
+    "store",
+]
 
 
 def array_type(array: Value) -> Array:
@@ -206,7 +217,7 @@ def inside_bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
 
 def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
     """Lower `x.get(i, j, pad=0)`: the element, or the pad if the indices are outside the array."""
-    _check_keywords(ctx, call, {"pad"})
+    check_keywords(ctx, call, {"pad"})
     kind = array_type(array)
     at = indices(ctx, call.node, array, call.args, checked=False)
     pad = pad_of(ctx, call, kind.element)
@@ -232,7 +243,7 @@ def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
 
 def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
     """Lower `x.put(i, j, value)`: a store that does nothing if the indices are outside the array."""
-    _check_keywords(ctx, call, {"value"})
+    check_keywords(ctx, call, {"value"})
     values = [*call.args, *call.keywords.values()]
     if not values:
         raise ctx.error(call.node, "put takes the indices and then the value, as in x.put(i, j, v)")
@@ -242,7 +253,7 @@ def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
     return None
 
 
-def _check_keywords(ctx: Context, call: Call, allowed: set[str]) -> None:
+def check_keywords(ctx: Context, call: Call, allowed: set[str]) -> None:
     """Raise CompileError for keyword arguments that aren't allowed."""
     for name in call.keywords:
         if name not in allowed:

@@ -23,11 +23,21 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.vectors import VectorType
 
 from ..context import Call, Context
-from ..kernel_values import Aggregate, Element, KernelValue, Method, StructArrayKind, describe_value, is_literal
+from ..kernel_values import (
+    Aggregate,
+    Element,
+    KernelValue,
+    Method,
+    StructArrayKind,
+    describe_value,
+    is_literal,
+    is_scalar,
+)
 from ..signature.composites import fields_of, leaves_of
 from ..signature.elements import ElementArray
 from .arrays import (
     array_type,
+    check_keywords,
     extent,
     has_slice,
     index_inside,
@@ -41,7 +51,7 @@ from .arrays import (
 )
 from .attributes import attributes
 from .conversions import as_stored, dtype_of_value
-from .joins import Plan, emit_if, merge, rebuild
+from .joins import JoinFailure, Plan, emit_if, merge, rebuild
 from .packed import decode, encode
 from .vectors import lane, lanes_named
 
@@ -299,6 +309,7 @@ def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
     The pad is a value of the element type, or a number, to which all scalars in the element are set.
     """
     assert isinstance(base, Aggregate)
+    check_keywords(ctx, call, {"pad"})
     array = first_array(base)
     at = indices(ctx, call.node, array, call.args, checked=False, rank=kind_of(base).rank)
     inside, outside = Region(), Region()
@@ -307,9 +318,13 @@ def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
         element = load_element(ctx, Element(base, tuple(at)))
     with ctx.builder.at(outside):
         pad = call.keywords.get("pad", 0)
-        padded = _pad_like(ctx, call, element) if is_literal(pad) else pad
+        padded = _pad_like(ctx, call, element) if is_literal(pad) or is_scalar(pad) else pad
     plan = Plan()
-    structure = merge(ctx, element, padded, plan)
+    try:
+        structure = merge(ctx, element, padded, plan)
+    except JoinFailure:
+        found = f"an element is {kind_of(base).element}, found the pad {describe_value(pad)}"
+        raise ctx.error(call.node, found, "pad with an element, or with a number for all its parts") from None
     return rebuild(structure, emit_if(ctx, call.node, condition, [inside, outside], plan))
 
 
@@ -327,6 +342,7 @@ def _pad_like(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
 def _put(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
     """Lower `p.put(i, v)`: a store that does nothing if i is outside the array."""
     assert isinstance(base, Aggregate)
+    check_keywords(ctx, call, {"value"})
     values = [*call.args, *call.keywords.values()]
     if not values:
         raise ctx.error(call.node, "put takes the indices and then the value, as in p.put(i, v)")
