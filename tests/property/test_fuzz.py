@@ -96,6 +96,20 @@ def test_shrinking_keeps_what_fails() -> None:
     interpret(small, Memory.of(small))
 
 
+def test_stages_name_the_device(monkeypatch: pytest.MonkeyPatch, device: Any) -> None:
+    """A finding is found again by the name of its stage, whatever the device is called."""
+    if device.caps.kind == "interpreter":
+        pytest.skip("the interpreter isn't a device of a check")
+    runs = iter(("", "one", "", "one"))  # the second run of each check, that of the interpreter, differs
+    monkeypatch.setattr("vkjit.testing.fuzz.check.difference", lambda *_: next(runs))
+    renamed: Any = SimpleNamespace(name="AMD Radeon 780M", caps=device.caps)
+    checker, program = Checker([renamed], Options(chains=False)), generate(12)
+    finding = checker.check(program)
+    assert finding is not None and finding.stage.startswith("interpreter, level ")
+    assert finding.stage.endswith(" for AMD Radeon 780M")
+    assert checker.check(program, only=finding.stage) is not None
+
+
 def test_options_leave_runs_out() -> None:
     plain = Checker([], Options(variants=False, chains=False))
     assert plain.check(generate(1)) is None

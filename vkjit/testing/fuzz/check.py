@@ -327,8 +327,7 @@ class _Run:
             module = self.lowered(device, level, self.program)
             if level == 2 or (self.program.seed + level) % 3 == 0:  # at other levels, one program in three
                 outcome = interpret(self.program, self.memory, clone_module(module), subgroup_size=size)
-                # this stage is called "interpreter, level 2 for <device>"
-                self.compare(f"interpreter, {stage}".replace("on ", "for "), outcome, self.oracle(size))
+                self.compare(f"interpreter, level {level} for {device.name}", outcome, self.oracle(size))
         with self.stage(stage):
             artifact = emit_module(clone_module(module), device.caps)
             self.validated(stage, artifact.code)
