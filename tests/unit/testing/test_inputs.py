@@ -34,6 +34,11 @@ def pairs(
     y[vk.index()] = 0.0
 
 
+@vk.kernel(over="y")
+def outer(x: vk.In[vk.f32, "M"], y: vk.Out[vk.f32, "M N"]):
+    y[vk.index()] = x[vk.index()[0]]
+
+
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 
 
@@ -162,6 +167,14 @@ def test_assumptions_and_overrides_hold(arguments: dict[str, Any]) -> None:
     x = arguments["x"]
     assert 2 <= len(x) <= 6 and x.dtype == np.int32 and x[0] < x[-1] and arguments["a"] in (5, 6)
     assert (x >= -3).all() and (x <= len(x)).all()
+
+
+@FAST
+@given(st.data())
+def test_sizes_made_equal_stay_within_their_bounds(data: st.DataObject) -> None:
+    """Cases with `where` set all sizes to the first one's in one case of three; 0 is a bound like others."""
+    drawing = Drawing(outer, [vk.device("interpreter")], dims={"M": (1, 3), "N": (0, 0)}, where=lambda x: True)
+    assert data.draw(drawing.cases()).dims["N"] == 0
 
 
 def test_types_are_those_that_the_kernel_compiles_for() -> None:

@@ -244,9 +244,8 @@ class Drawing:
         size = env[names[0]]
         for name in names[1:]:
             bounds = self.dimensions.sizes[name]
-            allowed = (
-                size in bounds.choices if bounds.choices is not None else bounds.low <= size <= (bounds.high or size)
-            )
+            fits = bounds.low <= size and (bounds.high is None or size <= bounds.high)
+            allowed = size in bounds.choices if bounds.choices is not None else fits
             if name not in self.dimensions.strategies and allowed:
                 env[name] = size
 
