@@ -20,6 +20,24 @@ def on_interpreter() -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("shapes", [((16, 1, 3, 4), (16, 4, 6)), ((16, 4, 6), (16, 1, 6, 3)), ((3, 4), (16, 4, 6))])
+def test_gradients_of_products_are_rounded_once(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Also where operands of different rank are broadcast along the batch: the sum over it is in f32."""
+    random = np.random.default_rng(0)
+    a, b = (vk.tensor(random.standard_normal(shape), dtype=vk.f16, requires_grad=True) for shape in shapes)
+    product = a @ b
+    gradient = vk.tensor(random.standard_normal(product.shape), dtype=vk.f16)
+    product.backward(gradient)
+    x, y, g = (t.detach().numpy().astype(np.float64) for t in (a, b, gradient))
+    for operand, expected in ((a, g @ y.swapaxes(-1, -2)), (b, x.swapaxes(-1, -2) @ g)):
+        extra = expected.ndim - operand.ndim
+        axes = [i for i in range(expected.ndim) if i < extra or operand.shape[i - extra] != expected.shape[i]]
+        expected = expected.sum(axis=tuple(axes)).reshape(operand.shape)
+        assert operand.grad is not None
+        unit = np.spacing(np.abs(expected).astype(np.float16)).astype(np.float64)
+        assert (np.abs(operand.grad.numpy() - expected) <= 0.51 * unit).all()
+
+
 # -- autocast
 
 

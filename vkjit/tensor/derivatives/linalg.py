@@ -8,6 +8,7 @@ from typing import Any
 from vkjit import dtypes
 
 from ..autograd.tape import Node, rule
+from ..ops.broadcast import broadcast_shapes
 from ..ops.matmul import matmul
 from ..ops.views import mT, reshape
 from ..precision import is_half
@@ -33,13 +34,8 @@ def _summed_product(p: Any, q: Any, shape: tuple[int, ...]) -> Any:
     The sum is over the batch axes along which the operand was broadcast. If there are such axes, 16-bit values are
     multiplied in f32, so that the terms of the sum aren't rounded.
     """
-    batch_p, batch_q = p.shape[-len(shape) : -2], q.shape[-len(shape) : -2]
-    # True if there are no such axes: the product has the operand's batch axes, with the same sizes
-    is_full = len(shape) == max(p.ndim, q.ndim) and all(
-        extent == max(m, n) for extent, m, n in zip(shape[:-2], batch_p, batch_q, strict=False)
-    )
-    if is_full:
-        return sum_to(matmul(p, q), shape)
+    if broadcast_shapes(p.shape[:-2], q.shape[:-2]) == shape[:-2]:  # there are no such axes
+        return matmul(p, q)
     return sum_to(product_in_f32(p, q), shape)
 
 
