@@ -115,6 +115,8 @@ class Device(ABC):
     name: str
     caps: DeviceCaps
     index: int
+    seeds: Any = None
+    """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
 
     @functools.cached_property
     def dispatch_cache(self) -> Table:

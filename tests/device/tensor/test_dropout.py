@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import vkjit as vk
 from tests.stdlib_properties.philox import philox
+from vkjit.backends.cpu.runtime.device import CpuDevice
 from vkjit.nn import functional as F
 from vkjit.runtime.device import Device
 from vkjit.tensor.op_cache.replay import Replay
@@ -86,3 +89,13 @@ def test_graphs_repeat_their_mask(device: Device, uploaded: bool) -> None:
         graph.replay()
         np.testing.assert_array_equal(y.numpy() != 0, kept(11, counter))
     np.testing.assert_array_equal(F.dropout(x, 0.25).numpy() != 0, kept(11, counter + 1))
+
+
+def test_seeds_keep_no_device_alive() -> None:
+    cpu = CpuDevice(0)
+    random.next_seed_tensor(cpu)
+    alive = weakref.ref(cpu)
+    cpu.close()
+    del cpu
+    gc.collect()
+    assert alive() is None

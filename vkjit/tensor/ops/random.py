@@ -8,7 +8,6 @@ tensor takes the next counter values of its stream, one for 4 elements. So resul
 from __future__ import annotations
 
 import secrets
-import weakref
 from typing import Any
 
 import numpy as np
@@ -87,8 +86,6 @@ _stream = Generator()
 _SEEDS = 256
 """Seeds that are computed at once: the set-up of NumPy's generator takes most of the time."""
 _SEED_LAYOUT = layout_of(dtypes.u64, (1,), (1,))
-_uploaded: weakref.WeakKeyDictionary[Device, tuple[tuple[int, int], DeviceArray]] = weakref.WeakKeyDictionary()
-"""Seeds on devices, one every LAYOUT_ALIGNMENT bytes, with the seed of the stream and the first counter value."""
 
 
 def manual_seed(seed: int) -> int:
@@ -130,16 +127,18 @@ def next_seed_tensor(device: Device) -> Tensor:
     The device gets many seeds with one upload. While its work is captured, which permits no upload, it gets one seed by
     fills, so that replays of the graph use that seed again.
     """
+    # `device.seeds` is (key, array): the seed of the stream and the first counter value, and an array with a seed every
+    # LAYOUT_ALIGNMENT bytes
     seed, counter = _stream.take(1)
     place = counter % _SEEDS
     key = seed, counter - place
-    uploaded = _uploaded.get(device)
+    uploaded: tuple[tuple[int, int], DeviceArray] | None = device.seeds
     if uploaded is None or uploaded[0] != key:
         if is_capturing(device):
             return seed_tensor(int(_seeds(seed, counter, 1)[0]), device)
         spread = np.zeros((_SEEDS, LAYOUT_ALIGNMENT // 8), np.uint64)
         spread[:, 0] = _seeds(*key, _SEEDS)
-        uploaded = _uploaded[device] = key, creation.upload(spread, dtypes.u64, device)._array
+        uploaded = device.seeds = key, creation.upload(spread, dtypes.u64, device)._array
     return Tensor.of(uploaded[1].shifted(place * LAYOUT_ALIGNMENT, _SEED_LAYOUT))
 
 
