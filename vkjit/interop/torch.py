@@ -226,13 +226,13 @@ def launch(run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     __tracebackhide__ = True  # pytest leaves this frame out of tracebacks
     given = [*args, *kwargs.values()]
     converted = [_converted(value) if is_torch(value) else value for value in given]
-    result = run(*converted[: len(args)], **dict(zip(kwargs, converted[len(args) :], strict=True)))
-    on_host = [
-        (x, array) for x, array in zip(given, converted, strict=True) if is_torch(x) and isinstance(array, np.ndarray)
-    ]
-    # CUDA tensors are handled by _CudaArgument; it isn't known which CPU tensors were written, so all are bumped
-    for x, _ in on_host:
-        _bump_version(x)
+    on_host = [x for x, array in zip(given, converted, strict=True) if is_torch(x) and isinstance(array, np.ndarray)]
+    try:
+        result = run(*converted[: len(args)], **dict(zip(kwargs, converted[len(args) :], strict=True)))
+    finally:
+        # CUDA tensors are handled by _CudaArgument; it isn't known which CPU tensors were written, so all are bumped
+        for x in on_host:
+            _bump_version(x)
     if not on_host:
         return result
     return tuple(map(_from_numpy, result)) if isinstance(result, tuple) else _from_numpy(result)

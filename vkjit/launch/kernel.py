@@ -286,16 +286,18 @@ class Kernel(Tunable):
         ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
         for i in made if signature.debug else ():
             bind.poison(values[i])
-        if signature.sanitize:
-            extensions.get("sanitized launch")(ready, grid, values, self._found)
-        else:
-            ready.launch(grid, values)
+        try:
+            if signature.sanitize:
+                extensions.get("sanitized launch")(ready, grid, values, self._found)
+            else:
+                ready.launch(grid, values)
+        finally:  # a kernel that reports an error has written, too; reports are raised here and by `copy_back`
+            for tensor in changed:
+                tensor.__vkjit_written__()
         if staged is not None:
             host_arrays.copy_back(device, staged)
         elif not signature.sanitize:
             self._remember(groups, args, kwargs, chosen, ready, signature, grid, values, made, bound, wrap)
-        for tensor in changed:
-            tensor.__vkjit_written__()
         results = structs | {i: wrap(values[i]) for i in made}
         if staged is not None:
             host_arrays.release(device, staged, waits=not results)

@@ -43,6 +43,14 @@ def slowly(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], rounds: vk.i32):
     y[i] = value + x[i]
 
 
+@vk.kernel(over="y")
+def failing(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], z: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i]
+    z[i] = x[i]
+    assert x[i] < 1, "too large"
+
+
 @pytest.fixture
 def here(device: Any) -> Iterator[Any]:
     """The device, if its memory is accessible to the host or to CUDA."""
@@ -156,6 +164,14 @@ def test_tensors_of_the_cpu_as_arguments(device: Any) -> None:
         version = y._version
         add_into(x, y=y)
         assert y._version > version
+
+
+def test_tensors_of_the_cpu_count_as_written_if_the_kernel_reports_an_error(device: Any) -> None:
+    with vk.use_device(device):
+        y = torch.zeros(3)
+        with pytest.raises(errors.KernelAssertionError):
+            failing(np.ones(3, np.float32), y, torch.zeros(3))
+        assert y._version == 1
 
 
 @pytest.mark.gpu

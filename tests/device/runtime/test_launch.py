@@ -443,3 +443,25 @@ def test_other_elements_in_the_place_of_bf16(device: Any) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="an extra that NumPy's users have for bf16")
     doubled_bf16(x.astype(ml_dtypes.bfloat16), y)
     np.testing.assert_array_equal(y, 2 * x)
+
+
+@vk.kernel(over="y")
+def failing(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], z: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    y[i] = x[i]
+    z[i] = x[i]
+    assert x[i] < 1, "too large"
+
+
+@pytest.mark.parametrize("sanitize", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_tensors_count_as_written_if_the_kernel_reports_an_error(device: Any, mixed: bool, sanitize: bool) -> None:
+    kernel = failing.variant(sanitize=True) if sanitize else failing
+    with vk.use_device(device):
+        x, written = np.ones(3, np.float32), vk.zeros(3)
+        other = np.zeros(3, np.float32) if mixed else vk.zeros(3)
+        before = written._version.value
+        arguments = (x if mixed else vk.tensor(x), other, written)
+        with pytest.raises(vk.VkjitError, match="too large"):
+            (kernel(*arguments), device.synchronize())
+        assert written._version.value == before + 1
