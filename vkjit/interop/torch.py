@@ -249,7 +249,10 @@ def _converted(x: Any) -> Any:
     if x.dtype is _library().bfloat16:
         raise ArgumentError("NumPy has no bfloat16, and so no PyTorch tensor of it on the CPU: convert with .float()")
     _vkjit_dtype(x)  # raises for unsupported types
-    return x.detach().resolve_neg().numpy()
+    array = x.detach().resolve_neg().numpy()
+    if x.is_neg():  # a copy: what a kernel writes to it would be lost, so it is refused
+        array.setflags(write=False)
+    return array
 
 
 def _from_numpy(value: Any) -> Any:

@@ -166,6 +166,20 @@ def test_tensors_of_the_cpu_as_arguments(device: Any) -> None:
         assert y._version > version
 
 
+def test_lazily_negated_tensors_are_read_and_not_written(device: Any) -> None:
+    memory = torch.ones(3, 2)
+    negative = torch.view_as_complex(memory).conj().imag
+    assert negative.is_neg()
+    with vk.use_device(device):
+        y = torch.zeros(3)
+        add_into(negative, y)
+        assert y.tolist() == [-1.0] * 3
+        with pytest.raises(errors.ArgumentError, match="argument y is written but read-only: pass a copy"):
+            add_into(y, negative)
+        add_into(y, memory[:, 1])  # the memory itself stays writable
+        assert negative.tolist() == [0.0] * 3
+
+
 def test_tensors_of_the_cpu_count_as_written_if_the_kernel_reports_an_error(device: Any) -> None:
     with vk.use_device(device):
         y = torch.zeros(3)
