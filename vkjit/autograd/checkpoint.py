@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..tensor.autograd.mode import enable_grad, is_grad_enabled, no_grad, state
-from ..tensor.autograd.tape import Node, accumulates_grad, backward_since, current_sequence_number, record, rule
+from ..tensor.autograd.rules import rule
+from ..tensor.autograd.tape import Node, accumulates_grad, backward_since, current_sequence_number, record
 
 __all__ = ["checkpoint"]
 

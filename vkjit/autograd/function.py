@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..tensor.autograd.mode import is_grad_enabled, set_grad_enabled
-from ..tensor.autograd.tape import UNTRACKED, Node, record, rule
+from ..tensor.autograd.rules import rule
+from ..tensor.autograd.tape import UNTRACKED, Node, record
 
 __all__ = ["Context", "Function"]
 

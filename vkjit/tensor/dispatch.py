@@ -16,6 +16,7 @@ from ..errors import InternalError
 from .autograd import mode, tape
 from .autograd.autocast import convert_operands
 from .autograd.mode import state
+from .autograd.rules import RULES
 from .op_cache import cached, replay_write
 from .tensor import Tensor
 from .view_tracking import check_writable, record_written
@@ -140,7 +141,7 @@ def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tupl
     Tensors that share target's memory are replaced: by clones if the gradient rule reads operand values, which the
     write changes, else by aliases, which keep the present autograd history.
     """
-    row = tape.RULES.get(name)
+    row = RULES.get(name)
     copies = row is not None and row.keeps_inputs
 
     def keep(value: Any) -> Any:

@@ -321,6 +321,11 @@ class Tensor(TensorMethods):
         """
         backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
 
+    @staticmethod
+    def sharing(array: DeviceArray, version: Version) -> Tensor:
+        """Return a tensor, detached, with this memory and version counter."""
+        return Tensor(array, version=version)
+
     def detach(self) -> Tensor:
         """Return a tensor that shares memory but isn't tracked by autograd."""
         return Tensor(self._array, version=self._version)

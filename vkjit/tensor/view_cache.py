@@ -21,7 +21,8 @@ from ..runtime.array import layout_of
 from ..runtime.dispatch_cache import repeating
 from .autograd import tape
 from .autograd.mode import state
-from .autograd.tape import UNTRACKED, GradMeta, Node, RuleRow
+from .autograd.rules import RuleRow
+from .autograd.tape import UNTRACKED, GradMeta, Node
 from .op_cache.key import _TENSORS
 from .op_cache.nodes import NodePlan, ReplayedNode
 from .tensor import Tensor

@@ -15,7 +15,7 @@ import vkjit as vk
 from vkjit.runtime.dispatch_cache import renew
 from vkjit.stdlib.registry import forcing_class
 from vkjit.tensor import api
-from vkjit.tensor.autograd.tape import RULES
+from vkjit.tensor.autograd.rules import RULES
 from vkjit.tensor.dispatch import OPERATIONS
 from vkjit.tensor.ops import elementwise
 

@@ -11,13 +11,11 @@ node to the `GradMeta` of its operands.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vkjit.dtypes import DType
@@ -26,6 +24,7 @@ from vkjit.runtime.device import Device
 
 from ..memory import allocate, write_value
 from .mode import state
+from .rules import RULES, Gradient, RuleRow
 
 if TYPE_CHECKING:
     from vkjit.runtime.array import DeviceArray
@@ -33,66 +32,12 @@ if TYPE_CHECKING:
     from ..tensor import Tensor, Version
 
 __all__ = [
-    "RULES", "UNTRACKED", "VIEWS", "GradMeta", "Node", "RuleRow", "accumulates_grad", "backward",
-    "backward_since", "current_sequence_number", "grad", "record", "record_unchecked", "rule", "sequence", "versions_of",
+    "UNTRACKED", "VIEWS", "GradMeta", "Node", "accumulates_grad", "backward",
+    "backward_since", "current_sequence_number", "grad", "record", "record_unchecked", "sequence", "versions_of",
 ]  # fmt: skip
-
-Gradient = Any
-"""A tensor, or None for a gradient that is zero or not needed."""
-Rule = Callable[..., Sequence[Gradient]]
-"""A vector-Jacobian product (see `RULES`)."""
 
 sequence = itertools.count()
 """Source of `Node.number` and of the numbers that `current_sequence_number` returns."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleRow:
-    """A gradient rule: the vector-Jacobian product (VJP), and which values it reads.
-
-    `keeps_inputs` is True if the VJP reads the values of all operands, or a tuple with the positions of the operands
-    that it reads; `keeps_outputs` likewise for the results. A node keeps only these values.
-    """
-
-    vjp: Rule
-    keeps_inputs: bool | tuple[int, ...]
-    keeps_outputs: bool | tuple[int, ...]
-
-    def keeps_input(self, position: int) -> bool:
-        """True if the VJP reads the value of the operand at `position`."""
-        keeps = self.keeps_inputs
-        return keeps if isinstance(keeps, bool) else position in keeps
-
-    def keeps_output(self, position: int) -> bool:
-        """True if the VJP reads the value of the result at `position`."""
-        keeps = self.keeps_outputs
-        return keeps if isinstance(keeps, bool) else position in keeps
-
-
-RULES: dict[str, RuleRow] = {}
-"""Gradient rules by operation name.
-
-The VJP is called as `vjp(node, *gradients)` with the gradient of each result, and returns a gradient or None for each
-operand.
-"""
-
-
-def rule(
-    name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool | tuple[int, ...] = False
-) -> Callable[[Rule], Rule]:
-    """Decorate the VJP of operation `name` to register it in `RULES`.
-
-    `inputs` is True if the VJP reads the values of all operands, or a tuple with the positions of the operands that it
-    reads; `outputs` likewise for the results. Raises InternalError if the operation has a rule already.
-    """
-
-    def register(function: Rule) -> Rule:
-        if name in RULES:
-            raise InternalError(f"operation {name} has a gradient rule already")
-        RULES[name] = RuleRow(function, inputs, outputs)
-        return function
-
-    return register
 
 
 UNTRACKED: Any = type("Untracked", (), {"__repr__": lambda _self: "UNTRACKED"})()
@@ -134,15 +79,8 @@ class GradMeta:
         self._hooks = hooks
 
 
-KeptOutput = tuple["DeviceArray", "Version", int]
-"""A kept result: its array, its version counter, and its version. Not the tensor, which refers to the node."""
-
-
-@functools.cache
-def _tensor_type() -> type[Tensor]:
-    from ..tensor import Tensor  # it imports this module
-
-    return Tensor
+KeptOutput = tuple["type[Tensor]", "DeviceArray", "Version", int]
+"""A kept result: class, array, version counter, and version. Not the tensor itself, which refers to the node."""
 
 
 class Node:
@@ -175,7 +113,8 @@ class Node:
         self._outputs: list[KeptOutput | None] | None = None
         if row.keeps_outputs:
             self._outputs = [
-                (t._array, t._version, t.version) if row.keeps_output(i) else None for i, t in enumerate(outputs)
+                (type(t), t._array, t._version, t.version) if row.keeps_output(i) else None
+                for i, t in enumerate(outputs)
             ]
         self._released = False
 
@@ -215,8 +154,8 @@ class Node:
         kept = None if self._outputs is None else self._outputs[position]
         if kept is None:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
-        array, counter, version = kept
-        value = _tensor_type()(array, version=counter)
+        kind, array, counter, version = kept
+        value = kind.sharing(array, counter)
         self._check(value, version, f"result {position}")
         return value.with_grad_meta(self._results[position]() or self._restored(position, value))
 

@@ -1,4 +1,4 @@
-"""Gradient rules: one vector-Jacobian product per operation, in the table `tape.RULES`.
+"""Gradient rules: one vector-Jacobian product per operation, in the table `autograd.rules`.
 
 Importing this package fills the table. A function decorated with `@rule(name)` is the rule of operation `name`. It
 takes the recorded `Node` and the gradient of each result, and returns a tuple with the gradient of each operand, or

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..ops.arithmetic import div, where
 from ..ops.creation import zeros_like
 from .common import reduced_to_operand

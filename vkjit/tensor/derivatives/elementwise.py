@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..ops import arithmetic, elementwise
 from ..ops.creation import zeros_like
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..ops import creation, indexing
 from ..ops.arithmetic import where
 from ..ops.compaction import nonzero_indices

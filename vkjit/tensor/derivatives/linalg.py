@@ -7,7 +7,8 @@ from typing import Any
 
 from vkjit import dtypes
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..ops.broadcast import broadcast_shapes
 from ..ops.matmul import matmul
 from ..ops.views import mT, reshape

@@ -11,7 +11,8 @@ from typing import Any
 from vkjit import dtypes
 
 from ..autograd.mode import is_grad_enabled
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn.attention import attention_gradients, composed_weights
 from ..ops.repetition import repeat_interleave
 

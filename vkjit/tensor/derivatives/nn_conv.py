@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.mode import is_grad_enabled
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn import linear
 from ..nn.conv import convolution, convolution_input, convolution_weight, parameter_gradients
 from ..ops.matmul import matmul

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn.embedding import _embedding, dropout_with_seed, embedding_gradient, inverse_counts
 from ..nn.embedding_bag import bag_indices
 

@@ -13,7 +13,8 @@ from typing import Any
 from vkjit.errors import ArgumentError
 
 from ..autograd.mode import is_grad_enabled
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn.ctc_loss import ctc_gradient
 from ..nn.loss import cross_entropy_gradient, cross_entropy_mean_gradient, nll_gradient
 from ..nn.softmax import log_softmax

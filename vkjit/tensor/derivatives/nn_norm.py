@@ -14,7 +14,8 @@ from typing import Any
 from vkjit.stdlib.rows.norm import AffineLayout
 
 from ..autograd.mode import is_grad_enabled
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn.norm import channel_gradient, channel_sums, layer_norm_gradient
 
 

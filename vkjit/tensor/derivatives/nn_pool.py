@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn.pool import gather_at_indices, max_pool_gradient, mean_pool, mean_pool_gradient
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.mode import is_grad_enabled
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..nn.softmax import softmax_gradient
 
 

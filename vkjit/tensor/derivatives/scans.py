@@ -6,7 +6,8 @@ from typing import Any
 
 from vkjit import dtypes
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..ops import cumulative, triangles, views
 from ..ops.arithmetic import where
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from vkjit import dtypes
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..dispatch import operation
 from ..nn import im2col
 from ..ops import creation, scatter, views

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.tape import Node, rule
+from ..autograd.rules import rule
+from ..autograd.tape import Node
 from ..dispatch import operation
 from ..ops import copies, creation, views
 from ..tensor import Tensor

@@ -19,7 +19,8 @@ from vkjit.stdlib.registry import forced_class
 
 from ..autograd import tape
 from ..autograd.mode import state
-from ..autograd.tape import GradMeta, Node, RuleRow
+from ..autograd.rules import RuleRow
+from ..autograd.tape import GradMeta, Node
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class ReplayedNode(Node):
                 return None
             tensors.append(value)
         for position in reads.outputs:
-            array, counter, version = outputs[position]
+            _, array, counter, version = outputs[position]
             if counter.value != version:
                 return None
             tensors.append(Tensor(array, version=counter))
@@ -257,7 +258,7 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
         kept_outputs = []
         for number, _, is_kept in outputs:
             tensor = tensors[number]
-            kept_outputs.append((tensor._array, tensor._version, tensor._version.value) if is_kept else None)
+            kept_outputs.append((Tensor, tensor._array, tensor._version, tensor._version.value) if is_kept else None)
     node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs
     node.edges, node._results, node.number = tuple(edges), results, next(tape.sequence)
     node._parameters, node._inputs, node._outputs, node._released = parameters, inputs, kept_outputs, False
