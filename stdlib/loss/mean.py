@@ -37,6 +37,8 @@ MAX_ROWS = 1 << 18
 """Maximum number of rows that one workgroup sums; for more, several launches are faster."""
 MAX_SCORES = 8192
 """Maximum number of scores for the fused cross entropy, which runs on one workgroup."""
+MAX_CPU_CLASSES = 256
+"""Maximum number of classes for it on software devices, where each row is computed in one lane."""
 
 
 # debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
@@ -175,8 +177,8 @@ def mean_gradient(
 
 
 def supports_fused(rows: int, classes: int, device: Any) -> bool:
-    """True if `cross_entropy_mean` is faster than separate launches: on GPUs, for few scores."""
-    return 0 < rows * classes <= MAX_SCORES and device_class(device) == "gpu"
+    """True if `cross_entropy_mean` is faster than separate launches: for few scores."""
+    return 0 < rows * classes <= MAX_SCORES and (device_class(device) == "gpu" or classes <= MAX_CPU_CLASSES)
 
 
 def cross_entropy_mean(
