@@ -1,9 +1,8 @@
-"""The CPU target: kernels through LLVM, vectorised over invocations, run on a pool of threads.
+"""The CPU back end: kernels compiled through LLVM, vectorized over invocations, and run on a pool of threads.
 
-Needs the optional package llvmlite; `available()` tells whether it is there. The modules, in the order in which a
-kernel flows: `shapes` (what is equal for a whole vector of invocations), `phases` (what lies between barriers),
-`generator` with `control_flow`, `elementwise`, `memory`, `atomics`, `subgroups`, `report` (LLVM's text), `machine` (text
-to object code), `device` (buffers, launches, threads).
+Requires the optional package llvmlite; `available()` is True if it is installed. `codegen` generates LLVM assembly from
+IR: `stride_analysis` finds what is uniform or strided within a vector of invocations, `barrier_regions` splits a kernel
+at its barriers, `lower` and the modules that it calls emit the code. `runtime` compiles it to object code and runs it.
 """
 
 from __future__ import annotations

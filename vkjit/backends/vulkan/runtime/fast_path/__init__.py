@@ -1,1 +1,1 @@
-"""Launch fast path: generated Python and machine code for repeated launches."""
+"""Launch fast path: the launcher in Python, and machine code for whole calls."""
