@@ -94,13 +94,7 @@ def kernel(
         "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
         "sanitize": sanitize,
     }  # fmt: skip
-    if fn is None:
-        return functools.partial(_make_kernel, **options)
-    return _make_kernel(fn, **options)
-
-
-def _make_kernel(fn: Callable[..., Any], **options: Any) -> Kernel:
-    return Kernel(fn, **options)
+    return functools.partial(Kernel, **options) if fn is None else Kernel(fn, **options)
 
 
 def func(fn: F) -> F:
@@ -376,7 +370,7 @@ class Kernel(Tunable):
         """
         __tracebackhide__ = True
         device: Device | None = None
-        wrap: Callable[[DeviceArray], Any] = _to_host
+        wrap: Callable[[DeviceArray], Any] = host_arrays.to_host
         for i in spec.arrays:
             value = values[i]
             if value is MISSING or isinstance(value, np.ndarray):
@@ -388,7 +382,7 @@ class Kernel(Tunable):
             if array is not value:
                 wrap = type(value).__vkjit_wrap__
                 values[i] = array
-            elif wrap is _to_host:
+            elif wrap is host_arrays.to_host:
                 wrap = _as_it_is
             lies_on = array.buffer.device
             if device is not None and lies_on is not device:
@@ -539,11 +533,6 @@ def _form_key(groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     if groups is not None:
         return (groups, len(args), *kwargs)
     return (len(args), *kwargs) if kwargs else len(args)
-
-
-def _to_host(array: DeviceArray) -> Any:
-    """Return an allocated Out as a NumPy array, for calls without device arrays."""
-    return host_arrays.to_host(array)
 
 
 def _as_it_is(array: DeviceArray) -> DeviceArray:
