@@ -258,6 +258,22 @@ def coerce_scalar(value: Any, dtype: DType, name: str) -> Any:
     return dtype.numpy.type(number)
 
 
+def coerce_scalars(spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> dict[int, DType]:
+    """Convert the scalars in `values` to their types, and return these by parameter index.
+
+    The type is as declared, as its type variable is bound, or the natural type of the value.
+    """
+    __tracebackhide__ = True
+    types: dict[int, DType] = {}
+    for i in spec.scalars:
+        declared, name = spec.params[i].dtype, spec.params[i].name
+        if isinstance(declared, TypeVar):
+            declared = bound[declared.__name__]
+        types[i] = natural_type(values[i], name) if declared is None else declared
+        values[i] = coerce_scalar(values[i], types[i], name)
+    return types
+
+
 def _coerce_float(value: Any, dtype: DType, name: str) -> Any:
     try:
         number = float(value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from .. import dtypes, frontend
+from .. import frontend
 from ..backends.selection import default_device
 from ..compiler.fingerprint import Captures
 from ..dtypes import DType
@@ -264,14 +264,14 @@ class Kernel(Tunable):
         hosts, array_dtypes = host_arrays.element_types(spec, values)
         bound = bind.bind_types(spec, array_dtypes, values)
         known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes})
-        self._coerce_scalars(spec, values, bound)
+        scalars = bind.coerce_scalars(spec, values, bound)
         staged = host_arrays.stage(device, spec, hosts, array_dtypes, values) if hosts else None
         made = bind.allocate_outs(spec, values, known, bound, device)
         named = values if given is values else struct_arguments.user_values(spec, self.spec, values, given, structs)
         shape = self.grid.over_shape(values)
         local = self.grid.local_size(device, named, shape)
         grid = self.grid.groups(groups, device, named, local, shape)
-        signature = self._signature(spec, device, values, bound, local, grid)
+        signature = self._signature(spec, device, values, bound, scalars, local, grid)
         chosen = self._plan(device, signature, values)
         if not plan.of_library(self.__module__):  # the library checks this itself, and may fill overlapping elements
             host_arrays.check_places(self.spec.name, spec, chosen.artifact.writes, hosts, values)
@@ -291,7 +291,7 @@ class Kernel(Tunable):
         if staged is not None:
             host_arrays.copy_back(device, staged)
         elif not signature.sanitize:
-            self._remember(groups, args, kwargs, chosen, ready, signature, grid, values, made, bound, wrap)
+            self._remember(groups, args, kwargs, chosen, ready, signature, grid, values, made, bound, scalars, wrap)
         results = structs | {i: wrap(values[i]) for i in made}
         if staged is not None:
             host_arrays.release(device, staged, waits=not results)
@@ -300,7 +300,7 @@ class Kernel(Tunable):
     def _remember(
         self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: LaunchPlan, ready: LaunchPlan,
         signature: Signature, grid: Grid, values: list[Any], made: list[int], bound: dict[str, DType],
-        wrap: Callable[[DeviceArray], Any],
+        types: dict[int, DType], wrap: Callable[[DeviceArray], Any],
     ) -> None:  # fmt: skip
         """Cache a launch for calls with the same key, if it can be cached."""
         params, given = bind.parameter_indices(self.spec, len(args), tuple(kwargs)), (*args, *kwargs.values())
@@ -311,10 +311,7 @@ class Kernel(Tunable):
         if form is None:
             form = CallForm(self.spec, self._captures, params, [self._in_key[number] for number in params])
         arrays, scalars = form.arrays_and_scalars
-        coercions = {
-            i: ScalarCoercion(_scalar_dtype(self.spec.params[i].dtype, None, bound), self.spec.params[i].name)
-            for i in scalars
-        }
+        coercions = {i: ScalarCoercion(types[i], self.spec.params[i].name) for i in scalars}
         if chosen.trip_bound is not None:  # integers determine whether loops may exceed the driver's cap
             form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
         captures, device = constant_captures([*values, *self._elements]), chosen.device
@@ -408,19 +405,10 @@ class Kernel(Tunable):
             advice = ": where it is a number, annotate the parameter with its type instead, such as vk.f32"
         raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
 
-    def _coerce_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
-        __tracebackhide__ = True
-        for i in spec.scalars:
-            param = spec.params[i]
-            if isinstance(param.dtype, TypeVar):
-                dtype = bound[param.dtype.__name__]
-            else:
-                dtype = param.dtype if param.dtype is not None else bind.natural_type(values[i], param.name)
-            values[i] = bind.coerce_scalar(values[i], dtype, param.name)
-
     def _signature(
-        self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
-    ) -> Signature:
+        self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], scalars: dict[int, DType],
+        local: Grid, grid: Grid,
+    ) -> Signature:  # fmt: skip
         arrays = [values[i] for i in spec.arrays]
         restrict = not host_arrays.overlaps(arrays, spec.written)
         debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
@@ -432,18 +420,18 @@ class Kernel(Tunable):
         kind = device.caps.kind
         parts: list[Any] = [kind, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
         parts += [a.spec_class for a in arrays]
-        parts += [_scalar_dtype(spec.params[i].dtype, values[i], bound) for i in spec.scalars]
+        parts += scalars.values()
         parts += [constant_key(values[i]) for i in spec.constants]
         key = tuple(parts)
         found = self._signatures.get(key)
         if found is not None:
             return found
         args: list[ArrayArg | ScalarArg | ConstArg] = []
-        for param, value in zip(spec.params, values, strict=True):
+        for i, (param, value) in enumerate(zip(spec.params, values, strict=True)):
             if param.kind == "array":
                 args.append(ArrayArg(value.dtype, len(value.shape), value.spec_class.contiguous, restrict))
             elif param.kind == "scalar":
-                args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
+                args.append(ScalarArg(scalars[i]))
             else:
                 args.append(ConstArg(value))
         checked = debug or (self._debug is None and kind in ("cpu", "llvm-cpu", "interpreter"))
@@ -537,10 +525,3 @@ def _form_key(groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _as_it_is(array: DeviceArray) -> DeviceArray:
     return array
-
-
-def _scalar_dtype(declared: DType | TypeVar | None, value: Any, bound: dict[str, DType]) -> DType:
-    """Return the type of a scalar parameter: as declared, as its type variable is bound, or that of its NumPy value."""
-    if isinstance(declared, TypeVar):
-        return bound[declared.__name__]
-    return declared if declared is not None else dtypes.from_numpy(value.dtype)
