@@ -277,7 +277,7 @@ class Kernel(Tunable):
             host_arrays.check_places(self.spec.name, spec, chosen.artifact.writes, hosts, values)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
             self.grid.check_axes(groups, chosen.artifact.info["grid_axes"])
-        ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
+        ready = self._guarded(chosen, signature, grid, values)
         for i in made if signature.debug else ():
             bind.poison(values[i])
         try:
@@ -344,7 +344,7 @@ class Kernel(Tunable):
             grid = self.grid.groups(groups, device, values, signature.local_size, shape)
             if is_split(grid, device.caps) is not signature.cut:
                 return None
-            ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
+            ready = self._guarded(chosen, signature, grid, values)
             found = None if is_new else cached(ready, grid, values)
             if found is not None:
                 return found
@@ -453,17 +453,19 @@ class Kernel(Tunable):
         )
         return found
 
-    def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
-        """Return the variant of a plan that counts loop iterations and reports an error below the driver's cap.
+    def _guarded(self, plain: LaunchPlan, signature: Signature, grid: Grid, values: list[Any]) -> LaunchPlan:
+        """Return the plan, or if the launch may exceed the driver's cap on loop iterations, a variant that counts them.
 
-        Compiled on first use.
+        The variant reports an error below the cap. It is compiled on first use.
         """
+        if not plain.may_pass_cap(grid, values):
+            return plain
         from ..compiler import driver  # imported here, so that the compiler is loaded only when it is needed
 
         with self._lock:
             if plain.guarded is None:
-                artifact = driver.compile_kernel(self._expanded, signature, device.caps, guarded=True)
-                plain.guarded = LaunchPlan(device, artifact)
+                artifact = driver.compile_kernel(self._expanded, signature, plain.device.caps, guarded=True)
+                plain.guarded = LaunchPlan(plain.device, artifact)
             return plain.guarded
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:

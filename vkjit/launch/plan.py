@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..frontend import ArrayArg, Signature
 from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.capture import note_extents, shadowing
-from ..runtime.device import Buffer, Device, DeviceArray
+from ..runtime.device import Device, DeviceArray
 from ..runtime.prepared_launch import REPORT, Hole, PreparedLaunch, prepare
 from . import host_arrays
 from .grid import Grid, is_split, parts
@@ -66,7 +66,7 @@ class LaunchPlan:
     """
 
     __slots__ = (
-        "_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
+        "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
     )  # fmt: skip
 
     def __init__(self, device: Device, artifact: KernelArtifact) -> None:
@@ -75,7 +75,6 @@ class LaunchPlan:
         self.kernel = device.load(artifact)
         self._fields = artifact.fields
         self._packer = struct.Struct(_format(artifact.fields, artifact.block_size))
-        self._cut = any(f.role in ("base", "groups") for f in artifact.fields)
         self._read_args = sorted(artifact.reads)
         self._write_args = sorted(artifact.writes)
         bound: TripBound | None = artifact.info.get("trip_bound")
@@ -94,10 +93,6 @@ class LaunchPlan:
         cap = self.device.caps.loop_cap
         return cap is not None and self.trip_bound.evaluate(extents, scalars, groups) > cap - CAP_MARGIN
 
-    def variant(self, groups: Grid, values: Sequence[Any], guard: Callable[[], LaunchPlan]) -> LaunchPlan:
-        """Return this plan, or the result of `guard` if the launch may exceed the driver's iteration cap."""
-        return guard() if self.may_pass_cap(groups, values) else self
-
     def launch(self, groups: Grid, values: Sequence[Any]) -> None:
         """Queue the kernel.
 
@@ -107,13 +102,15 @@ class LaunchPlan:
             return
         reads = [values[i].buffer for i in self._read_args]
         writes = [values[i].buffer for i in self._write_args]
-        limits = self.device.caps.max_groups
-        if not is_split(groups, self.device.caps):
-            self._queue(groups, values, reads, writes, (0, 0, 0), groups)
-            return
-        self._check_parts(groups, limits)
-        for base, size in parts(groups, limits):
-            self._queue(size, values, reads, writes, base, groups)
+        dispatches: Iterable[tuple[Grid, Grid]] = (((0, 0, 0), groups),)
+        if is_split(groups, self.device.caps):
+            self._check_parts(groups, self.device.caps.max_groups)
+            dispatches = parts(groups, self.device.caps.max_groups)
+        for base, size in dispatches:
+            block = self._pack(values, base, groups)
+            if shadowing.captured:
+                note_extents(self.device, lambda: array_extents(enumerate(values)))
+            self.device.launch(self.kernel, size, block, reads, writes)
 
     def _check_parts(self, groups: Grid, limits: Grid) -> None:
         """Raise ArgumentError for a grid that can't be split into several dispatches."""
@@ -124,7 +121,8 @@ class LaunchPlan:
                 "invocations, so that ids don't fit vk.index: launch fewer, and have each do more in a loop"
             )
         axes = self.artifact.info.get("grid_axes", (0, 1, 2))
-        if not self._cut and any(groups[axis] > limits[axis] for axis in axes):
+        is_cut = any(f.role in ("base", "groups") for f in self._fields)
+        if not is_cut and any(groups[axis] > limits[axis] for axis in axes):
             raise ArgumentError(
                 f"{self.artifact.name}: {groups} workgroups are past the device's limit of {limits}: launch it several times"
             )
@@ -153,18 +151,27 @@ class LaunchPlan:
                 if f.role in ("extent", "stride"):
                     item = 1 + f.axis + (len(values[f.arg].shape) if f.role == "stride" else 0)
                 holes.append(Hole(f.offset, starts[f.arg] + item, code=field_code(f.role, f.dtype)))
-        block = self._packer.pack(*[_field_value(f, values, (0, 0, 0), groups) for f in self._fields])
+        block = self._pack(values, (0, 0, 0), groups)
         writes = tuple([list(arrays).index(arg) for arg in self._write_args])
         reads = tuple([number for number in range(len(arrays)) if number not in writes])
         return prepare(self.kernel, block, holes, count + len(scalars), reads, writes)
 
-    def _queue(
-        self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid
-    ) -> None:
-        block = self._packer.pack(*[_field_value(f, values, base, groups) for f in self._fields])
-        if shadowing.captured:
-            note_extents(self.device, lambda: array_extents(enumerate(values)))
-        self.device.launch(self.kernel, size, block, reads, writes)
+    def _pack(self, values: Sequence[Any], base: Grid, groups: Grid) -> bytes:
+        """Return the argument block of a dispatch. The device fills in the addresses of report and print buffers."""
+        items: list[Any] = []
+        for f in self._fields:
+            role = f.role
+            if role == "address":
+                items.append(values[f.arg].descriptor[0])
+            elif role == "extent":
+                items.append(values[f.arg].shape[f.axis])
+            elif role == "stride":
+                items.append(values[f.arg].strides[f.axis])
+            elif role == "scalar":
+                items.append(values[f.arg])
+            else:
+                items.append(base[f.axis] if role == "base" else groups[f.axis] if role == "groups" else 0)
+        return self._packer.pack(*items)
 
 
 def array_extents(arrays: Iterable[tuple[int, Any]]) -> dict[int, tuple[int, int]]:
@@ -188,19 +195,3 @@ def _format(fields: tuple[ArgField, ...], size: int) -> str:
 def field_code(role: str, dtype: DType) -> str:
     """Return the struct code of a field."""
     return "Q" if role in ("address", "report", "print") else _STRUCT_CODES[dtype.name]
-
-
-def _field_value(item: ArgField, values: Sequence[Any], base: Grid, groups: Grid) -> Any:
-    role = item.role
-    if role == "scalar":
-        return values[item.arg]
-    if role in ("report", "print"):
-        return 0  # the device fills in the address of a buffer
-    if role == "base":
-        return base[item.axis]
-    if role == "groups":
-        return groups[item.axis]
-    array: DeviceArray = values[item.arg]
-    if role == "address":
-        return array.address
-    return array.shape[item.axis] if role == "extent" else array.strides[item.axis]
