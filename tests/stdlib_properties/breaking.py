@@ -202,17 +202,17 @@ class Bench:
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """Collect the signatures with which the original kernel is launched inside the block."""
-        wanted, original = name_of(self.kernel), Kernel._signature
+        wanted, original = name_of(self.kernel), Kernel._code
 
-        def signature(kernel: Kernel, *args: Any) -> Any:
+        def code(kernel: Kernel, *args: Any) -> Any:
             made = original(kernel, *args)
             function = kernel.spec.fn
             if name_of(kernel) == wanted and not any(function is f for f in self._functions):
-                plain = dataclasses.replace(made, sanitize=(), debug=False, bounds=True, overlaps=())
+                plain = dataclasses.replace(made.signature, sanitize=(), debug=False, bounds=True, overlaps=())
                 self._signatures.setdefault((function, plain), kernel)
             return made
 
-        with mock.patch.object(Kernel, "_signature", signature):
+        with mock.patch.object(Kernel, "_code", code):
             yield
 
     def _recover(self) -> None:

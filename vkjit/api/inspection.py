@@ -134,6 +134,7 @@ def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
         return inspect_signature(kernel, guess_signature(kernel, device), device)
     probe = copy.copy(kernel)
     probe.__class__ = _SignatureProbe  # keeps the kernel's state, but stops before compilation
+    probe._plans, probe._forms = {}, {}  # no launch is known, so that none is made
     try:
         probe(*args, **kwargs)
     except _SignatureFound as signal:
@@ -157,7 +158,7 @@ class _SignatureProbe(Kernel):
             groups = (1, 1, 1)  # a launch needs kernel[groups], but the code doesn't depend on the number of workgroups
         return self._launch_fully(groups, args, kwargs)
 
-    def _plan(self, device: Device, signature: Signature, values: list[Any]) -> Any:
+    def _compile(self, key: Any, device: Device, signature: Signature, values: list[Any]) -> Any:
         raise _SignatureFound(device, signature)
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -105,6 +105,18 @@ def func(fn: F) -> F:
     return DeviceFunction(fn)  # type: ignore[return-value]  # type checkers see the undecorated function
 
 
+class _Code(NamedTuple):
+    """Compiled code of a kernel, with the captures of its constants."""
+
+    signature: Signature
+    plan: LaunchPlan
+    captures: tuple[Captures, ...]
+
+    def is_outdated(self) -> bool:
+        """True if the captures have changed since the code was compiled."""
+        return any(c.changed() for c in self.captures)
+
+
 class Kernel(Tunable):
     """A kernel, compiled on demand. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
 
@@ -138,8 +150,7 @@ class Kernel(Tunable):
         self._debug = debug
         self._sanitize = None if sanitize is None else sanitizer_reports.parse_checks(sanitize)
         self._found = found
-        self._plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]] = {}
-        self._signatures: dict[tuple[Any, ...], Signature] = {}
+        self._plans: dict[tuple[Any, ...], _Code] = {}
         self._captures = Captures(fn)
         self._forms: dict[Any, CallForm] = {}
         self._expanded = frontend.expand_composites(self.spec)
@@ -238,7 +249,7 @@ class Kernel(Tunable):
         With `device`, plans of other devices are kept.
         """
         with self._lock:
-            for key in [k for k in self._plans if device is None or k[0] is device]:
+            for key in [k for k, code in self._plans.items() if device in (None, code.plan.device)]:
                 del self._plans[key]
             self._forms.clear()
             self._captures = Captures(self.spec.fn).read_now()
@@ -271,13 +282,13 @@ class Kernel(Tunable):
         shape = self.grid.over_shape(values)
         local = self.grid.local_size(device, named, shape)
         grid = self.grid.groups(groups, device, named, local, shape)
-        signature = self._signature(spec, device, values, bound, scalars, local, grid)
-        chosen = self._plan(device, signature, values)
+        code = self._code(spec, device, values, bound, scalars, local, grid)
+        signature, artifact = code.signature, code.plan.artifact
         if not plan.of_library(self.__module__):  # the library checks this itself, and may fill overlapping elements
-            host_arrays.check_places(self.spec.name, spec, chosen.artifact.writes, hosts, values)
+            host_arrays.check_places(self.spec.name, spec, artifact.writes, hosts, values)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
-            self.grid.check_axes(groups, chosen.artifact.info["grid_axes"])
-        ready = self._guarded(chosen, signature, grid, values)
+            self.grid.check_axes(groups, artifact.info["grid_axes"])
+        ready = self._guarded(code, grid, values)
         for i in made if signature.debug else ():
             bind.poison(values[i])
         try:
@@ -291,16 +302,16 @@ class Kernel(Tunable):
         if staged is not None:
             host_arrays.copy_back(device, staged)
         elif not signature.sanitize:
-            self._remember(groups, args, kwargs, chosen, ready, signature, grid, values, made, bound, scalars, wrap)
+            self._remember(groups, args, kwargs, code, ready, grid, values, made, bound, scalars, wrap)
         results = structs | {i: wrap(values[i]) for i in made}
         if staged is not None:
             host_arrays.release(device, staged, waits=not results)
         return struct_arguments.results_of_launch(spec, results)
 
     def _remember(
-        self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any], chosen: LaunchPlan, ready: LaunchPlan,
-        signature: Signature, grid: Grid, values: list[Any], made: list[int], bound: dict[str, DType],
-        types: dict[int, DType], wrap: Callable[[DeviceArray], Any],
+        self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any], code: _Code, ready: LaunchPlan,
+        grid: Grid, values: list[Any], made: list[int], bound: dict[str, DType], types: dict[int, DType],
+        wrap: Callable[[DeviceArray], Any],
     ) -> None:  # fmt: skip
         """Cache a launch for calls with the same key, if it can be cached."""
         params, given = bind.parameter_indices(self.spec, len(args), tuple(kwargs)), (*args, *kwargs.values())
@@ -312,13 +323,14 @@ class Kernel(Tunable):
             form = CallForm(self.spec, self._captures, params, [self._in_key[number] for number in params])
         arrays, scalars = form.arrays_and_scalars
         coercions = {i: ScalarCoercion(types[i], self.spec.params[i].name) for i in scalars}
-        if chosen.trip_bound is not None:  # integers determine whether loops may exceed the driver's cap
+        signature, device = code.signature, code.plan.device
+        if code.plan.trip_bound is not None:  # integers determine whether loops may exceed the driver's cap
             form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
-        captures, device = constant_captures([*values, *self._elements]), chosen.device
+        captures = code.captures
 
         shapes = None
         is_tuned = self._tunable and has_open_choices(self.spec, self._local, params)  # its settings differ by shape
-        if not (made or chosen.trip_bound or signature.cut or self.grid.local_is_computed or is_tuned):
+        if not (made or code.plan.trip_bound or signature.cut or self.grid.local_is_computed or is_tuned):
             if groups is not None or not self.grid.groups_are_computed:
                 shapes = shape_rule(self.spec, arrays, signature.local_size)
 
@@ -344,7 +356,7 @@ class Kernel(Tunable):
             grid = self.grid.groups(groups, device, values, signature.local_size, shape)
             if is_split(grid, device.caps) is not signature.cut:
                 return None
-            ready = self._guarded(chosen, signature, grid, values)
+            ready = self._guarded(code, grid, values)
             found = None if is_new else cached(ready, grid, values)
             if found is not None:
                 return found
@@ -405,10 +417,15 @@ class Kernel(Tunable):
             advice = ": where it is a number, annotate the parameter with its type instead, such as vk.f32"
         raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
 
-    def _signature(
+    def _code(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], scalars: dict[int, DType],
         local: Grid, grid: Grid,
-    ) -> Signature:  # fmt: skip
+    ) -> _Code:  # fmt: skip
+        """Return the code for a call.
+
+        Compile it if it is new or the captures of a constant function have changed.
+        """
+        __tracebackhide__ = True
         arrays = [values[i] for i in spec.arrays]
         restrict = not host_arrays.overlaps(arrays, spec.written)
         debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
@@ -417,25 +434,23 @@ class Kernel(Tunable):
         if sanitize and not restrict:
             overlaps = host_arrays.overlapping(dict(zip(spec.arrays, arrays, strict=True)))
         cut = is_split(grid, device.caps)
-        kind = device.caps.kind
-        parts: list[Any] = [kind, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
+        parts: list[Any] = [device, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
         parts += [a.spec_class for a in arrays]
         parts += scalars.values()
         parts += [constant_key(values[i]) for i in spec.constants]
         key = tuple(parts)
-        found = self._signatures.get(key)
-        if found is not None:
+        found = self._plans.get(key)
+        if found is not None and not (found.captures and found.is_outdated()):
             return found
         args: list[ArrayArg | ScalarArg | ConstArg] = []
         for i, (param, value) in enumerate(zip(spec.params, values, strict=True)):
             if param.kind == "array":
                 args.append(ArrayArg(value.dtype, len(value.shape), value.spec_class.contiguous, restrict))
-            elif param.kind == "scalar":
-                args.append(ScalarArg(scalars[i]))
             else:
-                args.append(ConstArg(value))
+                args.append(ScalarArg(scalars[i]) if param.kind == "scalar" else ConstArg(value))
+        kind = device.caps.kind
         checked = debug or (self._debug is None and kind in ("cpu", "llvm-cpu", "interpreter"))
-        found = self._signatures[key] = Signature(
+        signature = Signature(
             args=tuple(args),
             local_size=local,
             narrow=all(a.spec_class.narrow for a in arrays),
@@ -451,41 +466,40 @@ class Kernel(Tunable):
             sanitize=sanitize,
             overlaps=overlaps,
         )
-        return found
+        return self._compile(key, device, signature, values)
 
-    def _guarded(self, plain: LaunchPlan, signature: Signature, grid: Grid, values: list[Any]) -> LaunchPlan:
+    def _compile(self, key: tuple[Any, ...], device: Device, signature: Signature, values: list[Any]) -> _Code:
+        """Return the code for a signature, compiled unless another key has led to that signature, and store it."""
+        __tracebackhide__ = True
+        from ..compiler import driver  # imported here, so that the compiler is loaded only when it is needed
+
+        with self._lock:
+            for code in list(self._plans.values()):
+                if code.plan.device is device and code.signature == signature and not code.is_outdated():
+                    self._plans[key] = code
+                    return code
+            with host_spans.span("compile", self.name):
+                artifact = driver.compile_kernel(self._expanded, signature, device.caps)
+                told = {"parameters": self._parameters, "alignments": plan.alignments(signature, self.__module__)}
+                made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
+                code = self._plans[key] = _Code(signature, made, constant_captures([*values, *self._elements]))
+                return code
+
+    def _guarded(self, code: _Code, grid: Grid, values: list[Any]) -> LaunchPlan:
         """Return the plan, or if the launch may exceed the driver's cap on loop iterations, a variant that counts them.
 
         The variant reports an error below the cap. It is compiled on first use.
         """
+        plain = code.plan
         if not plain.may_pass_cap(grid, values):
             return plain
-        from ..compiler import driver  # imported here, so that the compiler is loaded only when it is needed
+        from ..compiler import driver  # imported here as in `_compile`
 
         with self._lock:
             if plain.guarded is None:
-                artifact = driver.compile_kernel(self._expanded, signature, plain.device.caps, guarded=True)
+                artifact = driver.compile_kernel(self._expanded, code.signature, plain.device.caps, guarded=True)
                 plain.guarded = LaunchPlan(plain.device, artifact)
             return plain.guarded
-
-    def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
-        """Return the plan for a signature.
-
-        Compile it if it is new or the captures of a constant function have changed.
-        """
-        __tracebackhide__ = True
-        key = (device, signature)
-        found = self._plans.get(key)
-        if found is not None and (not found[1] or not any(c.changed() for c in found[1])):
-            return found[0]
-        from ..compiler import driver  # imported here as in `_guarded`
-
-        with self._lock, host_spans.span("compile", self.name):
-            artifact = driver.compile_kernel(self._expanded, signature, device.caps)
-            told = {"parameters": self._parameters, "alignments": plan.alignments(signature, self.__module__)}
-            made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
-            self._plans[key] = (made, constant_captures([*values, *self._elements]))
-        return made
 
     def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Declare the memory traffic and operation count of a launch, for profiles: a decorator, `@kernel.cost`.

@@ -108,7 +108,7 @@ def test_parameters_that_are_arrays_in_one_call_and_numbers_in_another(device: A
     x, out = np.arange(5, dtype=np.int32), np.zeros(5, np.int32)
     for first, second in ((x, np.int32(7)), (np.int32(7), x)):
         ones(first, second, out)
-    kinds = [[type(argument).__name__ for argument in signature.args[:2]] for _, signature in ones._plans]
+    kinds = [[type(argument).__name__ for argument in code.signature.args[:2]] for code in ones._plans.values()]
     assert kinds == [["ArrayArg", "ScalarArg"], ["ScalarArg", "ArrayArg"]]
 
 

@@ -128,4 +128,4 @@ def test_accesses_one_by_one_are_another_program(device: Any) -> None:
         kernel = variant(row_sums, Schedule(vector_width=width))
         with vk.use_device(device):
             kernel(np.ones((8, 4), np.float32))
-        assert [signature.aligned for _, signature in kernel._plans] == [width is None]
+        assert [code.signature.aligned for code in kernel._plans.values()] == [width is None]

@@ -97,6 +97,20 @@ def test_nothing_is_launched_and_nothing_stored(monkeypatch: pytest.MonkeyPatch)
     assert grouped._plans == {}
 
 
+def test_nothing_is_launched_after_a_launch_of_the_same_form() -> None:
+    @vk.kernel(over="y")
+    def copied(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+        y[vk.global_id(0)] = x[vk.global_id(0)]
+
+    with vk.use_device("interpreter"):
+        x, y, z = vk.ones(4), vk.zeros(4), vk.zeros(4)
+        copied(x, y)
+        assert len(vk.inspect(copied, x, z).signature.args) == 2
+        assert z.tolist() == [0, 0, 0, 0]
+        copied(x, z)
+        assert z.tolist() == [1, 1, 1, 1]
+
+
 class Checker(html.parser.HTMLParser):
     """HTML parser that records open tags, the text inside `pre`, and everything that loads a resource."""
 

@@ -40,3 +40,16 @@ def test_kernels_of_the_library_are_known_by_their_module() -> None:
 
     assert of_library(softmax.chunk_statistics.spec.fn.__module__)
     assert not of_library(__name__)
+
+
+def test_classes_of_arrays_that_lead_to_one_signature_share_its_code() -> None:
+    @vk.kernel(over="y")
+    def copied(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+        y[vk.global_id(0)] = x[vk.global_id(0)]
+
+    with vk.use_device("interpreter"):
+        aligned, shifted = vk.ones(8), vk.zeros(9)[1:]
+        copied(aligned[:8], shifted)
+        copied(shifted, aligned)
+    first, second = copied._plans.values()
+    assert first is second

@@ -74,8 +74,8 @@ def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
 class _ByElements(Kernel):
     """A kernel compiled as if no array were 16-byte aligned, so that accesses aren't vectorized."""
 
-    def _signature(self, *args: Any) -> Signature:
-        return replace(super()._signature(*args), aligned=False)
+    def _compile(self, key: tuple[Any, ...], device: Device, signature: Signature, values: list[Any]) -> Any:
+        return super()._compile(key, device, replace(signature, aligned=False), values)
 
 
 def choices_for(
