@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -106,7 +106,7 @@ class CachedLaunch:
 
     __slots__ = (
         "_coercions", "_device", "_groups", "_launch", "_launcher", "_limits", "_outs", "_params", "_poisoned",
-        "_scalars", "_shapes", "_wrap", "captures", "hits", "plan",
+        "_scalars", "_wrap", "captures", "hits", "plan", "shapes",
     )  # fmt: skip
 
     def __init__(
@@ -117,14 +117,14 @@ class CachedLaunch:
         shapes: ShapeRule | None,
         params: Sequence[int],
         outs: Sequence[DeviceArray],
-        coercions: Sequence[ScalarCoercion],
+        coercions: Iterable[ScalarCoercion],
         scalars: Callable[[Any], tuple[Any, ...]],
         wrap: Callable[[DeviceArray], Any],
         captures: tuple[Captures, ...],
         poisoned: bool,
     ) -> None:
         self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
-        self._groups, self._shapes, self._params, self._limits = groups, shapes, params, device.caps.max_groups
+        self._groups, self.shapes, self._params, self._limits = groups, shapes, params, device.caps.max_groups
         self._outs = [(a.buffer.nbytes, a.dtype, a.shape, a.strides) for a in outs]
         self._coercions, self._scalars, self._wrap = tuple(coercions), scalars, wrap
         self._poisoned = poisoned
@@ -139,7 +139,7 @@ class CachedLaunch:
         `MISS` if the shapes or the grid don't fit.
         """
         __tracebackhide__ = True
-        shapes, groups = self._shapes, self._groups
+        shapes, groups = self.shapes, self._groups
         if shapes is not None:
             if not shapes.matches(arrays):
                 return MISS
@@ -177,18 +177,13 @@ class CachedLaunch:
             bind.poison(array)
         return array
 
-    @property
-    def serves_all_shapes(self) -> bool:
-        """True if the launch serves arrays of any shape and strides."""
-        return self._shapes is not None
-
     def takes_as_is(self, others: tuple[Any, ...]) -> bool:
         """Return True if the scalars need no conversion."""
         return all(type(v) is c.python for c, v in zip(self._coercions, self._scalars(others), strict=True))
 
     def make_plan(self, pattern: CallPattern) -> Any:
         """Make the plan for machine code, if possible, and return it."""
-        self.plan = self._device.plan(self._launch, replace(pattern, groups=self._groups, shapes=self._shapes))
+        self.plan = self._device.plan(self._launch, replace(pattern, groups=self._groups, shapes=self.shapes))
         return self.plan
 
 
@@ -207,18 +202,24 @@ class CallForm:
     `call` is the machine code of recent launches, a function of all arguments that returns False if Python must decide.
     """
 
-    def __init__(self, spec: KernelSpec, captures: Captures, params: Sequence[int], in_key: Sequence[bool]) -> None:
-        """`params` are the arguments' parameter indices; `in_key` marks arguments whose values are part of the key."""
-        is_array = [spec.params[number].kind == "array" for number in params]
+    def __init__(self, spec: KernelSpec, captures: Captures, params: Sequence[int], in_key: Collection[int]) -> None:
+        """`params` are the arguments' parameter indices; `in_key` those of arguments whose values are part of the key."""
+        kinds = [spec.params[number].kind for number in params]
         self.params = tuple(params)
-        self._arrays = tuple(place for place, array in enumerate(is_array) if array)
-        self._written = tuple(spec.params[params[place]].mode != "in" for place in self._arrays)
-        self._told = tuple(place for place, written in zip(self._arrays, self._written, strict=True) if written)
-        self._others = tuple(place for place, array in enumerate(is_array) if not array)
-        self._scalars = tuple(place for place in self._others if spec.params[params[place]].kind == "scalar")
-        self._allocates = len(params) < sum(p.kind == "array" for p in spec.params) + len(self._others)
+        self._arrays = tuple([place for place, kind in enumerate(kinds) if kind == "array"])
+        self._others = tuple([place for place, kind in enumerate(kinds) if kind != "array"])
+        self._scalars = tuple([place for place in self._others if kinds[place] == "scalar"])
+        self.arrays = [params[place] for place in self._arrays]
+        """The parameter indices of the arrays, in the order of the arguments."""
+        self.scalars = [params[place] for place in self._scalars]
+        """The parameter indices of the scalars, in the order of the arguments."""
+        self._told = tuple([place for place in self._arrays if spec.params[params[place]].mode != "in"])
+        self._written = [place in self._told for place in self._arrays]
+        self._allocates = len(self._arrays) < len(spec.arrays)
         self._pick_others = picker(self._others)
-        self._in_key: set[int] = {place for place in self._others if in_key[place]}
+        self.pick_scalars = picker([self._others.index(place) for place in self._scalars])
+        """Selects the scalars from the arguments that aren't arrays."""
+        self._in_key = {place for place in self._others if params[place] in in_key}
         self._names, self._cells, self._checks = captures.inline_checks()
         self._launches: dict[Any, CachedLaunch | _ByLayout] = {}
         self._count = 0
@@ -229,7 +230,8 @@ class CallForm:
     def launch(self, args: tuple[Any, ...]) -> Any:
         """Launch if the call is cached. Return the allocated arrays, or `MISS`."""
         __tracebackhide__ = True
-        if self.call is not None and self._retry(args):
+        call, device = self.call, self._device
+        if call is not None and device is not None and device.relaunch(call, args):  # now with an open submission
             return None
         try:
             key, arrays, others = self._look(args)
@@ -293,7 +295,7 @@ class CallForm:
             buffers.add(buffer)
             key.append(array.spec_class)
         if is_shared or len(buffers) < len(arrays):
-            key.append(host_arrays.overlaps(arrays, list(self._written)))
+            key.append(host_arrays.overlaps(arrays, self._written))
         if self._allocates:  # results have the class of the arguments
             key += [type(args[place]) for place in self._arrays]
         others = self._pick_others(args) if self._others else ()
@@ -313,7 +315,7 @@ class CallForm:
             return
         if key is None:
             return
-        if found.serves_all_shapes:
+        if found.shapes is not None:
             self._launches[key] = found
         else:
             entry = before
@@ -343,31 +345,6 @@ class CallForm:
             self._in_key |= places
             self._forget()
 
-    def cached_launch(
-        self, device: Device, launch: PreparedLaunch, groups: Grid, shapes: ShapeRule | None, outs: dict[int, DeviceArray],
-        coercions: dict[int, ScalarCoercion], wrap: Callable[[DeviceArray], Any], captures: tuple[Captures, ...],
-        poisoned: bool,
-    ) -> CachedLaunch:  # fmt: skip
-        """Return the cached launch for calls of this form; `outs` and `coercions` are by parameter index."""
-        arrays, scalars = self.arrays_and_scalars
-        pick = picker([self._others.index(place) for place in self._scalars])
-        made = [coercions[number] for number in scalars]
-        return CachedLaunch(
-            device, launch, groups, shapes, [*arrays, *outs], [*outs.values()], made, pick, wrap, captures, poisoned
-        )  # fmt: skip
-
-    @property
-    def arrays_and_scalars(self) -> tuple[list[int], list[int]]:
-        """The parameter indices of arrays and those of scalars, each in the order of the arguments."""
-        return [self.params[place] for place in self._arrays], [self.params[place] for place in self._scalars]
-
-    def _retry(self, args: tuple[Any, ...]) -> bool:
-        """Try machine code again, under the launch lock and with an open submission."""
-        call, device = self.call, self._device
-        if call is None or device is None:
-            return False
-        return device.relaunch(call, args)
-
     def _accelerate(self, found: CachedLaunch, args: tuple[Any, ...]) -> None:
         """Compile a launch to machine code, which tries it before earlier ones."""
         if found.plan in self._plans:
@@ -376,7 +353,7 @@ class CallForm:
         if (
             self._checks
             or not found.takes_as_is(self._pick_others(args))
-            or host_arrays.overlaps(arrays, list(self._written))  # runs other code, and machine code refuses it
+            or host_arrays.overlaps(arrays, self._written)  # runs other code, and machine code refuses it
         ):
             found.plan = False
             return
@@ -420,13 +397,10 @@ def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRul
     return ShapeRule(tuple(equal), tuple(sizes), over, local)
 
 
-def values_in_key(spec: KernelSpec, *launch_functions: Any) -> list[bool]:
-    """Return a flag per parameter, True for constants and for scalars that launch functions read.
-
-    The values of these parameters affect the launch.
-    """
+def values_in_key(spec: KernelSpec, *launch_functions: Any) -> set[int]:
+    """Return the indices of the parameters whose values affect the launch: constants, and what launch functions read."""
     read = {name for f in launch_functions if callable(f) for name in inspect.signature(f).parameters}
-    return [p.kind == "const" or (p.kind != "array" and p.name in read) for p in spec.params]
+    return {i for i, p in enumerate(spec.params) if p.kind == "const" or (p.kind != "array" and p.name in read)}
 
 
 def is_cacheable(spec: KernelSpec, args: Sequence[Any], params: Sequence[int]) -> bool:

@@ -239,9 +239,10 @@ class Kernel(Tunable):
         __tracebackhide__ = True
         if self._captures.changed():
             self._forget()
+        result = self._launch_fully(groups, args, kwargs)
         if self._cost is not None and host_spans.listeners:
-            return self._launch_stating_cost(groups, args, kwargs)
-        return self._launch_fully(groups, args, kwargs)
+            self._state_cost(self._cost, args, kwargs, result)
+        return result
 
     def _forget(self, device: Device | None = None) -> None:
         """Discard plans and cached launches, after a captured value was rebound or the device's caps have changed.
@@ -320,13 +321,12 @@ class Kernel(Tunable):
         form_key = _form_key(groups, args, kwargs)
         form = self._forms.get(form_key)
         if form is None:
-            form = CallForm(self.spec, self._captures, params, [self._in_key[number] for number in params])
-        arrays, scalars = form.arrays_and_scalars
+            form = CallForm(self.spec, self._captures, params, self._in_key)
+        arrays, scalars = form.arrays, form.scalars
         coercions = {i: ScalarCoercion(types[i], self.spec.params[i].name) for i in scalars}
         signature, device = code.signature, code.plan.device
         if code.plan.trip_bound is not None:  # integers determine whether loops may exceed the driver's cap
             form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
-        captures = code.captures
 
         shapes = None
         is_tuned = self._tunable and has_open_choices(self.spec, self._local, params)  # its settings differ by shape
@@ -338,8 +338,11 @@ class Kernel(Tunable):
             launch = ready.prepare(grid, values, [*arrays, *made], scalars, shapes is not None)
             if launch is None:
                 return None
-            outs = {i: values[i] for i in made}
-            return form.cached_launch(device, launch, grid, shapes, outs, coercions, wrap, captures, signature.debug)
+            outs = [values[i] for i in made]
+            return CachedLaunch(
+                device, launch, grid, shapes, [*arrays, *made], outs, coercions.values(), form.pick_scalars, wrap,
+                code.captures, signature.debug,
+            )  # fmt: skip
 
         template: list[Any] = [MISSING if i in made else None if i in params else v for i, v in enumerate(values)]
 
@@ -518,18 +521,19 @@ class Kernel(Tunable):
         self._cost = lambda values: function(*[values[name] for name in wanted])
         return function
 
-    def _launch_stating_cost(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Launch, and report the declared cost to profile listeners."""
-        __tracebackhide__ = True
-        result = self._launch_fully(groups, args, kwargs)
-        given = bind.bind(self.spec, args, kwargs)
-        missing = [i for i, value in enumerate(given) if value is MISSING]
-        values = dict(enumerate(given)) | dict(zip(missing, result if len(missing) > 1 else (result,), strict=False))
-        if self._cost is not None:
-            stated = self._cost({p.name: describe_argument(values.get(i)) for i, p in enumerate(self.spec.params)})
-            for listener in list(host_spans.listeners):
-                listener.stated(self.name, stated)
-        return result
+    def _state_cost(
+        self, cost: Callable[[dict[str, Any]], Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Report the declared cost of a launch to profile listeners."""
+        values = bind.bind(self.spec, args, kwargs)
+        made = iter(result if isinstance(result, tuple) else (result,))
+        named = {
+            p.name: describe_argument(next(made, None) if value is MISSING else value)
+            for p, value in zip(self.spec.params, values, strict=True)
+        }
+        stated = cost(named)
+        for listener in list(host_spans.listeners):
+            listener.stated(self.name, stated)
 
 
 def _form_key(groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
