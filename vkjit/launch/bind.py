@@ -19,7 +19,8 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
-from ..runtime.device import Device, DeviceArray, contiguous_strides
+from ..runtime.array import fresh_layout
+from ..runtime.device import Device, DeviceArray
 
 __all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_dims", "bind_types", "coerce_scalar", "poison"]
 
@@ -358,8 +359,8 @@ def allocate_outs(
         dtype = bound.get(param.dtype.__name__) if isinstance(param.dtype, TypeVar) else param.dtype
         if dtype is None:
             raise ArgumentError(f"{spec.name}(): can't tell the element type of {param.name}: pass an array for it")
-        buffer = device.allocate((math.prod(shape) * dtype.itemsize + 3) & ~3)  # whole words, so that it can be filled
-        values[i] = DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape))
+        nbytes, strides = fresh_layout(shape, dtype)
+        values[i] = DeviceArray(device.allocate(nbytes), 0, dtype, shape, strides)
         allocated.append(i)
     return allocated
 

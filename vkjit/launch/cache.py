@@ -295,7 +295,7 @@ class CallForm:
             buffers.add(buffer)
             key.append(array.spec_class)
         if is_shared or len(buffers) < len(arrays):
-            key.append(host_arrays.overlaps(arrays, self._written))
+            key.append(bool(host_arrays.overlapping(arrays, self._written)))
         if self._allocates:  # results have the class of the arguments
             key += [type(args[place]) for place in self._arrays]
         others = self._pick_others(args) if self._others else ()
@@ -353,7 +353,7 @@ class CallForm:
         if (
             self._checks
             or not found.takes_as_is(self._pick_others(args))
-            or host_arrays.overlaps(arrays, self._written)  # runs other code, and machine code refuses it
+            or host_arrays.overlapping(arrays, self._written)  # runs other code, and machine code refuses it
         ):
             found.plan = False
             return

@@ -6,9 +6,10 @@ overlap in memory share one buffer if any of them is written, so that the kernel
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import itertools
 import math
+import operator
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -39,11 +40,17 @@ PACKED_ALIGNMENT = 256
 
 @dataclass(slots=True)
 class _Span:
-    """A range of host memory [low, high) that is copied as a whole; `members` are the indices of the arrays in it."""
+    """A range of host memory [low, high) with the arrays `members`, by index.
+
+    With `is_whole`, the range is copied as it is, and its arrays keep their strides. Otherwise it has one array, which
+    is copied in C order.
+    """
 
     low: int
     high: int
     members: list[int]
+    is_written: bool
+    is_whole: bool = False
 
 
 @dataclass(slots=True)
@@ -60,15 +67,24 @@ class Staged:
     in_place: bool = False
 
 
-def _byte_bounds(array: NumpyArray) -> tuple[int, int]:
-    """Return the address of the first byte of the array's elements, and that after the last."""
-    low = high = int(array.__array_interface__["data"][0])
-    if array.size == 0:
-        return low, low
-    for extent, stride in zip(array.shape, array.strides, strict=True):
+def _reach(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """Return the lowest and the highest offset of an element, in the unit of the strides. No extent may be 0."""
+    low = high = 0
+    for extent, stride in zip(shape, strides, strict=True):
         reach = (extent - 1) * stride
         low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return low, high + array.itemsize
+    return low, high
+
+
+def _byte_bounds(array: NumpyArray) -> tuple[int, int]:
+    """Return the address of the first byte of the array's elements, and that after the last; zeros without elements."""
+    if not array.nbytes:
+        return 0, 0
+    address = array.__array_interface__["data"][0]
+    if array.flags.c_contiguous:
+        return address, address + array.nbytes
+    low, high = _reach(array.shape, array.strides)
+    return address + low, address + high + array.itemsize
 
 
 def element_type(array: NumpyArray, name: str) -> DType:
@@ -102,8 +118,8 @@ def element_types(spec: KernelSpec, values: Sequence[Any]) -> tuple[dict[int, Nu
     return hosts, found
 
 
-_ELEMENTS = {dtype.storage: dtype for dtype in dtypes.ALL if dtype is not dtypes.bf16}
 _c_order = functools.lru_cache(maxsize=4096)(contiguous_strides)
+_ELEMENTS = {dtype.storage: dtype for dtype in dtypes.ALL if dtype is not dtypes.bf16}
 
 
 def check_places(
@@ -129,64 +145,43 @@ def check_places(
             )
 
 
-def _keeps_strides(array: NumpyArray) -> bool:
-    """Return True if the array is copied as its range of memory, with its strides.
-
-    That is so if it isn't in C order and at most half of the range is gaps.
-    """
-    if array.size == 0 or array.flags.c_contiguous or any(s % array.itemsize for s in array.strides):
-        return False
-    low, high = _byte_bounds(array)
-    return high - low <= 2 * array.nbytes
-
-
-def _merge_spans(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> list[_Span]:
-    """Group arrays that overlap in memory. Groups in which no array is written are dropped."""
-    bounds = [_byte_bounds(a) for a in arrays]
-    order = sorted((i for i in range(len(arrays)) if arrays[i].size), key=lambda i: bounds[i])
-    groups: list[_Span] = []
-    for i in order:
-        low, high = bounds[i]
-        if groups and low < groups[-1].high:
-            groups[-1].high = max(groups[-1].high, high)
-            groups[-1].members.append(i)
-        else:
-            groups.append(_Span(low, high, [i]))
-    return [g for g in groups if len(g.members) > 1 and any(written[i] for i in g.members)]
-
-
 def _spans(arrays: Sequence[NumpyArray], written: Sequence[bool], names: Sequence[str]) -> list[_Span]:
-    """Return the ranges of memory that are copied as a whole. Arrays outside of them are copied in C order.
+    """Divide arrays into ranges of memory to copy; those with written arrays come last.
 
-    Raises ArgumentError for an array of a shared range whose strides aren't multiples of its item size.
+    Arrays that overlap share a range if any of them is written. An array alone keeps its strides if it isn't in C order
+    and at most half of its range is gaps. Raises ArgumentError for an array of a shared range whose strides aren't
+    multiples of its item size.
     """
-    spans = _merge_spans(arrays, written) if len(arrays) > 1 and any(written) else []
-    shared = {i for span in spans for i in span.members}
-    for i, array in enumerate(arrays):
-        if i in shared:
-            if any(s % array.itemsize for s in array.strides):
+    bounds = [_byte_bounds(array) for array in arrays]
+    merged: list[_Span] = []
+    for i in sorted(range(len(arrays)), key=bounds.__getitem__):
+        low, high = bounds[i]
+        if merged and low < merged[-1].high:
+            span = merged[-1]
+            span.high, span.is_written = max(span.high, high), span.is_written or written[i]
+            span.members.append(i)
+        else:
+            merged.append(_Span(low, high, [i], written[i]))
+    spans: list[_Span] = []
+    for span in merged:
+        if len(span.members) == 1 or span.is_written:
+            spans.append(span)
+        else:
+            spans += [_Span(*bounds[i], [i], False) for i in span.members]
+    for span in spans:
+        is_shared = len(span.members) > 1
+        for i in span.members:
+            array = arrays[i]
+            if array.flags.c_contiguous:
+                span.is_whole = is_shared
+            elif not any(s % array.itemsize for s in array.strides):
+                span.is_whole = is_shared or span.high - span.low <= 2 * array.nbytes
+            elif is_shared:
                 raise ArgumentError(
                     f"argument {names[i]} overlaps an array that the kernel writes, and its strides {array.strides} are no "
                     f"multiples of its item size {array.itemsize}: pass a copy"
                 )
-        elif _keeps_strides(array):
-            spans.append(_Span(*_byte_bounds(array), [i]))
-    return spans
-
-
-def _are_plain(arrays: Sequence[NumpyArray], written: Sequence[bool]) -> bool:
-    """Return True if there are no `_spans`: all arrays are in C order, and no written array overlaps another."""
-    ranges: list[tuple[int, int, bool]] = []
-    for array, is_written in zip(arrays, written, strict=True):
-        if not array.flags.c_contiguous:
-            return False
-        low = array.__array_interface__["data"][0]
-        high = low + array.nbytes
-        for other, other_high, other_written in ranges:
-            if low < other_high and other < high and (is_written or other_written):
-                return False
-        ranges.append((low, high, is_written))
-    return True
+    return sorted(spans, key=operator.attrgetter("is_written"))
 
 
 def stage(
@@ -198,7 +193,7 @@ def stage(
     written array that is read-only.
     """
     __tracebackhide__ = True
-    written = []
+    written, names = [], []
     for i, array in hosts.items():
         param = spec.params[i]
         is_written = param.mode != "in"
@@ -208,9 +203,10 @@ def stage(
                 f"annotate the parameter as vk.In where the kernel doesn't write it"
             )
         written.append(is_written)
+        names.append(param.name)
     arrays, types = list(hosts.values()), [dtypes[i] for i in hosts]
     placed = _in_place(device, arrays, types) if device.caps.kind == "llvm-cpu" else None
-    staged = placed or _copied(device, arrays, types, written, [spec.params[i].name for i in hosts])
+    staged = placed or _copied(device, arrays, types, written, names)
     for i, device_array in zip(hosts, staged, strict=True):
         values[i] = device_array
     return Staged(arrays, staged, written, in_place=placed is not None)
@@ -219,50 +215,36 @@ def stage(
 def _copied(
     device: Device, arrays: list[NumpyArray], dtypes: list[DType], written: list[bool], names: list[str]
 ) -> list[DeviceArray]:
-    """Copy arrays to the device. Small arrays are packed into one buffer and copied at once."""
-    spans = [] if _are_plain(arrays, written) else _spans(arrays, written, names)
-    if not spans and sum([a.nbytes for a in arrays]) <= MAX_PACKED_BYTES:
-        return _pack(device, arrays, dtypes, written)
-    shared = {i: span for span in spans for i in span.members}
-    buffers: dict[int, Buffer] = {}
-    staged = []
-    for i, (array, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
-        span = shared.get(i)
-        if span is None:
-            buffer = device.allocate(array.nbytes)
-            if array.nbytes:
-                device.write(buffer, 0, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-            staged.append(DeviceArray(buffer, 0, dtype, array.shape, _c_order(array.shape)))
-            continue
-        shared_buffer = buffers.get(id(span))
-        if shared_buffer is None:
-            shared_buffer = buffers[id(span)] = device.allocate(span.high - span.low)
-            device.write(shared_buffer, 0, _raw_bytes(span, [arrays[j] for j in span.members]))
-        address = int(array.__array_interface__["data"][0])
-        strides = tuple(s // array.itemsize for s in array.strides)
-        staged.append(DeviceArray(shared_buffer, address - span.low, dtype, array.shape, strides))
-    return staged
-
-
-def _pack(
-    device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DType], written: Sequence[bool]
-) -> list[DeviceArray]:
-    """Copy arrays in C order into one buffer, the written ones after the others."""
-    offsets, total = [0] * len(arrays), 0
-    for behind in (False, True):
-        for i, array in enumerate(arrays):
-            if written[i] is behind:
-                offsets[i] = total
-                total += (array.nbytes + PACKED_ALIGNMENT - 1) & -PACKED_ALIGNMENT
-    data = np.empty(total, np.uint8)
-    for array, offset in zip(arrays, offsets, strict=True):
-        np.ndarray(array.shape, array.dtype, data, offset)[...] = array
-    buffer = device.allocate(total)
-    device.write(buffer, 0, data)
-    return [
-        DeviceArray(buffer, offset, dtype, array.shape, _c_order(array.shape))
-        for array, dtype, offset in zip(arrays, dtypes, offsets, strict=True)
-    ]
+    """Copy arrays to the device. Small ranges are packed into one buffer and copied at once."""
+    spans = _spans(arrays, written, names)
+    contents, offsets, total = [], [], 0
+    for span in spans:
+        if span.is_whole:  # with the gaps between elements, which are memory of the same arrays
+            memory = memoryview((ctypes.c_uint8 * (span.high - span.low)).from_address(span.low))
+            content = np.frombuffer(memory, np.uint8)
+        else:
+            content = np.ascontiguousarray(arrays[span.members[0]]).reshape(-1).view(np.uint8)
+        contents.append(content)
+        offsets.append(total)
+        total += (content.nbytes + PACKED_ALIGNMENT - 1) & -PACKED_ALIGNMENT
+    if total <= MAX_PACKED_BYTES:
+        data = np.empty(total, np.uint8)
+        for content, offset in zip(contents, offsets, strict=True):
+            data[offset : offset + content.nbytes] = content
+        buffer = device.allocate(total)
+        device.write(buffer, 0, data)
+    staged: dict[int, DeviceArray] = {}
+    for span, content, start in zip(spans, contents, offsets, strict=True):
+        if total > MAX_PACKED_BYTES:
+            buffer, start = device.allocate(content.nbytes), 0
+            device.write(buffer, 0, content)
+        for i in span.members:
+            array, offset, strides = arrays[i], start, _c_order(arrays[i].shape)
+            if span.is_whole:
+                offset += array.__array_interface__["data"][0] - span.low
+                strides = tuple(s // array.itemsize for s in array.strides)
+            staged[i] = DeviceArray(buffer, offset, dtypes[i], array.shape, strides)
+    return [staged[i] for i in range(len(arrays))]
 
 
 def _in_place(device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DType]) -> list[DeviceArray] | None:
@@ -288,40 +270,6 @@ def _in_place(device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DTy
     return placed
 
 
-def _owner_bytes(span: _Span, member: NumpyArray) -> npt.NDArray[np.uint8] | None:
-    """Return the span as a byte view of the array that owns `member`'s memory; None if that array doesn't cover it."""
-    root: Any = member
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    low, high = _byte_bounds(root)
-    if not root.flags.c_contiguous or low > span.low or high < span.high:
-        return None
-    return root.reshape(-1).view(np.uint8)[span.low - low : span.high - low]  # type: ignore[no-any-return]  # Any above
-
-
-def _raw_bytes(span: _Span, members: list[NumpyArray]) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a span. Bytes that no member covers may be zero."""
-    whole = _owner_bytes(span, members[0])
-    if whole is not None:
-        return whole
-    data = np.zeros(span.high - span.low, dtype=np.uint8)
-    for array in map(_once, members):
-        _span_view(data, span.low, array)[...] = array
-    return data
-
-
-def _once(array: NumpyArray) -> NumpyArray:
-    """Return a view that has each element once: broadcast axes (stride 0) are reduced to length 1."""
-    return array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
-
-
-def _span_view(data: npt.NDArray[np.uint8], low: int, array: NumpyArray) -> NumpyArray:
-    """Return the view of `array`'s elements in `data`, the copy of a span that begins at host address `low`."""
-    offset = int(array.__array_interface__["data"][0]) - low
-    view: NumpyArray = np.ndarray(array.shape, array.dtype, buffer=data.data, offset=offset, strides=array.strides)
-    return view
-
-
 def copy_back(device: Device, staged: Staged) -> None:
     """Copy written arrays back into the caller's arrays. Waits for the kernel."""
     by_buffer: dict[int, list[tuple[NumpyArray, DeviceArray]]] = {}
@@ -333,24 +281,25 @@ def copy_back(device: Device, staged: Staged) -> None:
             device.synchronize()
         return
     for members in by_buffer.values():
-        _read_members(device, members)
+        ranges = [byte_range(array) for _, array in members]
+        low, high = min(ranges)[0], max([end for _, end in ranges])
+        data = _read(device, members[0][1].buffer, low, high)
+        for host, array in members:
+            host[...] = _view(data, low, array, host.dtype)
 
 
-def _read_members(device: Device, members: list[tuple[NumpyArray, DeviceArray]]) -> None:
-    """Copy arrays of one buffer to the host, with one read of the range that they cover."""
-    first, base = members[0][1].buffer, members[0][1].buffer.address
-    low, high = first.nbytes, 0
-    for host, array in members:
-        if array.spec_class.contiguous:
-            low, high = min(low, array.offset), max(high, array.offset + host.nbytes)
-        else:
-            start, end = byte_range(array)
-            low, high = min(low, start - base), max(high, end - base)
+def _read(device: Device, buffer: Buffer, low: int, high: int) -> npt.NDArray[np.uint8]:
+    """Return a copy of the device addresses [low, high) of a buffer. Waits for the launches that write them."""
     data = device.host_array(high - low) if high - low > MAX_PACKED_BYTES else np.empty(high - low, np.uint8)
-    device.read(first, low, data)
-    for host, array in members:
-        strides = None if array.spec_class.contiguous else [s * host.itemsize for s in array.strides]
-        host[...] = np.ndarray(host.shape, host.dtype, data.data, array.offset - low, strides)
+    device.read(buffer, low - buffer.address, data)
+    return data
+
+
+def _view(data: npt.NDArray[np.uint8], low: int, array: DeviceArray, dtype: np.dtype[Any]) -> NumpyArray:
+    """Return the elements of `array` in `data`, the copy of device memory from the address `low` on."""
+    strides = [stride * dtype.itemsize for stride in array.strides]
+    view: NumpyArray = np.ndarray(array.shape, dtype, data.data, array.descriptor[0] - low, strides)
+    return view
 
 
 def fetch(array: DeviceArray) -> NumpyArray:
@@ -358,23 +307,11 @@ def fetch(array: DeviceArray) -> NumpyArray:
 
     Waits for the launches that write them.
     """
-    item = array.dtype.storage.itemsize
     if 0 in array.shape:
         return np.empty(array.shape, array.dtype.storage)
-    low = high = 0
-    for extent, stride in zip(array.shape, array.strides, strict=True):
-        reach = (extent - 1) * stride
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    data = array.device.host_array((high - low + 1) * item)
-    array.device.read(array.buffer, array.offset + low * item, data)
-    view: NumpyArray = np.ndarray(
-        array.shape,
-        array.dtype.storage,
-        buffer=data.data,
-        offset=-low * item,
-        strides=[s * item for s in array.strides],
-    )
-    return np.ascontiguousarray(view)
+    low, high = byte_range(array)
+    view = _view(_read(array.device, array.buffer, low, high), low, array, array.dtype.storage)
+    return view if view.flags.c_contiguous else view.copy()
 
 
 def to_host(array: DeviceArray) -> NumpyArray:
@@ -411,41 +348,23 @@ def release(device: Device, staged: Staged, waits: bool) -> None:
 
 
 def byte_range(array: DeviceArray) -> tuple[int, int]:
-    """Return the range of device addresses [low, high) that the array's elements occupy."""
-    item = array.dtype.itemsize
-    low = high = 0
-    for extent, stride in zip(array.shape, array.strides, strict=True):
-        reach = (extent - 1) * stride
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return array.address + low * item, array.address + (high + 1) * item
+    """Return the range of device addresses [low, high) that the array's elements occupy; empty without elements."""
+    address, item = array.descriptor[0], array.dtype.storage.itemsize
+    if array.spec_class.contiguous:
+        return address, address + math.prod(array.shape) * item
+    low, high = _reach(array.shape, array.strides)
+    return address + low * item, address + (high + 1) * item
 
 
-def overlapping(arrays: dict[int, DeviceArray]) -> tuple[tuple[int, int, bool], ...]:
-    """Return the pairs of arrays whose memory ranges overlap: the two keys, and True if they are identical views."""
-    found = []
-    for (i, a), (j, b) in itertools.combinations(arrays.items(), 2):
-        (first, end), (other, other_end) = byte_range(a), byte_range(b)
-        if 0 not in a.shape and 0 not in b.shape and first < other_end and other < end:
-            same = (a.address, a.dtype, a.shape, a.strides) == (b.address, b.dtype, b.shape, b.strides)
-            found.append((i, j, same))
-    return tuple(found)
-
-
-def overlaps(arrays: Sequence[DeviceArray], written: Sequence[bool]) -> bool:
-    """True if a written array shares bytes with another argument."""
-    if len(arrays) < 2 or True not in written:
-        return False
-    ranges: list[tuple[int, int, bool]] = []
-    for array, is_written in zip(arrays, written, strict=True):
-        if 0 in array.shape:
-            continue
-        if array.spec_class.contiguous:
-            low = array.descriptor[0]
-            high = low + math.prod(array.shape) * array.dtype.storage.itemsize
-        else:
+def overlapping(arrays: Sequence[DeviceArray], written: Sequence[bool]) -> list[tuple[int, int]]:
+    """Return the pairs of arrays, by index, that share bytes, at least one of them written."""
+    pairs: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
+    if True in written:
+        for j, array in enumerate(arrays):
             low, high = byte_range(array)
-        for other, other_high, other_written in ranges:
-            if (is_written or other_written) and low < other_high and other < high:
-                return True
-        ranges.append((low, high, is_written))
-    return False
+            for i, (other, other_high) in enumerate(ranges):
+                if (written[i] or written[j]) and max(low, other) < min(high, other_high):
+                    pairs.append((i, j))
+            ranges.append((low, high))
+    return pairs

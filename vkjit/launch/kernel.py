@@ -430,12 +430,14 @@ class Kernel(Tunable):
         """
         __tracebackhide__ = True
         arrays = [values[i] for i in spec.arrays]
-        restrict = not host_arrays.overlaps(arrays, spec.written)
+        restrict = not host_arrays.overlapping(arrays, spec.written)
         debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
         sanitize = sanitizer_reports.current_checks() if self._sanitize is None else self._sanitize
         overlaps: tuple[tuple[int, int, bool], ...] = ()
         if sanitize and not restrict:
-            overlaps = host_arrays.overlapping(dict(zip(spec.arrays, arrays, strict=True)))
+            pairs = host_arrays.overlapping(arrays, [True] * len(arrays))
+            views = [(a.descriptor, a.dtype) for a in arrays]
+            overlaps = tuple((spec.arrays[i], spec.arrays[j], views[i] == views[j]) for i, j in pairs)
         cut = is_split(grid, device.caps)
         parts: list[Any] = [device, spec.arrays, local, cut, restrict, debug, sanitize, overlaps, *bound.items()]
         parts += [a.spec_class for a in arrays]

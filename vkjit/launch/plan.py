@@ -176,11 +176,7 @@ class LaunchPlan:
 
 def array_extents(arrays: Iterable[tuple[int, Any]]) -> dict[int, tuple[int, int]]:
     """Return the address range [low, high) of each array, by index. The range of an array without elements is empty."""
-    return {
-        i: (v.address, v.address) if 0 in v.shape else host_arrays.byte_range(v)
-        for i, v in arrays
-        if isinstance(v, DeviceArray)
-    }
+    return {i: host_arrays.byte_range(v) for i, v in arrays if isinstance(v, DeviceArray)}
 
 
 def _format(fields: tuple[ArgField, ...], size: int) -> str:

@@ -136,3 +136,36 @@ def test_a_read_only_array_is_refused_after_a_launch_with_another(device: Any) -
         doubled(x, out)
     doubled(out, x)
     np.testing.assert_array_equal(x, 2 * out)
+
+
+def test_strided_and_overlapping_arrays_are_copied_with_the_others(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @vk.kernel(over="out")
+    def combined(
+        x: vk.In[vk.f32, "N"], y: vk.In[vk.f32, "N"], z: vk.In[vk.f32, "N"], empty: vk.In[vk.f32, "M"],
+        out: vk.InOut[vk.f32, "N"],
+    ):  # fmt: skip
+        i = vk.global_id(0)
+        out[i] = out[i] + x[i] + 10.0 * y[i] + 100.0 * z[i] + vk.f32(empty.shape[0])
+
+    memory = np.arange(400, dtype=np.float32)
+    x, y, z = memory[:200:2], np.arange(100, dtype=np.float32)[::-1], np.arange(1000, dtype=np.float32)[::10]
+    out = memory[1:200:2]  # interleaved with x
+    expected, kept = out + x + 10 * y + 100 * z, memory.copy()
+    combined(x, y, z, memory[30:30], out)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(memory[200:], kept[200:])
+    np.testing.assert_array_equal(memory[:200:2], kept[:200:2])
+    calls = count_calls(monkeypatch, device)
+    combined(x, y, z, memory[30:30], out)
+    assert calls == ([] if device.caps.kind == "llvm-cpu" else ["allocate", "write", "read"])
+
+
+def test_results_without_axes_keep_their_shape(device: Any) -> None:
+    @vk.kernel(groups=1, local=1)
+    def next_number(x: vk.In[vk.f32, ""], y: vk.Out[vk.f32, ""]):
+        y[()] = x[()] + 1.0
+
+    result = next_number(np.array(3, np.float32))
+    assert result.shape == () and result == 4

@@ -164,7 +164,7 @@ def test_bytes_around_written_arrays(device: Any, monkeypatch: pytest.MonkeyPatc
     def scribbling(byte: int) -> None:
         def launch(plan: LaunchPlan, groups: Any, values: Any) -> None:
             launched(plan, groups, values)
-            device.write(values[1].buffer, byte, np.full(4, 7, np.uint8))
+            device.write(values[1].buffer, values[1].offset + byte, np.full(4, 7, np.uint8))
 
         monkeypatch.setattr(LaunchPlan, "launch", launch)
 
