@@ -100,22 +100,13 @@ def element_type(array: NumpyArray, name: str) -> DType:
         raise type(error)(f"argument {name}: {error}") from None
 
 
-def element_types(spec: KernelSpec, values: Sequence[Any]) -> tuple[dict[int, NumpyArray], dict[int, DType]]:
-    """Return the NumPy arguments and the element types of all arrays, by parameter index; NumPy arrays come first.
-
-    Raises ArgumentError for a NumPy array with an unsupported element type.
-    """
-    hosts: dict[int, NumpyArray] = {}
+def element_types(spec: KernelSpec, hosts: dict[int, NumpyArray]) -> dict[int, DType]:
+    """Return the element types of NumPy arguments, by parameter index. Raises ArgumentError for unsupported types."""
     found: dict[int, DType] = {}
-    for i in spec.arrays:
-        value = values[i]
-        if isinstance(value, np.ndarray):
-            hosts[i] = value
-            known = _ELEMENTS.get(value.dtype) if type(value) is np.ndarray else None
-            found[i] = known if known is not None else element_type(value, spec.params[i].name)
-    if len(hosts) < len(values):
-        found |= {i: value.dtype for i, value in enumerate(values) if isinstance(value, DeviceArray)}
-    return hosts, found
+    for i, array in hosts.items():
+        known = _ELEMENTS.get(array.dtype) if type(array) is np.ndarray else None
+        found[i] = known if known is not None else element_type(array, spec.params[i].name)
+    return found
 
 
 _c_order = functools.lru_cache(maxsize=4096)(contiguous_strides)

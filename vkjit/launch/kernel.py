@@ -269,11 +269,7 @@ class Kernel(Tunable):
         if self._expanded is not self.spec:
             values, structs = struct_arguments.expand_values(self._expanded, self.spec, given)
         spec = bind.resolve(self._expanded, values)
-        changed = [
-            v for v, p in zip(values, spec.params, strict=True) if p.mode != "in" and hasattr(v, "__vkjit_written__")
-        ]
-        device, wrap = self._device_of(spec, values)
-        hosts, array_dtypes = host_arrays.element_types(spec, values)
+        device, wrap, hosts, array_dtypes, changed = self._arrays(spec, values)
         bound = bind.bind_types(spec, array_dtypes, values)
         known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes})
         scalars = bind.coerce_scalars(spec, values, bound)
@@ -374,26 +370,36 @@ class Kernel(Tunable):
             form.add(given, found, None if by_call else resolve)
             self._forms[form_key] = form
 
-    def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
-        """Return the device of the arguments (else the default device) and the conversion of allocated Outs to results.
+    def _arrays(
+        self, spec: KernelSpec, values: list[Any]
+    ) -> tuple[Device, Callable[[DeviceArray], Any], dict[int, Any], dict[int, DType], list[Any]]:
+        """Replace tensors in `values` by their device arrays, and return what a launch needs to know of the arrays.
 
-        Replaces tensors in `values` by their device arrays. Results are tensors if an argument is one, else device
-        arrays if an argument is one, else NumPy arrays.
+        That is their device, else the default device; the conversion of allocated Outs to results, which are tensors if
+        an argument is one, else device arrays if an argument is one, else NumPy arrays; the NumPy arrays, and the
+        element types of all arrays, those of NumPy arrays first, by parameter index; the tensors that count writes.
         """
         __tracebackhide__ = True
         device: Device | None = None
         wrap: Callable[[DeviceArray], Any] = host_arrays.to_host
+        hosts: dict[int, Any] = {}
+        dtypes: dict[int, DType] = {}
+        changed = []
         for i in spec.arrays:
             value = values[i]
-            if value is MISSING or isinstance(value, np.ndarray):
+            if value is MISSING:
+                continue
+            if isinstance(value, np.ndarray):
+                hosts[i] = value
                 continue
             array = value if isinstance(value, DeviceArray) else getattr(value, "__vkjit_array__", None)
             if array is None:
-                values[i] = self._as_array(value, spec.params[i])
-                continue
+                raise self._not_an_array(value, spec.params[i])
             if array is not value:
                 wrap = type(value).__vkjit_wrap__
                 values[i] = array
+                if spec.params[i].mode != "in" and hasattr(value, "__vkjit_written__"):
+                    changed.append(value)
             elif wrap is host_arrays.to_host:
                 wrap = _as_it_is
             lies_on = array.buffer.device
@@ -402,13 +408,14 @@ class Kernel(Tunable):
                     f"{self.name}(): argument {spec.params[i].name} lies on {lies_on.name}, another argument on "
                     f"{device.name}: move one of them"
                 )
-            device = lies_on
-        return device or default_device(), wrap
+            device, dtypes[i] = lies_on, array.dtype
+        if hosts:
+            dtypes = host_arrays.element_types(spec, hosts) | dtypes
+        return device or default_device(), wrap, hosts, dtypes, changed
 
-    def _as_array(self, value: Any, param: frontend.ParamSpec) -> Any:
-        __tracebackhide__ = True
+    def _not_an_array(self, value: Any, param: frontend.ParamSpec) -> ArgumentError:
         if param.mode == "in" and isinstance(value, (list, tuple, bool, int, float, np.generic)):
-            raise ArgumentError(
+            return ArgumentError(
                 f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected an array: "
                 f"pass np.asarray(...) with the element type that you mean"
             )
@@ -418,7 +425,7 @@ class Kernel(Tunable):
             advice = ": pass its NumPy array, such as x.numpy(), or make a tensor of it with vk.tensor(...)"
         elif param.mode == "in":
             advice = ": where it is a number, annotate the parameter with its type instead, such as vk.f32"
-        raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
+        return ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
 
     def _code(
         self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], scalars: dict[int, DType],
