@@ -56,24 +56,11 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
         for i in spec.constants:
             _check_constant(spec, params[i], args[i])
         return list(args)
-    names = [p.name for p in params]
-    unknown = [k for k in kwargs if k not in names]
-    if unknown:
-        raise ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {signature_text(spec)}")
-    values: list[Any] = [kwargs.get(name, MISSING) for name in names]
-    slots = _free_slots(spec, len(args), kwargs)
-    if len(args) > len(slots):
-        twice = [name for name in names[: len(args)] if name in kwargs]
-        if twice and len(args) <= len(names):
-            raise ArgumentError(
-                f"{spec.name}() got several values for {twice[0]!r}, one of them by its name: it takes "
-                f"{signature_text(spec)}"
-            )
-        raise ArgumentError(
-            f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {len(args)} "
-            f"were given: it takes {signature_text(spec)}"
-        )
-    for i, value in zip(slots, args, strict=False):
+    indices = parameter_indices(spec, len(args), tuple(kwargs))
+    if indices is None:
+        raise _unbound(spec, len(args), kwargs)
+    values: list[Any] = [MISSING] * len(params)
+    for i, value in zip(indices, (*args, *kwargs.values()), strict=True):
         values[i] = value
     for i, param in enumerate(params):
         if values[i] is MISSING and not _is_out(param):
@@ -87,6 +74,24 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
         if param.kind == "const":
             _check_constant(spec, param, values[i])
     return values
+
+
+def _unbound(spec: KernelSpec, count: int, kwargs: dict[str, Any]) -> ArgumentError:
+    """Return the error for arguments that `parameter_indices` can't bind."""
+    names = [p.name for p in spec.params]
+    unknown = [k for k in kwargs if k not in names]
+    if unknown:
+        return ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {signature_text(spec)}")
+    twice = [name for name in names[:count] if name in kwargs]
+    if twice and count <= len(names):
+        return ArgumentError(
+            f"{spec.name}() got several values for {twice[0]!r}, one of them by its name: it takes {signature_text(spec)}"
+        )
+    slots = _free_slots(spec, count, kwargs)
+    return ArgumentError(
+        f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {count} "
+        f"were given: it takes {signature_text(spec)}"
+    )
 
 
 def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
