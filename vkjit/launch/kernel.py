@@ -51,7 +51,7 @@ from .cache import (
 from .cost_model import describe_argument
 from .grid import Grid, LaunchGrid, checked_grid, is_split
 from .plan import LaunchPlan
-from .tunable import Tunable, has_open_choices, is_tunable
+from .tunable import Tunable, has_open_choices
 
 if TYPE_CHECKING:
     from ..api.inspection import Inspection
@@ -160,7 +160,7 @@ class Kernel(Tunable):
         self.grid = LaunchGrid(self.spec, self._expanded, groups, local)
         self._in_key = values_in_key(self.spec, groups, local)
         self._lock = new_lock()
-        self._tunable, self.tuned = is_tunable(self.spec, local), {}
+        self._tunable, self.tuned = has_open_choices(self.spec, local), {}
         functools.update_wrapper(self, fn)
         dispatch_cache.follow(self)
 

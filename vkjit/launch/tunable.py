@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from ..frontend import tune_choice
 from ..lang.control import Tune
 from . import extensions
 from .grid import Grid, LaunchGrid
@@ -16,18 +17,14 @@ if TYPE_CHECKING:
     from ..runtime.device import Device
     from .cache import CallForm
 
-__all__ = ["Tunable", "has_open_choices", "is_tunable"]
+__all__ = ["Tunable", "has_open_choices"]
 
 
-def is_tunable(spec: KernelSpec, local: Any) -> bool:
-    """True if any parameter or the local size is declared with `vk.tune(...)`."""
-    return isinstance(local, Tune) or any(isinstance(p.default, Tune) for p in spec.params)
-
-
-def has_open_choices(spec: KernelSpec, local: Any, given: Collection[int]) -> bool:
-    """True if a call with these parameters, by number, leaves a choice to tuning."""
-    tuned = (number for number, p in enumerate(spec.params) if isinstance(p.default, Tune))
-    return isinstance(local, Tune) or any(number not in given for number in tuned)
+def has_open_choices(spec: KernelSpec, local: Any, given: Collection[int] = ()) -> bool:
+    """True if a call with these parameters, by number, leaves a choice declared with `vk.tune(...)` to tuning."""
+    return isinstance(local, Tune) or any(
+        isinstance(p.default, Tune) and number not in given for number, p in enumerate(spec.params)
+    )
 
 
 class Tunable:
@@ -80,15 +77,9 @@ class Tunable:
         """Return (workgroups, local size) of a launch; None if they depend on omitted arguments."""
         if any(p.name not in values for p in self.spec.params if p.kind != "const"):
             return None
-        listed = [values.get(p.name, _first(p.default)) for p in self.spec.params]
+        listed = [values.get(p.name, tune_choice(p.default)) for p in self.spec.params]
         shape = None if self.spec.over is None else tuple(values[self.spec.over].shape)
         local: Grid = self.grid.local_size(device, listed, shape)
         given = None if groups is None else ((groups,) if isinstance(groups, int) else tuple(groups))
         grid: Grid = self.grid.groups(given, device, listed, local, shape)
         return grid, local
-
-
-def _first(value: Any) -> Any:
-    from ..frontend import tune_choice
-
-    return tune_choice(value)
