@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,8 +105,8 @@ class CachedLaunch:
     """
 
     __slots__ = (
-        "_coercions", "_device", "_groups", "_launch", "_launcher", "_limits", "_outs", "_params", "_poisoned",
-        "_scalars", "_wrap", "captures", "hits", "plan", "shapes",
+        "_device", "_launcher", "_limits", "_outs", "_params", "_poisoned", "_scalars", "_wrap", "captures", "coercions",
+        "groups", "hits", "launch", "plan", "shapes",
     )  # fmt: skip
 
     def __init__(
@@ -123,10 +123,10 @@ class CachedLaunch:
         captures: tuple[Captures, ...],
         poisoned: bool,
     ) -> None:
-        self._device, self._launch, self._launcher = device, launch, device.launcher(launch)
-        self._groups, self.shapes, self._params, self._limits = groups, shapes, params, device.caps.max_groups
+        self._device, self.launch, self._launcher = device, launch, device.launcher(launch)
+        self.groups, self.shapes, self._params, self._limits = groups, shapes, params, device.caps.max_groups
         self._outs = [(a.buffer.nbytes, a.dtype, a.shape, a.strides) for a in outs]
-        self._coercions, self._scalars, self._wrap = tuple(coercions), scalars, wrap
+        self.coercions, self._scalars, self._wrap = tuple(coercions), scalars, wrap
         self._poisoned = poisoned
         self.captures = captures
         self.plan: Any = False if outs or captures else None
@@ -139,7 +139,7 @@ class CachedLaunch:
         `MISS` if the shapes or the grid don't fit.
         """
         __tracebackhide__ = True
-        shapes, groups = self.shapes, self._groups
+        shapes, groups = self.shapes, self.groups
         if shapes is not None:
             if not shapes.matches(arrays):
                 return MISS
@@ -160,13 +160,13 @@ class CachedLaunch:
                 values.append(array.descriptor[0])
             else:
                 values += array.descriptor
-        if self._coercions:
-            values += [c.coerce(value) for c, value in zip(self._coercions, self._scalars(others), strict=True)]
+        if self.coercions:
+            values += [c.coerce(value) for c, value in zip(self.coercions, self._scalars(others), strict=True)]
         launcher = self._launcher
         if launcher is None or not launcher(buffers, tuple(values), groups):
             if shadowing.captured:
                 note_extents(self._device, lambda: array_extents(zip(self._params, arrays, strict=True)))
-            self._launch.run(self._device, buffers, tuple(values), groups)
+            self.launch.run(self._device, buffers, tuple(values), groups)
         if made is None:
             return None
         return self._wrap(made[0]) if len(made) == 1 else tuple([self._wrap(array) for array in made])
@@ -176,15 +176,6 @@ class CachedLaunch:
         if self._poisoned:
             bind.poison(array)
         return array
-
-    def takes_as_is(self, others: tuple[Any, ...]) -> bool:
-        """Return True if the scalars need no conversion."""
-        return all(type(v) is c.python for c, v in zip(self._coercions, self._scalars(others), strict=True))
-
-    def make_plan(self, pattern: CallPattern) -> Any:
-        """Make the plan for machine code, if possible, and return it."""
-        self.plan = self._device.plan(self._launch, replace(pattern, groups=self._groups, shapes=self.shapes))
-        return self.plan
 
 
 @dataclass(slots=True)
@@ -350,20 +341,22 @@ class CallForm:
         if found.plan in self._plans:
             return
         arrays = [args[place].__vkjit_array__ for place in self._arrays]
+        scalars = zip(found.coercions, [args[place] for place in self._scalars], strict=True)
         if (
             self._checks
-            or not found.takes_as_is(self._pick_others(args))
+            or any(type(value) is not coercion.python for coercion, value in scalars)
             or host_arrays.overlapping(arrays, self._written)  # runs other code, and machine code refuses it
         ):
             found.plan = False
             return
         pattern = CallPattern(
-            args, self._arrays, scalars=self._scalars, constants=tuple(sorted(self._in_key)), written=self._told,
+            args, self._arrays, found.groups, found.shapes, self._scalars, tuple(sorted(self._in_key)), self._told,
             names=self._names, cells=self._cells, blocks=sanitizer_reports.OPEN_BLOCKS, missing=MISSING,
         )  # fmt: skip
-        if not found.make_plan(pattern):
-            return
         device = arrays[0].buffer.device
+        found.plan = device.plan(found.launch, pattern)
+        if not found.plan:
+            return
         if device is not self._device:
             self._drop_plans()
         self._device, self._plans = device, [found.plan, *self._plans[: _MAX_PLANS - 1]]
@@ -410,17 +403,16 @@ def is_cacheable(spec: KernelSpec, args: Sequence[Any], params: Sequence[int]) -
     """
     if any(p.kind == "any" or p.element is not None for p in spec.params):
         return False
-    by_arrays = {p.dtype for p in spec.params if p.kind == "array" and isinstance(p.dtype, TypeVar)}
-    typed = {
+    free = [i for i in spec.scalars if isinstance(spec.params[i].dtype, TypeVar)]
+    if not free:
+        return True
+    by_arrays = {spec.params[i].dtype for i in spec.arrays}
+    typed = [  # not by their values, as Python's numbers
         number
         for number, value in zip(params, args, strict=True)
         if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, np.float64)
-    }
-    return all(
-        p.dtype in by_arrays or number in typed if isinstance(p.dtype, TypeVar) else p.dtype is not None
-        for number, p in enumerate(spec.params)
-        if p.kind == "scalar"
-    )
+    ]
+    return all(spec.params[i].dtype in by_arrays or i in typed for i in free)
 
 
 def constant_captures(values: Sequence[Any]) -> tuple[Captures, ...]:
