@@ -10,7 +10,7 @@ import os
 
 from .errors import ArgumentError
 
-__all__ = ["SETTINGS", "boolean_setting", "unknown_settings"]
+__all__ = ["RAW_KEYS", "SETTINGS", "boolean_setting", "raw_value", "unknown_settings"]
 
 SETTINGS: dict[str, str] = {
     "VKJIT_CACHE": "0: disable the disk cache",
@@ -41,12 +41,21 @@ SETTINGS: dict[str, str] = {
 }
 """All variables, with the descriptions that `python -m vkjit info` prints."""
 
+# The dictionary behind os.environ, if there is one: lookups take a tenth of the time.
+raw_value = getattr(os.environ, "_data", os.environ).get
+"""Returns the value of a variable as the environment stores it, by its key in `RAW_KEYS`; None if it is unset."""
+
+_encode = getattr(os.environ, "encodekey", str) if hasattr(os.environ, "_data") else str
+RAW_KEYS = {name: _encode(name) for name in SETTINGS}
+
 
 def boolean_setting(name: str) -> bool | None:
     """Return True for 1, False for 0 and None if the variable is unset or empty.
 
     Raises ArgumentError for other values.
     """
+    if raw_value(RAW_KEYS[name]) is None:
+        return None
     text = os.environ.get(name, "").strip()
     if text not in ("", "0", "1"):
         raise ArgumentError(f"{name} is {text!r}: expected 0 or 1")

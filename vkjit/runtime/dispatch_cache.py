@@ -7,12 +7,11 @@ read. Environment variables may change at any time; `table_of` compares them on 
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..settings import boolean_setting
+from ..settings import RAW_KEYS, boolean_setting, raw_value
 from .handles import on_fork
 
 if TYPE_CHECKING:
@@ -35,10 +34,7 @@ class Forgetful(Protocol):
 
 _followers: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
-# The dictionary behind os.environ, if there is one: lookups take a tenth of the time.
-_get = getattr(os.environ, "_data", os.environ).get
-_encode = getattr(os.environ, "encodekey", str) if hasattr(os.environ, "_data") else str
-_SANITIZE, _DEBUG, _OPT = (_encode(name) for name in ("VKJIT_SANITIZE", "VKJIT_DEBUG", "VKJIT_OPT"))
+_SANITIZE, _DEBUG, _OPT = (RAW_KEYS[name] for name in ("VKJIT_SANITIZE", "VKJIT_DEBUG", "VKJIT_OPT"))
 
 
 class _Seen:
@@ -47,9 +43,9 @@ class _Seen:
     `on` is True if calls are cached at all, None before it is read.
     """
 
-    sanitize: Any = _get(_SANITIZE)
-    debug: Any = _get(_DEBUG)
-    opt: Any = _get(_OPT)
+    sanitize: Any = raw_value(_SANITIZE)
+    debug: Any = raw_value(_DEBUG)
+    opt: Any = raw_value(_OPT)
     on: bool | None = None
 
 
@@ -63,14 +59,14 @@ def new_table(device: Device) -> Table:
 def table_of(device: Device) -> Table:
     """Return the device's table under the current settings."""
     seen = _Seen
-    if _get(_SANITIZE) != seen.sanitize or _get(_DEBUG) != seen.debug or _get(_OPT) != seen.opt:
+    if raw_value(_SANITIZE) != seen.sanitize or raw_value(_DEBUG) != seen.debug or raw_value(_OPT) != seen.opt:
         environment()
     return device.dispatch_cache
 
 
 def environment() -> None:
     """Read the settings from the environment, and discard all tables."""
-    _Seen.sanitize, _Seen.debug, _Seen.opt = _get(_SANITIZE), _get(_DEBUG), _get(_OPT)
+    _Seen.sanitize, _Seen.debug, _Seen.opt = raw_value(_SANITIZE), raw_value(_DEBUG), raw_value(_OPT)
     renew()
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError, KernelError, Loc, render_caret
+from ..settings import RAW_KEYS, raw_value
 
 __all__ = [
     "CHECKS",
@@ -178,5 +179,7 @@ def current_checks() -> tuple[str, ...]:
     """
     if THREAD_CHECKS.checks is not None:
         return THREAD_CHECKS.checks
+    if raw_value(RAW_KEYS["VKJIT_SANITIZE"]) is None:
+        return ()
     text = os.environ.get("VKJIT_SANITIZE", "").strip()
     return () if text in ("", "0") else parse_checks(True if text == "1" else text)
