@@ -116,9 +116,12 @@ def short_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> 
         else:
             return None
     for word, value in params.items():
-        if value.__class__ not in _PLAIN:
+        if value.__class__ in _PLAIN:
+            key += (word, value.__class__, value)
+        elif value.__class__ is float and value == value:
+            key += (word, float, value, copysign(1.0, value))
+        else:
             return None
-        key += (word, value.__class__, value)
     return (key + (RECORDING,) if needs and state.enabled else key), tensors, arrays
 
 

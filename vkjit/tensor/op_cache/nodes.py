@@ -230,23 +230,27 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
         filled = {word: _filled(template, tensors, buffers, count) for word, template in filled_params}
         params = params | filled
         parameters = tape.versions_of(filled)
-    edges: list[GradMeta | None] = []
-    inputs: list[Any] = []
-    for number, constant, is_kept in operands:
-        if number is None:
-            edges.append(None)
-            inputs.append((constant, 0) if is_kept else None)
-            continue
-        tensor = tensors[number]
-        edges.append(tensor.meta)
-        if is_kept:  # as `Tensor.alias`
-            kept: Any = _new(Tensor)
-            version = kept._version = tensor._version
-            kept._array, kept.meta, kept._root = tensor._array, tensor.meta, None
-            kept._history, kept._is_view = tensor._history, tensor._is_view
-            inputs.append((kept, version.value))
-        else:
-            inputs.append(None)
+    edges: list[GradMeta | None]
+    inputs: list[Any] | None = None
+    if row.keeps_inputs:
+        edges, inputs = [], []
+        for number, constant, is_kept in operands:
+            if number is None:
+                edges.append(None)
+                inputs.append((constant, 0) if is_kept else None)
+                continue
+            tensor = tensors[number]
+            edges.append(tensor.meta)
+            if is_kept:  # as `Tensor.alias`
+                kept: Any = _new(Tensor)
+                version = kept._version = tensor._version
+                kept._array, kept.meta, kept._root = tensor._array, tensor.meta, None
+                kept._history, kept._is_view = tensor._history, tensor._is_view
+                inputs.append((kept, version.value))
+            else:
+                inputs.append(None)
+    else:
+        edges = [None if number is None else tensors[number].meta for number, _, _ in operands]
     results: list[Any] = []
     for number, is_float, _ in outputs:
         meta = tensors[number].meta
