@@ -33,6 +33,8 @@ G = TypeVar("G", bound=vk.Element)
 S = TypeVar("S", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
+MAX_CPU_ELEMENTS = 1 << 16
+"""Maximum total elements of tensors that software devices update in one launch."""
 MAX_HYPERPARAMETERS = 8
 """Maximum number of hyperparameters of a rule."""
 MAX_STATES = 3
@@ -224,9 +226,9 @@ class TensorBatch:
     """Arrays for the unused arguments of the kernel, made by `placeholder_arrays`."""
 
 
-def prefers_multi_tensor(device: Any) -> bool:
-    """True if the device updates several tensors faster in one launch than in one launch each."""
-    return device_class(device) == "gpu"
+def prefers_multi_tensor(device: Any, elements: int) -> bool:
+    """True if the device updates tensors of so many elements in total faster in one launch than in one launch each."""
+    return device_class(device) == "gpu" or elements <= MAX_CPU_ELEMENTS
 
 
 def step_tensors(

@@ -80,7 +80,8 @@ class BatchCache:
         group: the index of the parameter group; state: the optimizer's states by parameter, then name; negate: maximize
         instead of minimizing.
         """
-        if len(parameters) == 1 or not optimizers.prefers_multi_tensor(parameters[0].device):
+        elements = sum([parameter.numel() for parameter in parameters])
+        if len(parameters) == 1 or not optimizers.prefers_multi_tensor(parameters[0].device, elements):
             for parameter in parameters:
                 _step_one(plan, parameter, state[parameter], negate)
             return

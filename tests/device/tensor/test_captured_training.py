@@ -160,7 +160,7 @@ def test_state_is_made_by_an_ordinary_step(device: Any) -> None:
 
 def test_state_is_not_moved_inside_a_graph(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = batches(device)
-    monkeypatch.setattr("vkjit.stdlib.optim.optimizers.prefers_multi_tensor", lambda _: True)
+    monkeypatch.setattr("vkjit.stdlib.optim.optimizers.prefers_multi_tensor", lambda *_: True)
     with vk.use_device(device):
         model = model_of(device)
         optimizer = make("adam", model)
