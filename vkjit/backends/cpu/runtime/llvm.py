@@ -7,13 +7,17 @@ each other. Link errors raise exceptions and never end the process.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import difflib
 import functools
+import importlib.util
 import itertools
 import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vkjit.errors import ArgumentError, FeatureError, InternalError
@@ -52,11 +56,24 @@ class Host:
         return 8 if "avx2" in self.features else 4
 
 
+def _preload() -> None:
+    """Load LLVM's library by a foreign call, which releases the GIL.
+
+    Python's own loader holds it for 20 ms or more, during which no other thread launches.
+    """
+    spec = importlib.util.find_spec("llvmlite")
+    library = None if spec is None or spec.origin is None else Path(spec.origin).parent / "binding" / "libllvmlite.so"
+    if library is not None and library.exists():  # on other systems it has another name
+        with contextlib.suppress(AttributeError, OSError, TypeError):
+            ctypes.CDLL(None).dlopen(ctypes.c_char_p(os.fsencode(library)), ctypes.c_int(os.RTLD_NOW))
+
+
 @functools.lru_cache(maxsize=1)
 def _llvm() -> Any:
     """Return llvmlite's binding, initialized."""
     if obstacle():
         raise FeatureError(obstacle())
+    _preload()
     try:
         import llvmlite.binding as llvm
     except (ImportError, OSError) as error:
