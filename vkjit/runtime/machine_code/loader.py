@@ -7,7 +7,6 @@ on disk, if its self-test fails, or if VKJIT_NATIVE_LAUNCH is 0.
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import mmap
 import platform
@@ -17,6 +16,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...errors import VkjitError
@@ -24,7 +24,7 @@ from ...settings import boolean_setting
 from .. import host_compiler
 from ..handles import on_fork
 from . import cpython
-from .abi import Plan
+from .abi import Layout, Plan
 
 __all__ = ["IS_X86", "Accelerated", "MachineCode"]
 
@@ -43,11 +43,12 @@ class MachineCode(ABC):
     """The machine code of a back end in this process.
 
     `names` are its functions, `vkjit_launch` first and `vkjit_end`, which follows the code, last. `table` has the names of
-    the objects and C functions that it uses.
+    the objects and C functions that it uses. `modules` are those that generate the text, beside the ones of this package.
     """
 
     names: tuple[str, ...]
     table: tuple[str, ...]
+    modules: tuple[str, ...]
 
     def __init__(self) -> None:
         self.functions: dict[str, int] = {}
@@ -61,8 +62,12 @@ class MachineCode(ABC):
         _instances.add(self)
 
     @abstractmethod
-    def text(self) -> str | None:
-        """Return the LLVM assembly; None for an interpreter whose object layout isn't recognized."""
+    def layout(self) -> Layout | None:
+        """Return the offsets that the code uses; None for an interpreter whose object layout isn't recognized."""
+
+    @abstractmethod
+    def text(self, layout: Layout) -> str:
+        """Return the LLVM assembly. Takes some milliseconds."""
 
     @abstractmethod
     def objects(self) -> dict[str, Any]:
@@ -82,21 +87,21 @@ class MachineCode(ABC):
         Raises ArgumentError for settings other than 0 and 1.
         """
         wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
-        text = None if self.functions or self.failed or wanted is False else self._assembly
-        if text is None:
+        layout = None if self.functions or self.failed or wanted is False else self.layout()
+        if layout is None:
             return
-        data = host_compiler.read(_name(text)) if IS_X86 else None
+        data = host_compiler.read(self._name(layout)) if IS_X86 else None
         if (data is None or not self._enable(self._placed(data))) and wanted:
             self.start()
 
     def start(self) -> None:
         """Start compiling in the background, on the first call. With VKJIT_NATIVE_LAUNCH=1, wait for completion."""
         wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
-        text = None if self.functions or self.failed or wanted is False else self._assembly
-        if text is None:
+        layout = None if self.functions or self.failed or wanted is False else self.layout()
+        if layout is None:
             return
         if self.thread is None:
-            self.thread = threading.Thread(target=self._compile, args=(text,), name="vkjit machine code")
+            self.thread = threading.Thread(target=self._compile, args=(layout,), name="vkjit machine code")
             try:
                 self.thread.start()
             except RuntimeError:  # the interpreter is about to exit, or there are too many threads
@@ -112,7 +117,7 @@ class MachineCode(ABC):
     def is_possible(self) -> bool:
         """Return True if machine code can be used now, or perhaps later."""
         wanted = boolean_setting("VKJIT_NATIVE_LAUNCH")
-        return bool(self.functions) or not (self.failed or wanted is False or self._assembly is None)
+        return bool(self.functions) or not (self.failed or wanted is False or self.layout() is None)
 
     def compile_plans(self, plans: Sequence[Plan]) -> Accelerated | None:
         """Return a function that launches by the first matching plan; None if machine code isn't available (yet)."""
@@ -130,17 +135,24 @@ class MachineCode(ABC):
         owner.kept = plan
         return cpython.method(address, owner)
 
-    @functools.cached_property
-    def _assembly(self) -> str | None:
-        return self.text()
+    def _name(self, layout: Layout) -> str:
+        """Return the cache file name of the code: it follows from the layout and the source of the generator."""
+        modules = [f"{__package__}.{name}" for name in ("abi", "launch_code", "llvm_text")] + [*self.modules]
+        try:
+            sources = [Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in modules]
+        except OSError:  # imported from an archive
+            sources = [self.text(layout)]
+        return hashlib.sha256(
+            "\0".join([platform.machine(), sys.platform, repr(layout), *sources]).encode()
+        ).hexdigest()
 
-    def _compile(self, text: str) -> None:
+    def _compile(self, layout: Layout) -> None:
         """Compile, load and test the machine code, and cache it on disk for later processes."""
         before = sys.getswitchinterval()
         sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
         lowered = sys.getswitchinterval()
         try:
-            functions = host_compiler.compile_functions(text, *self.names)
+            functions = host_compiler.compile_functions(self.text(layout), *self.names)
             places = [functions[name] for name in self.names]
             start, end = places[0], places[-1]
             if not IS_X86 or (start, end) != (min(places), max(places)):
@@ -149,7 +161,7 @@ class MachineCode(ABC):
             offsets = struct.pack(f"<{len(places)}Q", *[place - start for place in places])
             data = offsets + ctypes.string_at(start, end - start)
             if self._enable(self._placed(data)):
-                host_compiler.write(_name(text), data)
+                host_compiler.write(self._name(layout), data)
         except VkjitError:
             pass
         finally:
@@ -190,11 +202,6 @@ class MachineCode(ABC):
             return False
         self.use(functions)
         return True
-
-
-def _name(text: str) -> str:
-    """Return the cache file name for the machine code of an assembly text."""
-    return hashlib.sha256(f"{platform.machine()} {sys.platform} {text}".encode()).hexdigest()
 
 
 def _in_child() -> None:

@@ -118,6 +118,7 @@ class CpuDevice(ImmediateDevice):
         self._plans_wanted = 0
         self._begun = time.perf_counter_ns()
         _devices.add(self)
+        cpu_code.load()
 
     def forget_locks(self) -> None:
         """Replace the locks in a forked child, since other threads of the parent may have held them.
@@ -217,9 +218,7 @@ class CpuDevice(ImmediateDevice):
             return False
         if not cpu_code.is_ready():
             self._plans_wanted += 1
-            if self._plans_wanted == 1:
-                cpu_code.load()
-            elif self._plans_wanted == _COMPILE_AFTER:
+            if self._plans_wanted == _COMPILE_AFTER:
                 cpu_code.start()
             if not cpu_code.is_ready():
                 return None if cpu_code.is_possible() else False

@@ -196,10 +196,13 @@ class CpuCode(MachineCode):
 
     names = ("vkjit_launch", "vkjit_example", "vkjit_end")
     table = _TABLE
+    modules = (__name__, Pace.__module__)
 
-    def text(self) -> str | None:
-        found = layout()
-        return None if found is None or _clock() is None else _CpuLaunch(found, _TABLE).text() + _EXAMPLE
+    def layout(self) -> Layout | None:
+        return None if _clock() is None else layout()
+
+    def text(self, layout: Layout) -> str:
+        return _CpuLaunch(layout, _TABLE).text() + _EXAMPLE
 
     def objects(self) -> dict[str, Any]:
         return {

@@ -44,12 +44,15 @@ class QueueCode(MachineCode):
 
     names = ("vkjit_launch", "vkjit_record_method", "vkjit_nothing", "vkjit_end")
     table = TABLE
+    modules = (record.__name__, launch_code.__module__)
     recorder: Callable[[int], None] | None = None
     """Makes the driver calls of a record, given its address plus flags; None without machine code."""
 
-    def text(self) -> str | None:
-        found = layout()
-        return None if found is None else launch_code(found)
+    def layout(self) -> Layout | None:
+        return layout()
+
+    def text(self, layout: Layout) -> str:
+        return launch_code(layout)
 
     def objects(self) -> dict[str, Any]:
         return {
