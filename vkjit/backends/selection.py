@@ -11,9 +11,9 @@ import threading
 
 from ..errors import ArgumentError
 from ..runtime.device import Device
+from ..runtime.device_info import DeviceInfo
 from ..runtime.meta import META_KIND, meta_device
 from .vulkan.runtime import enumeration
-from .vulkan.runtime.enumeration import DeviceInfo
 
 __all__ = ["default_device", "device", "devices", "set_default_device", "synchronize", "use_device"]
 

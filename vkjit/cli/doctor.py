@@ -18,13 +18,12 @@ import numpy as np
 from .. import lang
 from ..backends.selection import device, devices, use_device
 from ..backends.vulkan.runtime import enumeration
-from ..backends.vulkan.runtime.physical_device import DeviceInfo
-from ..backends.vulkan.runtime.quirks import version_of
 from ..compiler import cache
 from ..dtypes import f32, i32
 from ..errors import VkjitError
 from ..launch.kernel import kernel
 from ..runtime.device import Device
+from ..runtime.device_info import DeviceInfo, version_of
 from ..spirv import tools
 
 __all__ = ["add_arguments", "run", "self_test"]

@@ -181,15 +181,17 @@ def _grid_axes(module: Module) -> tuple[int, ...]:
 
 def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
     """Generate code for a lowered module with the back end for the device, and return the artifact."""
-    from ..backends.vulkan import codegen as emit
+    from ..backends.vulkan import codegen
 
     if caps.kind == "interpreter":
-        return emit.interpreter_artifact(module, caps)
+        from ..backends.codegen.ir_artifact import ir_artifact
+
+        return ir_artifact(module, caps)
     if caps.kind == "llvm-cpu":
         from ..backends.cpu.codegen import lower
 
         return lower.emit(module, caps)
-    return emit.emit(module, caps)
+    return codegen.emit(module, caps)
 
 
 def _optimize(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:

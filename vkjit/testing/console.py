@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends.selection import devices
-from ..backends.vulkan.runtime.physical_device import DeviceInfo
+from ..runtime.device_info import DeviceInfo
 
 __all__ = ["devices_named", "say"]
 

@@ -12,13 +12,14 @@ import pytest
 
 from tests.device.runtime import runtime_kernels as kernels
 from vkjit import errors
-from vkjit.backends.vulkan.runtime import enumeration, instance, loader, quirks, reports
+from vkjit.backends.vulkan.runtime import enumeration, instance, loader, quirks
 from vkjit.backends.vulkan.runtime.gpu_clock import CudaClock
 from vkjit.backends.vulkan.runtime.memory import suballocator
-from vkjit.backends.vulkan.runtime.physical_device import DeviceInfo
 from vkjit.backends.vulkan.runtime.pipeline import pipeline
 from vkjit.runtime import handles
 from vkjit.runtime.device import DeviceCaps
+from vkjit.runtime.device_info import DeviceInfo, version_of
+from vkjit.runtime.reports import error_of_report
 
 CAPS = DeviceCaps(
     kind="cpu",
@@ -126,7 +127,7 @@ def test_structures_keep_what_they_point_to_alive() -> None:
     ],
 )
 def test_driver_versions(text: str, version: tuple[int, ...]) -> None:
-    assert quirks.version_of(text) == version
+    assert version_of(text) == version
 
 
 def test_quirks_of_llvmpipe() -> None:
@@ -282,7 +283,7 @@ def test_reports_become_errors(kind: str, expected: type[errors.KernelError]) ->
     words[:4] = 2, 3, 4, 5
     words[4:8].view(np.int64)[:] = -7, 1 << 40
     site = replace(kernels.SITE, kind=kind, message="found {0} and {1}")
-    error = reports.error_of_report(replace(kernels.report(), sites=(kernels.SITE, site)), words)
+    error = error_of_report(replace(kernels.report(), sites=(kernels.SITE, site)), words)
     assert type(error) is expected
     assert error.message == f"found -7 and {1 << 40}"
     assert (error.kernel, error.loc, error.invocation) == ("report", site.loc, (3, 4, 5))
@@ -291,7 +292,7 @@ def test_reports_become_errors(kind: str, expected: type[errors.KernelError]) ->
 def test_a_report_with_an_unknown_number_is_still_reported() -> None:
     words = np.zeros(64, np.uint32)
     words[0] = 9
-    error = reports.error_of_report(kernels.report(), words)
+    error = error_of_report(kernels.report(), words)
     assert "unknown report, number 9" in str(error)
 
 

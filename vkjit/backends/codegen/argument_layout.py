@@ -15,7 +15,7 @@ from vkjit.runtime.device import DeviceCaps
 
 from .usage import Usage, usage_of
 
-__all__ = ["Layout", "argument_numbers", "block_layout"]
+__all__ = ["Layout", "argument_numbers", "argument_set", "block_layout"]
 
 Layout = tuple[tuple[ArgField, ...], int, bool]
 """(fields, size of the block in bytes, True if the block is passed by address)."""
@@ -29,6 +29,12 @@ def argument_numbers(kernel: Function) -> tuple[int, ...]:
     if len(numbers) != len(kernel.params):
         raise InternalError(f"kernel {kernel.name}: {len(kernel.params)} parameters, {len(numbers)} numbers")
     return numbers
+
+
+def argument_set(kernel: Function, positions: set[int]) -> frozenset[int]:
+    """Return the numbers in the launch arguments of the IR parameters at these positions."""
+    numbers = argument_numbers(kernel)
+    return frozenset(numbers[position] for position in positions)
 
 
 def block_layout(module: Module, caps: DeviceCaps, *, used_only: bool = True, usage: Usage | None = None) -> Layout:

@@ -12,9 +12,9 @@ regardless of the caller's mode.
 
 from __future__ import annotations
 
-from vkjit.backends.codegen.argument_layout import argument_numbers, block_layout
+from vkjit.backends.codegen.argument_layout import argument_set, block_layout
+from vkjit.backends.codegen.reports import describe
 from vkjit.backends.codegen.usage import Usage, usage_of
-from vkjit.backends.vulkan.codegen import report as spirv_report
 from vkjit.errors import FeatureError
 from vkjit.ir.core import Function, Module, Value
 from vkjit.ir.ops import OpName
@@ -74,11 +74,11 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
         fields=fields,
         block_size=size,
         indirect=False,
-        reads=_numbers(kernel, usage.reads),
-        writes=_numbers(kernel, usage.writes),
+        reads=argument_set(kernel, usage.reads),
+        writes=argument_set(kernel, usage.writes),
         subgroup_size=geometry.width if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
-        info=spirv_report.describe([op for op in usage.reports if op.name == "report"]),
+        info=describe([op for op in usage.reports if op.name == "report"]),
     )
 
 
@@ -110,11 +110,6 @@ def _without_functions(module: Module, caps: DeviceCaps) -> Module:
     module = LowerArithmetic(LLVM_FLOATS).run(LowerMath(native_functions(caps), branches=True).run(module))
     module.kernel.attrs["fast_math"] = True
     return module
-
-
-def _numbers(kernel: Function, positions: set[int]) -> frozenset[int]:
-    numbers = argument_numbers(kernel)
-    return frozenset(numbers[position] for position in positions)
 
 
 def geometry_of(kernel: Function, lanes: int) -> Geometry:

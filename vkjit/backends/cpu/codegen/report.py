@@ -8,9 +8,9 @@ global id in words 1 to 3, and the values from word 4 on, 64 bits each: integers
 from __future__ import annotations
 
 from vkjit import dtypes
+from vkjit.backends.codegen.reports import FIRST_VALUE, MAX_VALUES
 from vkjit.ir.core import Op, Value
 from vkjit.ir.ops import OpName
-from vkjit.runtime.artifact import REPORT_WORDS
 
 from .context import Generator, Handler, dtype_of
 from .elementwise import convert
@@ -18,9 +18,6 @@ from .ids import global_id_scalars
 from .stride_analysis import constant_number
 
 __all__ = ["HANDLERS", "lane_bits"]
-
-_FIRST_VALUE = 4
-_MAX_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
 def lane_bits(g: Generator, value: Value, lane: str) -> list[str]:
@@ -57,7 +54,7 @@ def _report(g: Generator, op: Op) -> None:
 
 def _call(g: Generator, op: Op, lane: str) -> None:
     """Emit the call of the function that claims the report buffer and stores ids and values."""
-    values = [part for value in op.operands[1:] for part in lane_bits(g, value, lane)][:_MAX_VALUES]
+    values = [part for value in op.operands[1:] for part in lane_bits(g, value, lane)][:MAX_VALUES]
     function = f"report{len(values)}"
     g.helpers[function] = _function(function, len(values))
     arguments = [f"i64 {part}" for part in (*global_id_scalars(g, lane), *values)]
@@ -84,7 +81,7 @@ def _function(name: str, count: int) -> str:
         ]
     for number in range(count):
         lines += [
-            f"  %q{number} = getelementptr i64, ptr %buffer, i64 {_FIRST_VALUE // 2 + number}",
+            f"  %q{number} = getelementptr i64, ptr %buffer, i64 {FIRST_VALUE // 2 + number}",
             f"  store i64 %p{number}, ptr %q{number}",
         ]
     return "\n".join([*lines, "  br label %after", "after:", "  ret void", "}"])

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from vkjit import dtypes
 from vkjit.backends.host import ImmediateDevice
-from vkjit.backends.vulkan.runtime.reports import error_of_report
 from vkjit.errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
 from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
 from vkjit.runtime.handles import on_fork
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
+from vkjit.runtime.reports import error_of_report
 from vkjit.runtime.streams import DeviceStream
 
 from . import llvm

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from vkjit.backends.codegen.argument_layout import argument_numbers, block_layout
-from vkjit.backends.codegen.usage import Usage, usage_of
+from vkjit.backends.codegen.argument_layout import argument_set, block_layout
+from vkjit.backends.codegen.reports import describe
+from vkjit.backends.codegen.usage import usage_of
 from vkjit.errors import InternalError
 from vkjit.ir.core import Module
 from vkjit.runtime.artifact import KernelArtifact
@@ -32,7 +33,7 @@ from . import (
 from .context import Context
 from .control_flow import Loops, lower_for, lower_if, lower_loop, lower_region
 
-__all__ = ["emit", "interpreter_artifact"]
+__all__ = ["emit"]
 
 _HANDLERS = {
     **arithmetic.HANDLERS,
@@ -74,13 +75,13 @@ def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtif
         fields=layout[0],
         block_size=layout[1],
         indirect=layout[2],
-        reads=_numbers(module, usage.reads),
-        writes=_numbers(module, usage.writes),
+        reads=argument_set(kernel, usage.reads),
+        writes=argument_set(kernel, usage.writes),
         features=features,
         shared_bytes=shared,
         subgroup_size=ctx.subgroup_size if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
-        info=report.describe(usage.reports) | printing.describe_prints(usage.prints, kernel.attrs["local_size"]),
+        info=describe(usage.reports) | printing.describe_prints(usage.prints, kernel.attrs["local_size"]),
     )
 
 
@@ -99,30 +100,3 @@ def _lower_body(ctx: Context) -> None:
 
 def _structured(loops: Loops, lower: object, ctx: Context, op: object) -> None:
     lower(ctx, loops, op)  # type: ignore[operator]
-
-
-def _numbers(module: Module, positions: set[int]) -> frozenset[int]:
-    numbers = argument_numbers(module.kernel)
-    return frozenset(numbers[position] for position in positions)
-
-
-def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
-    """Return the artifact for the interpreter: the code is the module itself, and all arguments are passed."""
-    usage: Usage = usage_of(module, used_only=False)
-    written = usage.writes if module.functions else usage_of(module).writes
-    usage.prints.clear()  # the interpreter prints without a print buffer
-    fields, size, _ = block_layout(module, caps, usage=usage)
-    x, y, z = module.kernel.attrs["local_size"]
-    return KernelArtifact(
-        name=module.kernel.name,
-        code=module,
-        entry=module.kernel.name,
-        local_size=(x, y, z),
-        fields=fields,
-        block_size=size,
-        indirect=False,
-        reads=_numbers(module, usage.reads),
-        writes=_numbers(module, written),
-        sites=tuple(module.sites),
-        info=report.describe(usage.reports),
-    )

@@ -1,42 +1,28 @@
 """Lowering of `report`, by which kernels tell the host that a check failed, and where.
 
-For `report %cond, values... {site}`, an invocation for which the condition holds tries to claim the report buffer, by a
-compare-and-exchange of word 0 from 0 to the site's number plus one. If that succeeds, the invocation stores its global
-id in words 1 to 3 and the values, 64 bits each, from word 4 on. Integers and bools are stored as i64, floats as the
-bits of an f64; `describe` tells the host which values are floats.
+An invocation for which the condition holds tries to claim the report buffer, by a compare-and-exchange of word 0 from 0
+to the site's number plus one. If that succeeds, the invocation stores its global id in words 1 to 3 and the values from
+word 4 on (see `backends.codegen.reports`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from vkjit import dtypes
+from vkjit.backends.codegen.reports import FIRST_VALUE, MAX_VALUES
 from vkjit.ir.core import Op
 from vkjit.ir.ops import OpName
 from vkjit.ir.types import Scalar, Type
-from vkjit.runtime.artifact import REPORT_WORDS
 from vkjit.spirv import OpenBlock
 
 from .arguments import field_of, load_field
 from .atomics import scope_of
-from .context import Context, dtype_of, kind_of
+from .context import Context, dtype_of
 from .conversions import convert
 from .ids import global_id_word
 
-__all__ = ["HANDLERS", "buffer_words", "describe", "wide_bits"]
-
-_FIRST_VALUE = 4
-_MAX_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
-
-
-def describe(reports: list[Op]) -> dict[str, Any]:
-    """Return `report_values` for the artifact's `info`: the kinds of the values, "float" or "int", by site."""
-    kinds: dict[int, tuple[str, ...]] = {}
-    for op in reports:
-        values = op.operands[1 : 1 + _MAX_VALUES]
-        kinds[op.attrs["site"]] = tuple("float" if kind_of(value.type) == "float" else "int" for value in values)
-    return {"report_values": kinds} if kinds else {}
+__all__ = ["HANDLERS", "buffer_words", "wide_bits"]
 
 
 def buffer_words(ctx: Context, scalar: int, role: str = "report") -> int:
@@ -87,9 +73,9 @@ def _report(ctx: Context, op: Op) -> None:
 def _store_report(ctx: Context, op: Op) -> None:
     for axis in range(3):
         ctx.block.emit_void("OpStore", _element(ctx, ctx.uint, 1 + axis), global_id_word(ctx, axis), "Aligned", 4)
-    for position, value in enumerate(op.operands[1 : 1 + _MAX_VALUES]):
+    for position, value in enumerate(op.operands[1 : 1 + MAX_VALUES]):
         bits = wide_bits(ctx, ctx.get(value), value.type)
-        pointer = _element(ctx, ctx.ulong, _FIRST_VALUE // 2 + position)
+        pointer = _element(ctx, ctx.ulong, FIRST_VALUE // 2 + position)
         ctx.block.emit_void("OpStore", pointer, bits, "Aligned", 8)
 
 

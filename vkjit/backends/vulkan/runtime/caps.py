@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vkjit.runtime.device import DeviceCaps, MatrixShape
+from vkjit.runtime.device_info import version_of
 
 from .loader import Vulkan
-from .quirks import quirks_of, version_of
+from .quirks import quirks_of
 
 __all__ = ["KINDS", "Properties", "caps_of", "missing_requirements", "query_matrices", "query_properties"]
 

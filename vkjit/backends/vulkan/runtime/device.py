@@ -22,6 +22,7 @@ from vkjit.errors import ArgumentError, DeviceError, DeviceLostError, FeatureErr
 from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.capture import Entry
 from vkjit.runtime.device import Buffer, Device, LoadedKernel
+from vkjit.runtime.device_info import DeviceInfo
 from vkjit.runtime.handles import Handle, close_at_exit, on_fork
 from vkjit.runtime.machine_code.loader import Accelerated
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
@@ -36,7 +37,7 @@ from .graph import QueueGraph
 from .memory.buffer import HostView, Storage, VulkanBuffer
 from .memory.suballocator import Memory
 from .memory.transfer import Transfer
-from .physical_device import DeviceInfo, Physical
+from .physical_device import Physical
 from .pipeline.disk_cache import Identity
 from .pipeline.pipeline import Pipelines, VulkanKernel
 from .printing import Prints

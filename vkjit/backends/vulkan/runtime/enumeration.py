@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 from vkjit.errors import DeviceNotFoundError, DriverNotFoundError, InternalError, KernelError, VkjitError
 from vkjit.runtime.device import Device, DeviceCaps
+from vkjit.runtime.device_info import DeviceInfo
 from vkjit.runtime.handles import on_fork
 
 from .instance import get_instance
-from .physical_device import DeviceInfo, Physical, physical_devices
+from .physical_device import Physical, physical_devices
 
 __all__ = ["DeviceInfo", "devices", "driver_error", "open_device", "register_device_kind"]
 

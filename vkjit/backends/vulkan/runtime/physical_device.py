@@ -9,36 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vkjit.runtime.device import DeviceCaps
+from vkjit.runtime.device_info import DeviceInfo
 
 from .caps import KINDS, Properties, caps_of, missing_requirements, query_matrices, query_properties
 from .features import query_features
 from .instance import Instance
 
-__all__ = ["DeviceInfo", "Physical", "physical_devices"]
+__all__ = ["Physical", "physical_devices"]
 
 ORDER = ("discrete", "integrated", "virtual", "cpu", "other")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """Description of a device, available without opening it.
-
-    `index` is its number for `open_device`. `missing` describes what it lacks to be usable (empty for a usable device).
-    `caps` is None if it isn't known before the device is opened. `api_version` is (major, minor, patch).
-    """
-
-    index: int
-    name: str
-    kind: str
-    driver: str = ""
-    driver_version: str = ""
-    api_version: tuple[int, int, int] = (0, 0, 0)
-    vendor: int = 0
-    uuid: str = ""
-    caps: DeviceCaps | None = None
-    missing: tuple[str, ...] = ()
-    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,9 @@ The names:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-__all__ = ["Quirks", "quirks_of", "version_of"]
+__all__ = ["Quirks", "quirks_of"]
 
 NVIDIA_PROPRIETARY = 4
 """VK_DRIVER_ID_NVIDIA_PROPRIETARY."""
@@ -103,9 +102,3 @@ def quirks_of(driver: int, version: Version) -> Quirks:
         if row.loop_cap is not None:
             caps.append(row.loop_cap)
     return Quirks(names, min(caps, default=None))
-
-
-def version_of(driver_info: str) -> Version:
-    """Return the first dotted number in a driver's description as a tuple; () if there is none."""
-    found = re.search(r"\d+(?:\.\d+)+", driver_info)
-    return tuple(int(part) for part in found.group().split(".")) if found else ()

@@ -13,18 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from vkjit.errors import (
-    AssumptionError,
-    BoundsError,
-    InternalError,
-    KernelAssertionError,
-    KernelError,
-    KernelZeroDivisionError,
-    LoopLimitError,
-)
+from vkjit.errors import InternalError, KernelError
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
+from vkjit.runtime.reports import error_of_report
 
 from .memory.buffer import Storage, VulkanBuffer
 from .queue.queue import Queue
@@ -32,18 +24,10 @@ from .queue.queue import Queue
 if TYPE_CHECKING:
     from .pipeline.pipeline import VulkanKernel
 
-__all__ = ["Reports", "error_of_report"]
+__all__ = ["Reports"]
 
 SLOTS = 2048
 SLOT_BYTES = 4 * REPORT_WORDS
-
-_ERRORS: dict[str, type[KernelError]] = {
-    "loop_limit": LoopLimitError,
-    "bounds": BoundsError,
-    "assert": KernelAssertionError,
-    "assume": AssumptionError,
-    "zero_division": KernelZeroDivisionError,
-}
 
 
 class Reports:
@@ -218,20 +202,3 @@ class Reports:
         else:
             self._queue.fill(slots, offset, nbytes, 0)
             self._queue.wait_all()  # launches of any queue may follow, and they don't track their slots
-
-
-def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:
-    """Return the error that a filled slot describes."""
-    number = int(words[0])
-    x, y, z = (int(word) for word in words[1:4])
-    if not 1 <= number <= len(artifact.sites):
-        return KernelError(f"an unknown report, number {number}", kernel=artifact.name, invocation=(x, y, z))
-    site = artifact.sites[number - 1]
-    raw = np.ascontiguousarray(words[4:])
-    kinds = artifact.info.get("report_values", {}).get(number - 1, ())
-    floats = raw.view(np.float64)
-    values = [int(value) for value in raw.view(np.int64)]
-    shown = [float(floats[i]) if i < len(kinds) and kinds[i] == "float" else v for i, v in enumerate(values)]
-    message = site.message.format(*shown)
-    kind = _ERRORS.get(site.kind, KernelError)
-    return kind(message, kernel=artifact.name, loc=site.loc, invocation=(x, y, z))
