@@ -133,7 +133,7 @@ def _provide_services() -> None:
 
     The module of each function is imported when the function is first called.
     """
-    from .backends.vulkan.runtime.pipeline.disk_cache import Keeper, keep_with
+    from .backends.vulkan.pipeline_store import Keeper, keep_with
     from .launch.extensions import provide
     from .runtime import host_compiler
 
@@ -148,7 +148,7 @@ def _provide_services() -> None:
     # This service is a function, too: it returns the module.
     provide("array namespace", lambda: lambda: importlib.import_module(".array_api", __name__))
     # Machine code of launches is compiled by the CPU back end's LLVM and kept in the same cache.
-    compile_functions = service("backends.cpu.runtime.llvm", "compile_functions")
+    compile_functions = service("backends.cpu", "compile_functions")
     load_code, store_code = (
         service("compiler.cache", "load_machine_code"),
         service("compiler.cache", "store_machine_code"),

@@ -12,8 +12,7 @@ import platform
 from typing import Any
 
 from .. import __version__
-from ..backends.selection import devices
-from ..backends.vulkan.runtime import enumeration
+from ..backends.selection import devices, driver_error
 from ..compiler import cache
 from ..settings import SETTINGS, unknown_settings
 
@@ -46,7 +45,7 @@ def gather() -> dict[str, Any]:
         }
         for info in devices()
     ]
-    error = enumeration.driver_error()
+    error = driver_error()
     return {
         "vkjit": __version__,
         "python": platform.python_version(),

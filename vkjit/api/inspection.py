@@ -10,12 +10,12 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from .. import dtypes
 from ..backends.selection import default_device
+from ..backends.table import target_of
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..frontend import REQUIRED, ArrayArg, ConstArg, ParamSpec, ScalarArg, Signature, tune_choice
@@ -230,6 +230,7 @@ def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> I
     from ..compiler import driver
     from ..frontend.source import source_of
     from ..ir.printer import print_module
+    from ..ir.rewrite import clone_module
 
     spec, caps = kernel._expanded, device.caps
     stages = [Stage("python", "python", f"Python: {kernel.name}", source_of(kernel.spec.fn).text())]
@@ -245,15 +246,15 @@ def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> I
         clock.start()
 
     module = driver.lower_for(spec, signature, caps, after_pass=after_pass)
-    if caps.kind == "llvm-cpu":
-        stages += _llvm_stages(module, caps)
-    artifact = driver.emit_module(module, caps)
-    statistics: dict[str, int | float] = {}
-    if caps.kind not in ("interpreter", "llvm-cpu"):
-        spent = clock.stop()
-        stages.append(Stage("spirv", "spirv", f"SPIR-V for {device.name}", _disassemble(artifact.code), (), spent))
-        query = getattr(device, "kernel_statistics", None)
-        statistics = query(artifact) if query is not None else {}
+    target = target_of(caps)
+    artifact = target.emit(clone_module(module), caps)
+    spent = clock.stop()
+    listings = target.listings(module, caps, artifact)
+    for name, kind, title, text in listings:
+        stages.append(Stage(name, kind, title.format(device=device.name), text, (), spent))
+        spent = 0.0
+    query = getattr(device, "kernel_statistics", None)
+    statistics: dict[str, int | float] = query(artifact) if query is not None else {}
     return Inspection(kernel.name, device.name, signature, tuple(stages), _facts(artifact), statistics)
 
 
@@ -297,28 +298,6 @@ def _diff(old: list[str], new: list[str], old_keys: list[str], new_keys: list[st
                 continue
             lines += [f"-{line}" for line in old[i1:i2]] + [f"+{line}" for line in new[j1:j2]]
     return tuple(lines)
-
-
-def _llvm_stages(module: Any, caps: Any) -> Iterable[Stage]:
-    """Return the stages of the CPU backend: LLVM IR, optimized LLVM IR, and assembly."""
-    from ..backends.cpu.codegen import lower
-    from ..backends.cpu.runtime import llvm
-
-    text = lower.text_of(module, caps)
-    optimised, assembly = llvm.texts_of(text)
-    return (
-        Stage("llvm", "llvm", "LLVM", text),
-        Stage("llvm-optimised", "llvm", "LLVM, optimised", optimised),
-        Stage("assembly", "assembly", "Instructions of the processor", assembly),
-    )
-
-
-def _disassemble(code: bytes) -> str:
-    """Disassemble SPIR-V with spirv-dis if it is installed, else with vkjit's own disassembler."""
-    from ..spirv import tools
-    from ..spirv.disassemble import disassemble
-
-    return tools.spirv_dis(code) if tools.available() else disassemble(code)
 
 
 def _facts(artifact: KernelArtifact) -> dict[str, str]:

@@ -1,52 +1,148 @@
 """Device selection: `vk.devices()`, `vk.device(...)` and the default device.
 
-Combines the Vulkan devices of the runtime with the kinds of other layers (the CPU device, the interpreter). No driver
-is loaded before a device is requested.
+Reads the table of back ends. The default device is the best usable one: a GPU, else the CPU device, else a software
+Vulkan driver, else the interpreter. `VKJIT_DEVICE` overrides it: an index, a part of a device's or driver's name, or a
+kind. No driver is loaded before a device is requested.
 """
 
 from __future__ import annotations
 
-import functools
+import atexit
+import contextlib
+import math
+import os
+import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError
 from ..runtime.device import Device
 from ..runtime.device_info import DeviceInfo
-from ..runtime.meta import META_KIND, meta_device
-from .vulkan.runtime import enumeration
+from ..runtime.handles import new_lock
+from .table import BACKENDS, Backend
 
-__all__ = ["default_device", "device", "devices", "set_default_device", "synchronize", "use_device"]
+__all__ = [
+    "Devices", "default_device", "device", "devices", "driver_error", "set_default_device", "synchronize", "use_device",
+]  # fmt: skip
 
+_MAX_UNWRITTEN = 4096
+"""Number of failed writes at exit after which the remaining output is dropped."""
+
+
+class Devices:
+    """The devices of some back ends. Each device is opened once."""
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self._listed = [backend for backend in backends if backend.listed]
+        self._unlisted = {backend.name: backend for backend in backends if not backend.listed}
+        self._ranks = {kind: rank for backend in backends for kind, rank in backend.ranks.items()}
+        self._lock = new_lock()
+        self._open: dict[str, Device] = {}
+        self._default: dict[str | None, Device] = {}
+        """Devices opened without a spec, keyed by the value of VKJIT_DEVICE at that time."""
+
+    def devices(self) -> list[DeviceInfo]:
+        """Return all devices, in index order. Never raises for a missing driver: see `driver_error`."""
+        return [info for info, _ in self._rows()]
+
+    def driver_error(self) -> DriverNotFoundError | None:
+        """Return the reason why there is no Vulkan device, including what to install; None if a driver was found."""
+        errors = (backend.unavailable() for backend in self._listed)
+        return next((error for error in errors if isinstance(error, DriverNotFoundError)), None)
+
+    def open(self, spec: int | str | None = None) -> Device:
+        """Open a device by index, by exact name or kind, or by part of its name or its driver's name (case-insensitive).
+
+        Returns the same object each time until it is closed. Without a `spec`, VKJIT_DEVICE decides; without that, the
+        best usable device is opened. Raises DeviceNotFoundError, with a list of the devices; DriverNotFoundError if
+        there are none at all; FeatureError if the device lacks what kernels need.
+        """
+        if spec is not None:
+            return self._opened(spec)
+        wanted = os.environ.get("VKJIT_DEVICE")
+        known = self._default.get(wanted)
+        if known is None or getattr(known, "closed", False):
+            known = self._default[wanted] = self._opened(None)
+        return known
+
+    def _rows(self) -> list[tuple[DeviceInfo, Backend]]:
+        with self._lock:
+            found = [(i, b) for b in self._listed if b.unavailable() is None for i in b.devices()]
+        return [(replace(info, index=index), backend) for index, (info, backend) in enumerate(found)]
+
+    def _opened(self, spec: int | str | None) -> Device:
+        with self._lock:
+            unlisted = self._unlisted.get(spec) if isinstance(spec, str) else None
+            if unlisted is not None:
+                return unlisted.open(unlisted.devices()[0])
+            rows = self._rows()
+            if not rows:
+                raise self.driver_error() or DeviceNotFoundError("there are no devices")
+            info = self._choose(spec, [info for info, _ in rows])
+            key = info.uuid + info.name
+            device = self._open.get(key)
+            if device is None or getattr(device, "closed", False):
+                device = self._open[key] = rows[info.index][1].open(info)
+            return device
+
+    def _choose(self, spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
+        asked = "" if spec is None else "asked for"
+        if spec is None:
+            spec = os.environ.get("VKJIT_DEVICE", "").strip() or None
+            asked = "named by VKJIT_DEVICE"
+        if spec is None:
+            return min(found, key=lambda info: (bool(info.missing), self._ranks.get(info.kind, math.inf)))
+        if isinstance(spec, str) and spec.strip().isdecimal():
+            spec = int(spec)
+        if isinstance(spec, int):
+            if 0 <= spec < len(found):
+                return found[spec]
+        else:
+            wanted = spec.strip().lower()
+            exact = [info for info in found if wanted == info.name.lower()] or [i for i in found if wanted == i.kind]
+            part = [i for i in found if wanted and (wanted in i.name.lower() or wanted in i.driver.lower())]
+            if exact or part:
+                return (exact or part)[0]
+        listing = "\n".join(f"  {info.index}: {info.name} ({info.kind})" for info in found)
+        error = self.driver_error()
+        hint = f"\n{error}" if error is not None else ""
+        raise DeviceNotFoundError(f"no device {spec!r}, {asked}; there are:\n{listing}{hint}")
+
+    def last_words(self) -> None:
+        """Print pending kernel output and report kernel errors that no `synchronize` has raised; called at exit."""
+        for device in list(self._open.values()):
+            if getattr(device, "closed", False):
+                continue
+            with contextlib.suppress(VkjitError, OSError):  # at exit there is no caller to report it to
+                try:
+                    _wait(device)
+                except KernelError as error:
+                    if sys.stderr is not None:
+                        sys.stderr.write(f"vkjit: at exit, {device.name}: {type(error).__name__}: {error}\n")
+
+
+def _wait(device: Device) -> None:
+    """Synchronize the device, retrying if its output can't be written."""
+    for _ in range(_MAX_UNWRITTEN):
+        with contextlib.suppress(OSError):  # the text that couldn't be written is lost; go on with the rest
+            device.synchronize()
+            break
+
+
+_devices = Devices(BACKENDS)
+atexit.register(_devices.last_words)
 _default = threading.local()
-
-
-@functools.lru_cache(maxsize=1)
-def _register_kinds() -> None:
-    """Register the CPU device and the interpreter; their device classes are imported when first opened."""
-    from . import cpu
-    from .interp.runtime.device import INTERPRETER_CAPS
-
-    if cpu.available():
-        enumeration.register_device_kind("cpu", _open_cpu, kind="llvm-cpu")
-    enumeration.register_device_kind("interpreter", _open_interpreter, INTERPRETER_CAPS)
-
-
-def _open_cpu(index: int) -> Device:
-    from .cpu.runtime.device import CpuDevice
-
-    return CpuDevice(index)
-
-
-def _open_interpreter(index: int) -> Device:
-    from .interp.runtime.device import InterpreterDevice
-
-    return InterpreterDevice(index)
 
 
 def devices() -> list[DeviceInfo]:
     """Return all devices: Vulkan devices, best first, then the CPU device if available, then the reference interpreter."""
-    _register_kinds()
-    return enumeration.devices()
+    return _devices.devices()
+
+
+def driver_error() -> DriverNotFoundError | None:
+    """Return the reason why there is no Vulkan device, including what to install; None if a driver was found."""
+    return _devices.driver_error()
 
 
 def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
@@ -67,10 +163,7 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
         raise ArgumentError(
             f"a device is named by a number, a part of its name or an item of vk.devices(), found {spec!r}"
         )
-    if spec == META_KIND:
-        return meta_device()
-    _register_kinds()
-    return enumeration.open_device(spec)
+    return _devices.open(spec)
 
 
 def default_device() -> Device:
@@ -82,8 +175,7 @@ def default_device() -> Device:
     if chosen is None or getattr(chosen, "closed", False):
         chosen = getattr(_process, "device", None)
     if chosen is None or getattr(chosen, "closed", False):
-        _register_kinds()
-        return enumeration.open_device(None)
+        return _devices.open()
     return chosen
 
 

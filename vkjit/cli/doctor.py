@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import lang
-from ..backends.selection import device, devices, use_device
-from ..backends.vulkan.runtime import enumeration
+from ..backends.selection import device, devices, driver_error, use_device
 from ..compiler import cache
 from ..dtypes import f32, i32
 from ..errors import VkjitError
@@ -175,9 +174,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Check the devices and print the report. Exit code 1 if a check fails; raises VkjitError if no device matches."""
     failed = False
     # Without any device, `device` below raises this error.
-    driver_error = enumeration.driver_error() if devices() else None
-    if driver_error is not None:
-        print(f"Vulkan: none.\n  {driver_error}")
+    error = driver_error() if devices() else None
+    if error is not None:
+        print(f"Vulkan: none.\n  {error}")
     # All devices, or the one with this index or exact name, or else those whose name contains the text.
     chosen = [i for i in devices() if arguments.device is None or arguments.device in (str(i.index), i.name)]
     if arguments.device is not None and not chosen:

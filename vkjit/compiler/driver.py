@@ -13,11 +13,12 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import frontend
+from ..backends.table import BACKENDS, Backend, Target, target_of
 from ..errors import ArgumentError
 from ..frontend import ConstArg, KernelSpec, Signature
 from ..runtime.artifact import KernelArtifact
@@ -37,8 +38,6 @@ AfterPass = Callable[[str, Any], None]
 
 _COMPILER = cache.compiler_digest()
 """A digest of the compiler's source files when this module was loaded. Later edits of the files don't change it."""
-_BACK_ENDS = {"llvm-cpu": ("backends/cpu",)}
-"""Maps kinds of devices to additional folders that affect the code generated for them (see `cache.COMPILER`)."""
 
 
 class _GcPaused:
@@ -120,7 +119,12 @@ def lower_for(
 
 
 def compile_kernel(
-    spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool = False
+    spec: KernelSpec,
+    signature: Signature,
+    caps: DeviceCaps,
+    *,
+    guarded: bool = False,
+    backends: Sequence[Backend] = BACKENDS,
 ) -> KernelArtifact:
     """Compile a kernel for a device, or load the artifact from the disk cache. Raises CompileError, FeatureError.
 
@@ -128,29 +132,30 @@ def compile_kernel(
     code that counts iterations and reports an error (see `passes.transforms.loop_guard`). The guard is omitted if the
     number of iterations can be bounded before a launch; the artifact's `info["trip_bound"]` is then the bound. A launch
     for which the bound exceeds the limit uses an artifact compiled with `guarded=True`, which forces the guard.
+    `backends` is the table in which the code generator is looked up.
     """
     __tracebackhide__ = True
-    interpreted = caps.kind == "interpreter"
-    # the cache can store neither the modules that the interpreter runs nor sanitizer plans
-    uncached = interpreted or bool(signature.sanitize)
+    target = target_of(caps, backends)
+    uncached = not target.cached or bool(signature.sanitize)  # the cache can't store sanitizer plans
     # even parsing the source can trigger a garbage collection, which takes a third of the time of a cache lookup
     with _gc_paused:
-        key = "" if uncached else _cache_key(spec, signature, caps, guarded=guarded)
+        key = "" if uncached else _cache_key(spec, signature, caps, target, guarded=guarded)
         from_cache = cache.load(key) if key else None
     if from_cache is not None:
         TIMES.cached += 1
         return from_cache
     with _gc_paused, frontend.naming_instance(spec, signature):
-        artifact = _compile(spec, signature, caps, guarded=guarded)
-    if not interpreted:
-        if caps.kind != "llvm-cpu":  # its code isn't SPIR-V
-            _validate(artifact)
-        if key:
-            cache.store(key, artifact)
+        artifact = _compile(spec, signature, caps, target, guarded=guarded)
+    if target.spirv:
+        _validate(artifact)
+    if key:
+        cache.store(key, artifact)
     return artifact
 
 
-def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> KernelArtifact:
+def _compile(
+    spec: KernelSpec, signature: Signature, caps: DeviceCaps, target: Target, *, guarded: bool
+) -> KernelArtifact:
     """Compile a kernel from source to code, and add the time of each stage to `TIMES`."""
     __tracebackhide__ = True
     start = time.perf_counter()
@@ -159,7 +164,7 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
     lowered = time.perf_counter()
     module, bound = _optimize(module, caps, guarded=guarded)
     optimized = time.perf_counter()
-    artifact = emit_module(module, caps)
+    artifact = target.emit(module, caps)
     artifact = replace(artifact, info={**artifact.info, "grid_axes": axes})
     if bound is not None:
         artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
@@ -181,17 +186,7 @@ def _grid_axes(module: Module) -> tuple[int, ...]:
 
 def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
     """Generate code for a lowered module with the back end for the device, and return the artifact."""
-    from ..backends.vulkan import codegen
-
-    if caps.kind == "interpreter":
-        from ..backends.codegen.ir_artifact import ir_artifact
-
-        return ir_artifact(module, caps)
-    if caps.kind == "llvm-cpu":
-        from ..backends.cpu.codegen import lower
-
-        return lower.emit(module, caps)
-    return codegen.emit(module, caps)
+    return target_of(caps).emit(module, caps)
 
 
 def _optimize(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
@@ -223,7 +218,7 @@ def _validate(artifact: KernelArtifact) -> None:
     tools.validate(artifact.code)
 
 
-def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> str:
+def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, target: Target, *, guarded: bool) -> str:
     """Return a hash of everything that the code depends on, or "" if the cache is disabled."""
     if not cache.enabled():
         return ""
@@ -232,7 +227,7 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     location = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # error reports contain the file and line
     structs = [fingerprint.value_digest(composite.parameter.element) for composite in spec.composites]
     options = f"{optimization_level()} {guarded}"
-    back_end = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
+    back_end = cache.compiler_digest(target.sources) if target.sources else ""
     parts = (
         source,
         location,

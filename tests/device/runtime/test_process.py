@@ -18,9 +18,10 @@ import sys
 import numpy as np
 from tests.device.runtime import runtime_kernels as kernels
 from vkjit import errors
-from vkjit.backends.vulkan.runtime import enumeration, instance
+from vkjit.backends import selection
+from vkjit.backends.vulkan.runtime import instance
 from vkjit.runtime import handles
-device = enumeration.open_device(0)
+device = selection.device(0)
 kernel = device.load(kernels.add())
 a = kernels.upload(device, np.arange(100, dtype=np.uint32))
 c = device.allocate(400)
@@ -130,12 +131,12 @@ def test_a_child_forked_before_use_may_use_devices() -> None:
     code = """
     import os, warnings
     warnings.simplefilter("ignore")
-    from vkjit.backends.vulkan.runtime import enumeration
+    from vkjit.backends import selection
     pid = os.fork()
     if not pid:
-        os._exit(0 if enumeration.open_device(0).allocate(4).nbytes == 4 else 1)
+        os._exit(0 if selection.device(0).allocate(4).nbytes == 4 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert enumeration.open_device(0).allocate(4).nbytes == 4
+    assert selection.device(0).allocate(4).nbytes == 4
     """
     done = run(code, setup="")
     assert (done.returncode, done.stderr) == (0, "")

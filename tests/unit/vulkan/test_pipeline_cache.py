@@ -12,10 +12,12 @@ import pytest
 
 import vkjit as vk
 from tests.device.runtime import runtime_kernels as kernels
+from vkjit.backends.selection import driver_error
+from vkjit.backends.vulkan.pipeline_store import Keeper, keep_with, keeper
 from vkjit.backends.vulkan.runtime import enumeration
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.pipeline import disk_cache
-from vkjit.backends.vulkan.runtime.pipeline.disk_cache import Identity, Keeper, keep_with, unwrap, wrap
+from vkjit.backends.vulkan.runtime.pipeline.disk_cache import Identity, unwrap, wrap
 from vkjit.backends.vulkan.runtime.pipeline.pipeline import Pipelines
 from vkjit.compiler import cache
 
@@ -81,11 +83,11 @@ def test_what_the_driver_would_not_know_as_its_own_is_kept_from_it(data: bytes) 
 @pytest.fixture
 def opened() -> Iterator[Any]:
     """Yield a function that reopens the Vulkan device, with an in-memory store of pipeline caches."""
-    error = enumeration.driver_error()
+    error = driver_error()
     if error is not None:
         pytest.skip(f"no Vulkan driver: {error}")
-    physical = enumeration._vulkan_devices()[0]
-    former, kept = disk_cache.keeper(), dict[str, bytes]()
+    physical = enumeration._devices()[0]
+    former, kept = keeper(), dict[str, bytes]()
     keep_with(Keeper(lambda name: kept.get(name, b""), kept.__setitem__))
     yield lambda: (VulkanDevice(physical), kept)
     keep_with(former)
@@ -124,12 +126,12 @@ def test_a_device_keeps_what_is_new_and_starts_with_it(opened: Any, monkeypatch:
 def test_devices_keep_their_pipelines_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     vk.devices()
     monkeypatch.setenv("VKJIT_CACHE_DIR", str(tmp_path))
-    disk_cache.keeper().save("name", b"data")
+    keeper().save("name", b"data")
     assert (tmp_path / "pipelines" / "name.bin").read_bytes() == b"data"
-    assert disk_cache.keeper().load("name") == b"data"
+    assert keeper().load("name") == b"data"
     assert cache.statistics()["pipeline_bytes"] == 4
     monkeypatch.setenv("VKJIT_CACHE", "0")
-    assert disk_cache.keeper().load("name") == b""
+    assert keeper().load("name") == b""
 
 
 @pytest.mark.parametrize("kind", ["interpreter"])

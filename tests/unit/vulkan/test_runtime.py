@@ -1,4 +1,4 @@
-"""Tests of runtime parts that need no driver: errors, quirks, handles, memory types, features, reports, selection."""
+"""Tests of runtime parts that need no driver: errors, quirks, handles, memory types, features, reports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from tests.device.runtime import runtime_kernels as kernels
 from vkjit import errors
-from vkjit.backends.vulkan.runtime import enumeration, instance, loader, quirks
+from vkjit.backends.vulkan.runtime import instance, loader, quirks
 from vkjit.backends.vulkan.runtime.gpu_clock import CudaClock
 from vkjit.backends.vulkan.runtime.memory import suballocator
 from vkjit.backends.vulkan.runtime.pipeline import pipeline
 from vkjit.runtime import handles
 from vkjit.runtime.device import DeviceCaps
-from vkjit.runtime.device_info import DeviceInfo, version_of
+from vkjit.runtime.device_info import version_of
 from vkjit.runtime.reports import error_of_report
 
 CAPS = DeviceCaps(
@@ -309,73 +309,6 @@ def test_the_clock_is_for_nvidia_and_can_be_turned_off(monkeypatch: pytest.Monke
     assert not CudaClock.wanted(0x1002)
     monkeypatch.setenv("VKJIT_CUDA_CLOCK", "0")
     assert not CudaClock.wanted(0x10DE)
-
-
-@pytest.fixture
-def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a process in which no driver is found and nothing is opened or registered."""
-
-    def fail() -> Any:
-        raise errors.DriverNotFoundError("no driver here")
-
-    monkeypatch.setattr(enumeration, "get_instance", fail)
-    monkeypatch.setattr(enumeration, "_physical", None)
-    monkeypatch.setattr(enumeration, "_driver_error", None)
-    monkeypatch.setattr(enumeration, "_kinds", {})
-    monkeypatch.setattr(enumeration, "_open", {})
-    monkeypatch.setattr(enumeration, "_default", {})
-    monkeypatch.delenv("VKJIT_DEVICE", raising=False)
-
-
-@pytest.mark.usefixtures("no_driver")
-def test_without_driver_and_other_kinds_opening_says_why() -> None:
-    assert enumeration.devices() == []
-    assert isinstance(enumeration.driver_error(), errors.DriverNotFoundError)
-    with pytest.raises(errors.DriverNotFoundError, match="no driver here"):
-        enumeration.open_device()
-
-
-@pytest.mark.usefixtures("no_driver")
-def test_registered_kinds_serve_as_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
-
-    def factory(index: int) -> Any:
-        opened.append(index)
-        return object()
-
-    enumeration.register_device_kind("interpreter", factory)
-    with pytest.raises(errors.InternalError, match="registered twice"):
-        enumeration.register_device_kind("interpreter", factory)
-    assert [(info.index, info.name, info.kind) for info in enumeration.devices()] == [(0, "interpreter", "interpreter")]
-    device = enumeration.open_device()
-    assert enumeration.open_device("INTERP") is device
-    assert enumeration.open_device(0) is device
-    monkeypatch.setenv("VKJIT_DEVICE", "0")
-    assert enumeration.open_device() is device
-    assert opened == [0]
-    monkeypatch.setenv("VKJIT_DEVICE", "radeon")
-    with pytest.raises(errors.DeviceNotFoundError, match="(?s)'radeon', named by VKJIT_DEVICE.*0: interpreter"):
-        enumeration.open_device()
-    with pytest.raises(errors.DeviceNotFoundError, match="no driver here"):
-        enumeration.open_device(5)
-    for blank in ("", "  "):
-        with pytest.raises(errors.DeviceNotFoundError, match=f"(?s)no device '{blank}', asked for.*0: interpreter"):
-            enumeration.open_device(blank)
-        monkeypatch.setenv("VKJIT_DEVICE", blank)
-        assert enumeration.open_device() is device
-
-
-def test_the_default_is_the_first_usable_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VKJIT_DEVICE", raising=False)
-    found = [
-        DeviceInfo(0, "Old GPU", "discrete", missing=("int64",)),
-        DeviceInfo(1, "GeForce", "discrete"),
-        DeviceInfo(2, "llvmpipe", "cpu"),
-    ]
-    assert enumeration._choose(None, found).index == 1
-    assert enumeration._choose("cpu", found).index == 2
-    assert enumeration._choose("geforce", found).index == 1
-    assert enumeration._choose("0", found).index == 0
 
 
 def test_an_inherited_instance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-__all__ = ["MIN_LLVMLITE", "available", "obstacle"]
+__all__ = ["MIN_LLVMLITE", "available", "compile_functions", "obstacle"]
 
 MIN_LLVMLITE = (0, 45)
 """The first version with LLVM 20."""
@@ -45,3 +45,10 @@ def _version_beside(origin: str | None) -> str:
 def available() -> bool:
     """Whether an llvmlite is installed that is new enough; doesn't import it."""
     return not obstacle()
+
+
+def compile_functions(text: str, *names: str) -> dict[str, int]:
+    """Compile LLVM assembly; see `runtime.host_compiler.compile_functions`, whose implementation this is."""
+    from .runtime import llvm
+
+    return llvm.compile_functions(text, *names)

@@ -12,8 +12,7 @@ import importlib
 import time
 from pathlib import Path
 
-from vkjit.backends.selection import default_device, device, use_device
-from vkjit.backends.vulkan.runtime import enumeration
+from vkjit.backends.selection import default_device, device, driver_error, use_device
 from vkjit.errors import DriverNotFoundError
 from vkjit.runtime.device import Device
 
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = Report()
     target = default_device() if arguments.device is None else _device_named(arguments.device)
     report.line(f"device: {target.name} ({target.caps.kind})")
-    error = enumeration.driver_error()
+    error = driver_error()
     if error is not None:
         _explain_missing_driver(report, target.caps.kind, error)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..caps import Properties
 
-__all__ = ["Identity", "Keeper", "keep_with", "keeper", "unwrap", "wrap"]
+__all__ = ["Identity", "unwrap", "wrap"]
 
 _MAGIC = b"vkjit pipelines 1\n"
 _DIGEST = 32
@@ -88,29 +87,3 @@ def _is_drivers_own(identity: Identity, data: bytes) -> bool:
     size, version, vendor, device, uuid = _DRIVERS_HEADER.unpack_from(data)
     expected = (1, identity.vendor, identity.device, identity.cache_uuid)
     return _DRIVERS_HEADER.size <= size <= len(data) and (version, vendor, device, uuid) == expected
-
-
-@dataclass(frozen=True, slots=True)
-class Keeper:
-    """Storage for cache data.
-
-    `load(name)` returns what `save(name, data)` stored, or any other bytes found there, or nothing.
-    """
-
-    load: Callable[[str], bytes]
-    save: Callable[[str, bytes], None]
-
-
-_NOBODY = Keeper(lambda _name: b"", lambda _name, _data: None)
-_keeper = _NOBODY
-
-
-def keep_with(chosen: Keeper) -> None:
-    """Set the storage for the pipeline caches of devices that are opened from now on."""
-    global _keeper
-    _keeper = chosen
-
-
-def keeper() -> Keeper:
-    """Return the current storage; without `keep_with`, one that stores nothing."""
-    return _keeper

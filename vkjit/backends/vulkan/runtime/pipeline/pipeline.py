@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from vkjit.backends.vulkan.pipeline_store import keeper
 from vkjit.errors import DeviceError, FeatureError
 from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.device import DeviceCaps, LoadedKernel
@@ -20,7 +21,7 @@ from ..loader import Functions, Vulkan
 from ..queue.group import Awaited, Releasable
 from ..queue.queue import Queue
 from ..record import Record
-from .disk_cache import Identity, keeper, unwrap, wrap
+from .disk_cache import Identity, unwrap, wrap
 from .statistics import CAPTURE_STATISTICS, read_statistics
 
 __all__ = ["Pipelines", "VulkanKernel", "check_artifact"]
