@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..backends.interp.runtime.device import INTERPRETER_CAPS
+from ..backends.interp import INTERPRETER_CAPS
 from ..compiler import driver
 from ..errors import ArgumentError
 from ..frontend import ArrayArg, ScalarArg, Signature, naming_instance

@@ -20,9 +20,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends.selection import device as open_device, devices
-from ..backends.vulkan.runtime.cuda.driver import driver
-from ..backends.vulkan.runtime.cuda.share import CudaShare, Loan
-from ..backends.vulkan.runtime.device import VulkanDevice
+from ..backends.vulkan import cuda
 from ..dtypes import DType
 from ..errors import ArgumentError, FeatureError
 from ..runtime.device import Device, DeviceArray, contiguous_strides
@@ -120,7 +118,7 @@ class _CudaArrayInterface:
     allocated and tells Vulkan that CUDA uses it. An array without axes gets the shape (1,); `to_torch` reshapes it.
     """
 
-    def __init__(self, loan: Loan, array: DeviceArray) -> None:
+    def __init__(self, loan: cuda.Loan, array: DeviceArray) -> None:
         self._loan = loan
         item = array.dtype.itemsize
         self.__cuda_array_interface__ = {
@@ -132,14 +130,14 @@ class _CudaArrayInterface:
         }
 
 
-def _share_of(device: Device) -> CudaShare:
+def _share_of(device: Device) -> cuda.CudaShare:
     """Return the device's connection to CUDA, set to order its work with PyTorch's current stream.
 
     Raises FeatureError if the device isn't a Vulkan device, or if CUDA isn't available.
     """
-    if not isinstance(device, VulkanDevice):
+    library, share = _library(), cuda.share_of(device)
+    if share is None:
         raise FeatureError(f"{device.name} isn't CUDA's: use torch.from_numpy(x.numpy())")
-    library, share = _library(), device.cuda
     if not library.cuda.is_available():
         raise FeatureError("this PyTorch has no CUDA: use torch.from_numpy(x.numpy())")
     share.use_stream(lambda: int(library.cuda.current_stream(share.ordinal).cuda_stream))
@@ -168,19 +166,19 @@ def from_torch(x: Any) -> tuple[DeviceArray, bool]:
     nbytes = math.prod(shape) * itemsize
     buffer = device.allocate((nbytes + 3) & ~3)  # whole 32-bit words
     if nbytes:
-        share.take(x.contiguous().data_ptr(), buffer, nbytes)
+        share.take(x.contiguous().data_ptr(), buffer, nbytes)  # type: ignore[arg-type]  # a buffer of the Vulkan device
     return DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape)), False
 
 
-def _same_gpu(x: Any) -> tuple[CudaShare, VulkanDevice]:
+def _same_gpu(x: Any) -> tuple[cuda.CudaShare, Device]:
     """Return the Vulkan device on the GPU of a CUDA tensor, and its connection to CUDA."""
     if x.device.type != "cuda":
         raise ArgumentError(f"a PyTorch tensor on {x.device}: bring it to the CPU or to CUDA")
-    uuid = driver().uuid_of(x.device.index).hex()
+    uuid = cuda.gpu_uuid(x.device.index)
     for info in devices():
         if info.uuid == uuid and not info.missing:
             device = open_device(info.index)
-            return _share_of(device), device  # type: ignore[return-value]  # a UUID is a Vulkan device's
+            return _share_of(device), device
     raise FeatureError(f"no Vulkan device is the GPU of {x.device}: see python -m vkjit doctor")
 
 

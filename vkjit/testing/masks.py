@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..backends.interp.runtime.device import InterpreterDevice, InterpreterKernel
+from ..backends.interp import InterpreterDevice, InterpreterKernel
 from ..backends.selection import device as open_device, use_device
 from ..dtypes import ALL
 from ..errors import ArgumentError, FeatureError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vkjit.backends.interp.codegen.compile import FunctionCompiler, Step
+from vkjit.backends.interp.extension import FunctionCompiler, Step
 from vkjit.dtypes import DType
 from vkjit.errors import Loc
 from vkjit.ir.core import Op

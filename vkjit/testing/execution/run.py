@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkjit.backends.interp.runtime.device import INTERPRETER_CAPS, InterpreterDevice
+from vkjit.backends.interp import INTERPRETER_CAPS, InterpreterDevice
 from vkjit.backends.selection import device as open_device, use_device
 from vkjit.errors import ArgumentError
 from vkjit.launch.kernel import Kernel

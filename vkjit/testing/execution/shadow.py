@@ -21,13 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from vkjit import dtypes
-from vkjit.backends.interp.codegen.batch import Grid
-from vkjit.backends.interp.codegen.compile import BATCH, FunctionCompiler, ProgramCompiler, Step
-from vkjit.backends.interp.codegen.elementwise import meaning_of
-from vkjit.backends.interp.codegen.engine import Program
-from vkjit.backends.interp.codegen.memory import GlobalArray, Memory, Site
-from vkjit.backends.interp.runtime.arguments import Arguments
-from vkjit.backends.interp.runtime.device import InterpreterDevice, InterpreterKernel
+from vkjit.backends.interp import InterpreterDevice, InterpreterKernel, Program
+from vkjit.backends.interp.extension import (
+    BATCH,
+    Arguments,
+    FunctionCompiler,
+    GlobalArray,
+    Grid,
+    Memory,
+    ProgramCompiler,
+    Site,
+    Step,
+    meaning_of,
+)
 from vkjit.dtypes import DType
 from vkjit.errors import KernelError, Loc
 from vkjit.ir.core import Function, Module, Op

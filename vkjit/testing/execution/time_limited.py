@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vkjit.backends.interp.codegen.compile import FunctionCompiler, ProgramCompiler
-from vkjit.backends.interp.codegen.engine import Program
-from vkjit.backends.interp.runtime.device import InterpreterDevice, InterpreterKernel
+from vkjit.backends.interp import InterpreterDevice, InterpreterKernel, Program
+from vkjit.backends.interp.extension import FunctionCompiler, ProgramCompiler
 from vkjit.backends.selection import use_device
 from vkjit.errors import KernelError
 from vkjit.ir.core import Function, Module, Region

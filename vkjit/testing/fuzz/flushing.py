@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 
 from vkjit import dtypes
-from vkjit.backends.interp.codegen.batch import Grid, Log
-from vkjit.backends.interp.codegen.compile import Frame, FunctionCompiler, ProgramCompiler, Step
-from vkjit.backends.interp.codegen.engine import Program as InterpreterProgram, _value
+from vkjit.backends.interp import Program as InterpreterProgram
+from vkjit.backends.interp.extension import (
+    Frame,
+    FunctionCompiler,
+    Grid,
+    Log,
+    ProgramCompiler,
+    Step,
+    argument_value,
+)
 from vkjit.dtypes import DType
 from vkjit.errors import KernelError
 from vkjit.ir.core import Function, Op
@@ -88,7 +95,7 @@ def is_excused(program: Program, memory: Memory) -> bool:
     prepared._code = compiler.kernel()  # code with checks replaces the code that the constructor compiled
     arguments = memory.copy().arguments(program)
     # the arguments in the form in which the interpreter's frames hold them
-    values = [_value(param, argument) for param, argument in zip(prepared.params, arguments, strict=True)]
+    values = [argument_value(param, argument) for param, argument in zip(prepared.params, arguments, strict=True)]
     # 32 is the default of `run_module`; the size may differ from that of the device
     grid = Grid(program.groups, prepared.local_size, subgroup_size=32)
     with contextlib.suppress(KernelError):  # after an error, the results so far count

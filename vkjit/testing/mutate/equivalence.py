@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vkjit.backends.interp.runtime.device import INTERPRETER_CAPS
+from vkjit.backends.interp import INTERPRETER_CAPS
 from vkjit.errors import VkjitError
 from vkjit.ir.printer import print_module
 from vkjit.launch.kernel import Kernel

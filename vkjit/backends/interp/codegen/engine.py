@@ -26,7 +26,7 @@ from .memory import GlobalArray
 from .storage import Codec, flatten
 from .values import Accumulator, Lanes, literal
 
-__all__ = ["DEFAULT_LANES", "Order", "Program", "run_module"]
+__all__ = ["DEFAULT_LANES", "Order", "Program", "argument_value", "run_module"]
 
 DEFAULT_LANES = 1 << 16
 """Invocations of a batch: enough to drown NumPy's cost per call, few enough for a value to stay in the cache."""
@@ -99,7 +99,8 @@ class Program:
         require_returned(frame, batch)
 
 
-def _value(param: Value, argument: Any) -> Any:
+def argument_value(param: Value, argument: Any) -> Any:
+    """Return a launch argument as frames hold it. Raises ArgumentError, DTypeError, ShapeError if it doesn't fit."""
     name = param.name or f"argument {param.index}"
     type = param.type
     if not isinstance(type, Array):
@@ -147,7 +148,7 @@ def run_module(
     if subgroup_size not in (4, 8, 16, 32, 64, 128):
         raise ArgumentError(f"subgroup_size: expected a power of two from 4 to 128, found {subgroup_size}")
     program = Program(module)
-    values = [_value(param, argument) for param, argument in zip(program.params, args, strict=True)]
+    values = [argument_value(param, argument) for param, argument in zip(program.params, args, strict=True)]
     grid = Grid(_triple(groups), program.local_size, subgroup_size)
     log = Log(module.kernel.name, tuple(module.sites))
     try:
