@@ -14,7 +14,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.errors import ArgumentError
-from vkjit.launch.host_arrays import overlaps
+from vkjit.launch.host_arrays import overlapping
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.stdlib import partial_sums
 from vkjit.stdlib.matmul import by_rule, split_k, tile_plan
@@ -83,7 +83,7 @@ def test_no_bias_shares_no_memory_with_results(device: Device) -> None:
         for view in (a._array, a[:, 1:]._array):
             bias = tile_plan._placeholder_bias(view, c._array, vk.f64)
             assert bias.shape == (40,)
-            assert not overlaps([view, b._array, bias, c._array], [False, False, False, True])
+            assert not overlapping([view, b._array, bias, c._array], [False, False, False, True])
             assert bias.spec_class.aligned or c.device.caps.kind == "interpreter"
 
 
