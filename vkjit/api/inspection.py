@@ -132,9 +132,12 @@ def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
     if not args and not kwargs:
         device = default_device()
         return inspect_signature(kernel, guess_signature(kernel, device), device)
+    tuned = kernel.tuned_settings(args, kwargs) if kernel._tunable else None
+    if tuned is not None:  # a launch runs that kernel
+        kernel, kwargs = tuned.kernel, {**kwargs, **tuned.constants}
     probe = copy.copy(kernel)
     probe.__class__ = _SignatureProbe  # keeps the kernel's state, but stops before compilation
-    probe._plans, probe._forms = {}, {}  # no launch is known, so that none is made
+    probe._plans, probe._forms, probe._tunable = {}, {}, False  # no launch is known, so that none is made
     try:
         probe(*args, **kwargs)
     except _SignatureFound as signal:

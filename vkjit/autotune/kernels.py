@@ -86,7 +86,7 @@ def _apply(kernel: Kernel, choice: Choice) -> TunedLaunch:
 
 def tuned_settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TunedLaunch | None:
     """Return the tuned settings for a call, or None to use the defaults. Results are cached in `kernel.tuned`."""
-    if not storage.enabled():
+    if not storage.enabled() or len(args) > len(kernel.spec.params):  # binding the arguments raises the error
         return None
     choices = _open_choices(kernel, args, kwargs)
     if not choices:

@@ -308,6 +308,21 @@ def _offsets(pairs: list[tuple[Any, Any]]) -> list[float]:
     return [float(y[0].item()) for _, y in pairs]
 
 
+def test_inspecting_a_tuned_kernel_launches_nothing() -> None:
+    with vk.use_device("interpreter"):
+        x, y = np.ones(256, np.float32), np.zeros(256, np.float32)
+        scale.tune(x, y, 2.0, budget=20)
+        before = y.copy()
+        inspection = vk.inspect(scale, x, y, 2.0)
+        np.testing.assert_array_equal(y, before)
+        chosen = scale.tuned_settings((x, y, 2.0), {})
+        assert chosen is not None
+        expected = vk.inspect(scale, x, y, 2.0, **chosen.constants)
+        assert [stage.text for stage in inspection.stages] == [stage.text for stage in expected.stages]
+        with pytest.raises(ArgumentError):
+            scale(x, y, 2.0, 1, 7)
+
+
 def test_settings_of_one_shape_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with vk.use_device("interpreter") as device:
         pairs = [(vk.zeros(n, device=device), vk.zeros(n, device=device)) for n in (64, 128)]
