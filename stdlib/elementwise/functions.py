@@ -127,8 +127,8 @@ def power(x, y):
 
 @vk.func
 def xlogy(x, y):
-    """x * log(y), 0 where x is 0."""
-    return vk.where(x == 0, 0, x * vk.log(y))
+    """x * log(y); 0 where x is 0, unless y is NaN."""
+    return vk.where((x == 0) & (y == y), 0, x * vk.log(y))
 
 
 # -- comparison

@@ -128,6 +128,8 @@ OF_TORCH = {theirs: ours for ours, theirs in TYPES}
         ("special.xlog1py", [0.0, 2.0, -2.0] * 2, [-3.0, -2.0, -1.5, -1.0, -1.0, 0.5]),
         *[("special.xlog1py", [0.0, 2.0, -2.0, math.nan], y) for y in (-math.inf, -2, -1, -0.5, 0, 3.0, math.inf)],
         *[("special.xlog1py", x, [-3.0, -1.0, -0.5, 0.0, 3.0, math.nan]) for x in (0.0, 2.0, -2)],
+        *[("xlogy", [0.0, 2.0, -2.0, math.nan], y) for y in (-math.inf, -2, 0, 0.5, 3.0, math.inf)],
+        *[("xlogy", x, [-3.0, 0.0, 0.5, 3.0, math.nan]) for x in (0.0, 2.0, -2)],
     ],
 )
 def test_gradients_at_edges_and_of_broadcast_operands(device: Any, name: str, x: Any, y: Any) -> None:

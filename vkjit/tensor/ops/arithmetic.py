@@ -145,7 +145,7 @@ _fmin = _binary("fmin", lang.fmin, "the minimum, ignoring NaN")
 atan2 = _binary("atan2", lang.atan2, "the angle of the point (b, a) in radians", floats=True)
 hypot = _binary("hypot", lang.hypot, "sqrt(a * a + b * b), without overflow", floats=True)
 copysign = _binary("copysign", lang.copysign, "the magnitude of a with the sign of b", floats=True)
-xlogy = _binary("xlogy", functions.xlogy, "a * log(b), 0 where a is 0", floats=True)
+xlogy = _binary("xlogy", functions.xlogy, "a * log(b), 0 where a is 0 unless b is NaN", floats=True)
 
 
 def fmax(a: Operand, b: Operand) -> Tensor:
