@@ -26,6 +26,7 @@ from vkjit.backends.vulkan.runtime import graph, loader
 from vkjit.backends.vulkan.runtime.memory.buffer import Storage, VulkanBuffer
 from vkjit.backends.vulkan.runtime.pipeline.pipeline import VulkanKernel
 from vkjit.backends.vulkan.runtime.queue.queue import Queue
+from vkjit.runtime.observers import LaunchRequest
 
 __all__ = ["Access", "Barrier", "Command", "Submit", "Trace", "barriers_that_matter", "tracing", "unordered"]
 
@@ -283,9 +284,9 @@ def tracing() -> Iterator[Trace]:
         wrapped.append((self, name))
         return call
 
-    def traced_dispatch(self: Queue, kernel: Any, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
-        recorder.note(reads, writes)
-        dispatch(self, kernel, groups, block, reads, writes)
+    def traced_dispatch(self: Queue, request: LaunchRequest) -> None:
+        recorder.note(request.reads, request.writes)
+        dispatch(self, request)
 
     def traced_emit(self: Queue, kernel: Any, flags: int, groups: Any, block: Any) -> None:
         recorder.note_pushed(kernel, bytes(self.vulkan.ffi.buffer(block, kernel.artifact.block_size)))

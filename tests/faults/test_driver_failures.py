@@ -20,6 +20,7 @@ from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.instance import get_instance
 from vkjit.backends.vulkan.runtime.physical_device import physical_devices
 from vkjit.runtime import handles
+from vkjit.runtime.observers import LaunchRequest
 
 RETRIED = {
     "vkAllocateMemory", "vkBeginCommandBuffer", "vkBindBufferMemory", "vkCreateBuffer", "vkMapMemory", "vkQueueSubmit",
@@ -164,11 +165,11 @@ def test_a_lost_device_tells_what_was_under_way(physical: Any) -> None:
         device = VulkanDevice(physical)
         kernel, other = device.load(kernels.add()), device.load(kernels.shift())
         x, y = upload(device, np.zeros(640, np.uint32)), device.allocate(4 * 640)
-        device.launch(other, groups(64), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        device.launch(LaunchRequest(other, groups(64), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,)))
         device.synchronize()
         stream = device.open_stream()
         device.stream = stream
-        device.launch(kernel, groups(640), BLOCK.pack(x.address, x.address, y.address, 640), (x,), (y,))
+        device.launch(LaunchRequest(kernel, groups(640), BLOCK.pack(x.address, x.address, y.address, 640), (x,), (y,)))
         injection.nth = len(injection.names) + 1
         with pytest.raises(errors.DeviceLostError) as caught:
             stream.synchronize()

@@ -30,6 +30,7 @@ from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.memory import buffer as buffers_module, suballocator
 from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.capture import Copy, Fill, Launch
+from vkjit.runtime.observers import LaunchRequest
 
 __all__ = ["physical"]
 
@@ -85,9 +86,11 @@ def random_work(device: Any, random: Random, steps: int) -> None:
         if random.random() < 0.05:
             graph.replay()
         if choice < 0.5:
-            device.launch(add, groups(COUNT), BLOCK.pack(a.address, b.address, c.address, COUNT), (a, b), (c,))
+            device.launch(
+                LaunchRequest(add, groups(COUNT), BLOCK.pack(a.address, b.address, c.address, COUNT), (a, b), (c,))
+            )
         elif choice < 0.65 and a is not c:
-            device.launch(shift, groups(COUNT), BLOCK.pack(a.address, 0, c.address, COUNT), (a,), (c,))
+            device.launch(LaunchRequest(shift, groups(COUNT), BLOCK.pack(a.address, 0, c.address, COUNT), (a,), (c,)))
         elif choice < 0.75 and a is not c:
             device.copy(a, 0, c, 128, 64)
         elif choice < 0.8:
@@ -209,7 +212,9 @@ def many_short_lives(device: Any, random: Random, steps: int) -> None:
         device.fill(buffer, 0, 4 * COUNT, 0)
     for _ in range(steps):
         a, b, made = random.choice(kept), random.choice(kept), device.allocate(4 * COUNT)
-        device.launch(add, groups(COUNT), BLOCK.pack(a.address, b.address, made.address, COUNT), (a, b), (made,))
+        device.launch(
+            LaunchRequest(add, groups(COUNT), BLOCK.pack(a.address, b.address, made.address, COUNT), (a, b), (made,))
+        )
         kept[random.randrange(3)] = made
     device.synchronize()
 

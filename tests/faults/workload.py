@@ -14,6 +14,7 @@ import numpy as np
 from tests.device.runtime import runtime_kernels as kernels
 from tests.device.runtime.runtime_kernels import BLOCK, download, groups, upload
 from vkjit import errors
+from vkjit.runtime.observers import LaunchRequest
 
 COUNT, STEPS = 5000, 30
 
@@ -25,12 +26,14 @@ def run(device: Any) -> None:
     for step in range(STEPS):
         target = device.allocate(4 * COUNT)
         block = BLOCK.pack(current.address, three.address, target.address, COUNT)
-        device.launch(indirect if step % 3 == 0 else add, groups(COUNT), block, (current, three), (target,))
+        device.launch(
+            LaunchRequest(indirect if step % 3 == 0 else add, groups(COUNT), block, (current, three), (target,))
+        )
         current = target
     large = device.allocate(9 << 20)
     device.fill(large, 0, 1 << 20, 7)
     device.copy(current, 0, large, 1 << 20, 4 * COUNT)
-    device.launch(report, groups(64), BLOCK.pack(three.address, three.address, 0, 64), (), ())
+    device.launch(LaunchRequest(report, groups(64), BLOCK.pack(three.address, three.address, 0, 64), (), ()))
     try:
         device.synchronize()
         raise AssertionError("the kernel's report got lost")
@@ -42,7 +45,7 @@ def run(device: Any) -> None:
     assert np.array_equal(copied.view(np.uint32), first + 3 * STEPS)
     device.time_begin()
     block = BLOCK.pack(current.address, three.address, large.address, COUNT)
-    device.launch(add, groups(COUNT), block, (current, three), (large,))
+    device.launch(LaunchRequest(add, groups(COUNT), block, (current, three), (large,)))
     assert device.time_end() > 0
     assert device.memory_stats()["count"] >= 3
     large.close()

@@ -29,6 +29,7 @@ from ..runtime import host_spans
 from ..runtime.capture import shadowing, uncover
 from ..runtime.device import Device
 from ..runtime.handles import new_lock
+from ..runtime.observers import LaunchRequest
 from ..runtime.streams import DeviceEvent
 
 __all__ = ["Cost", "KernelTime", "Profile", "profile"]
@@ -245,17 +246,17 @@ class Profile:
         event.record(self.device.stream)
         return event
 
-    def _launched(self, original: Callable[..., None], kernel: Any, groups: Any, block: bytes, *buffers: Any) -> None:
+    def _launched(self, original: Callable[[LaunchRequest], None], request: LaunchRequest) -> None:
         """Wrapper of the device's method `launch` (`original`): time the launch on the device and on the host."""
         with self._lock:
             before = self._mark()
             begin = time.perf_counter_ns()
-            original(kernel, groups, block, *buffers)
+            original(request)
             end = time.perf_counter_ns()
             after = self._mark()
             if len(self._pending) >= MAX_PENDING:
                 self._fetch()
-            launch = _Pending(kernel.artifact.name, before, after)
+            launch = _Pending(request.kernel.artifact.name, before, after)
             self._pending.append(launch)
             # a new list without the oldest launches
             self._latest.launches = [*getattr(self._latest, "launches", ())[-MAX_LAUNCHES_PER_COST:], launch]

@@ -18,8 +18,9 @@ from ..errors import ArgumentError
 from ..frontend import ArrayArg, Signature
 from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.artifact import ArgField, KernelArtifact
-from ..runtime.capture import note_extents, shadowing
+from ..runtime.capture import is_capturing, shadowing
 from ..runtime.device import Device, DeviceArray
+from ..runtime.observers import new_request
 from ..runtime.prepared_launch import REPORT, Hole, PreparedLaunch, prepare
 from . import host_arrays
 from .grid import Grid, is_split, parts
@@ -106,11 +107,10 @@ class LaunchPlan:
         if is_split(groups, self.device.caps):
             self._check_parts(groups, self.device.caps.max_groups)
             dispatches = parts(groups, self.device.caps.max_groups)
+        extents = array_extents(enumerate(values)) if shadowing.captured and is_capturing(self.device) else None
         for base, size in dispatches:
             block = self._pack(values, base, groups)
-            if shadowing.captured:
-                note_extents(self.device, lambda: array_extents(enumerate(values)))
-            self.device.launch(self.kernel, size, block, reads, writes)
+            self.device.launch(new_request((self.kernel, size, block, reads, writes, extents)))
 
     def _check_parts(self, groups: Grid, limits: Grid) -> None:
         """Raise ArgumentError for a grid that can't be split into several dispatches."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ArgumentError, DeviceError
 from .artifact import ArgField
 from .handles import on_fork
+from .observers import Extents, LaunchRequest
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, LoadedKernel
@@ -32,7 +33,6 @@ __all__ = [
     "Place",
     "check_waiting",
     "is_capturing",
-    "note_extents",
     "shadowing",
     "uncover",
 ]
@@ -52,7 +52,7 @@ class _Shadowing:
 
     Hold `lock` to change a device's methods. Recorders (see `launch_recorder`) watch a single operation; captures wait
     until these have ended. `captured` has, by device, the thread whose calls are captured and a function that ends the
-    shadowing. `extents` has, by device, the address ranges of the next launch, from `note_extents`.
+    shadowing.
 
     Use `with shadowing.lock`: `with` on the lock itself acquires it and enters the block in one step. A method of this
     class or of a condition could be interrupted after it has acquired the lock.
@@ -61,7 +61,6 @@ class _Shadowing:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.captured: dict[Device, tuple[int, Callable[[], None]]] = {}
-        self.extents: dict[Device, Extents] = {}
         self._changed = threading.Condition(self.lock)
         self._waiting = 0
         self._watched: dict[Device, tuple[int, Callable[[], None]]] = {}
@@ -121,15 +120,6 @@ def is_capturing(device: Device) -> bool:
     return found is not None and found[0] == threading.get_ident()
 
 
-def note_extents(device: Device, arrays: Callable[[], Extents]) -> None:
-    """Set the address ranges of the arrays of this thread's next launch, if it is captured.
-
-    Argument blocks hold only the addresses of arrays, not their ends. Needed only if `shadowing.captured` isn't empty.
-    """
-    if is_capturing(device):
-        shadowing.extents[device] = arrays()
-
-
 def check_waiting(device: Device) -> None:
     """Raise ArgumentError if this thread captures calls to the device, so that it can't wait for it."""
     if is_capturing(device):
@@ -170,9 +160,7 @@ class Launch:
     extents: Extents = field(default_factory=dict)
 
     def run(self, device: Device) -> None:
-        if shadowing.captured:
-            note_extents(device, self.extents.copy)
-        device.launch(self.kernel, self.groups, self.block, self.reads, self.writes)
+        device.launch(LaunchRequest(self.kernel, self.groups, self.block, self.reads, self.writes, self.extents))
 
     def places(self, buffer: Buffer) -> list[Place]:
         """Return the references to the buffer."""
@@ -298,7 +286,6 @@ class Fill:
 
 
 Entry: TypeAlias = "Launch | Copy | Fill"
-Extents: TypeAlias = dict[int, tuple[int, int]]
 
 
 class DeviceGraph:
@@ -358,7 +345,6 @@ class Capture:
             uncover(self.device, self._shadows)
             self.device.watch(self, False)
             shadowing.captured.pop(self.device, None)
-            shadowing.extents.pop(self.device, None)  # left by a launch that was interrupted
             self._started = False
 
     def _shadow(self, name: str, method: Callable[..., Any]) -> None:
@@ -371,17 +357,10 @@ class Capture:
 
         setattr(self.device, name, shadow)
 
-    def _launch(
-        self,
-        kernel: LoadedKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> None:
-        extents = shadowing.extents.pop(self.device, {})
+    def _launch(self, request: LaunchRequest) -> None:
+        kernel, groups, block, reads, writes, extents = request
         if min(groups) > 0:
-            self.entries.append(Launch(kernel, groups, block, list(reads), list(writes), extents))
+            self.entries.append(Launch(kernel, groups, block, list(reads), list(writes), dict(extents or {})))
 
     def _copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
         if nbytes:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .capture import shadowing, uncover
+from .observers import LaunchRequest
 from .prepared_launch import REPORT, Grid, Hole, PreparedLaunch, prepare
 
 if TYPE_CHECKING:
-    from .device import Buffer, Device, DeviceArray, LoadedKernel
+    from .device import Buffer, Device, DeviceArray
 
 __all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
 
@@ -190,14 +191,8 @@ class LaunchRecorder:
         step = RecordedCopy(a[0], source.address + begin - a[1], b[0], target.address + start - b[1], nbytes)
         return lambda _: step
 
-    def _launch(
-        self,
-        kernel: LoadedKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> _Asked | None:
+    def _launch(self, request: LaunchRequest) -> _Asked | None:
+        kernel, groups, block, reads, writes, _ = request
         fields, used = kernel.artifact.fields, [self._place(buffer) for buffer in (*reads, *writes)]
         places = [place for place in used if place is not None]
         if len(places) < len(used) or any(f.role == "print" for f in fields):

@@ -7,7 +7,6 @@ computed from data that doesn't exist.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..errors import ArgumentError
 from .artifact import KernelArtifact
 from .device import Buffer, Device, DeviceCaps, LoadedKernel
 from .handles import new_lock
+from .observers import LaunchRequest
 
 __all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
 
@@ -87,16 +87,9 @@ class MetaDevice(Device):
         del artifact
         _refuse("be computed with")
 
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> None:
+    def launch(self, request: LaunchRequest) -> None:
         """Raise ArgumentError: there is no data to compute with."""
-        del kernel, groups, block, reads, writes
+        del request
         _refuse("be computed with")
 
     def synchronize(self) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .observers import Extents, new_request
+
 if TYPE_CHECKING:
     from .array import DeviceArray
     from .device import Buffer, Device, LoadedKernel
@@ -74,11 +76,21 @@ class PreparedLaunch:
             values += tuple([values[number] + shift for number, shift in self.shifted])
         return self.pick((*values, *self.pieces, report))
 
-    def run(self, device: Device, buffers: Sequence[Buffer], values: tuple[Any, ...], groups: Grid) -> None:
-        """Launch through `Device.launch`. Raises struct.error or OverflowError for a scalar that doesn't fit."""
+    def run(
+        self,
+        device: Device,
+        buffers: Sequence[Buffer],
+        values: tuple[Any, ...],
+        groups: Grid,
+        extents: Extents | None = None,
+    ) -> None:
+        """Launch through `Device.launch`. Raises struct.error or OverflowError for a scalar that doesn't fit.
+
+        `extents` is that of the `LaunchRequest`.
+        """
         block = self.packer.pack(*self.fields(values))
         reads, writes = [buffers[i] for i in self.reads], [buffers[i] for i in self.writes]
-        device.launch(self.kernel, groups, block, reads, writes)
+        device.launch(new_request((self.kernel, groups, block, reads, writes, extents)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from vkjit.backends.vulkan.runtime.memory import transfer
 from vkjit.backends.vulkan.runtime.physical_device import physical_devices
 from vkjit.backends.vulkan.runtime.queue import queue
 from vkjit.runtime import handles
+from vkjit.runtime.observers import LaunchRequest
 
 SIZES = [1, 2, 3, 5, 64, 255, 256, 257, 4099, 100_003]
 
@@ -60,7 +61,7 @@ def vulkan(shared: Any) -> Iterator[Any]:
 
 
 def run_add(device: Any, kernel: Any, a: Any, b: Any, c: Any, n: int) -> None:
-    device.launch(kernel, groups(n), BLOCK.pack(a.address, b.address, c.address, n), (a, b), (c,))
+    device.launch(LaunchRequest(kernel, groups(n), BLOCK.pack(a.address, b.address, c.address, n), (a, b), (c,)))
 
 
 def test_caps_are_filled(vulkan: Any) -> None:
@@ -145,7 +146,7 @@ def test_a_chain_of_dependent_launches(vulkan: Any) -> None:
     start = np.arange(n, dtype=np.uint32)
     x, y = upload(vulkan, start), vulkan.allocate(4 * n)
     for _ in range(steps):
-        vulkan.launch(kernel, groups(n), BLOCK.pack(x.address, 0, y.address, n), (x,), (y,))
+        vulkan.launch(LaunchRequest(kernel, groups(n), BLOCK.pack(x.address, 0, y.address, n), (x,), (y,)))
         x, y = y, x
     assert np.array_equal(download(vulkan, x), np.roll(start, -steps) + steps)
 
@@ -221,7 +222,9 @@ def test_memory_in_use_is_reused_only_afterwards(vulkan: Any) -> None:
     kernel = vulkan.load(kernels.shift())
     vulkan.synchronize()
     source, target = upload(vulkan, np.arange(n, dtype=np.uint32)), vulkan.allocate(4 * n)
-    vulkan.launch(kernel, groups(n), BLOCK.pack(source.address, 0, target.address, n), (source,), (target,))
+    vulkan.launch(
+        LaunchRequest(kernel, groups(n), BLOCK.pack(source.address, 0, target.address, n), (source,), (target,))
+    )
     address = source.address
     del source
     fresh = [vulkan.allocate(4 * n) for _ in range(4)]
@@ -280,8 +283,8 @@ def test_short_lived_buffers_do_not_pile_up(vulkan: Any) -> None:
 
 def test_reports_raise_at_synchronisation(vulkan: Any) -> None:
     kernel = vulkan.load(kernels.report())
-    vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 6), (), ())
-    vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 9), (), ())
+    vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 6), (), ()))
+    vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 9), (), ()))
     with pytest.raises(errors.BoundsError) as caught:
         vulkan.synchronize()
     assert caught.value.message == "index 5 of 6"
@@ -292,7 +295,7 @@ def test_reports_raise_at_synchronisation(vulkan: Any) -> None:
 def test_reports_raise_at_reads(vulkan: Any) -> None:
     buffer = upload(vulkan, np.zeros(4, np.uint8))
     kernel = vulkan.load(kernels.report(indirect=True))
-    vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 8), (), ())
+    vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 8), (), ()))
     with pytest.raises(IndexError, match="index 5 of 8"):
         download(vulkan, buffer)
     assert download(vulkan, buffer, np.uint8).tolist() == [0] * 4
@@ -303,7 +306,7 @@ def test_more_launches_than_report_slots(vulkan: Any, monkeypatch: pytest.Monkey
     vulkan.synchronize()
     for launch in range(reports.SLOTS + 100):
         n = 20 if launch in (700, reports.SLOTS + 50) else 3
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, n + launch % 2), (), ())
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, n + launch % 2), (), ()))
     with pytest.raises(errors.BoundsError, match="index 5 of 20"):
         vulkan.synchronize()
     vulkan.synchronize()
@@ -321,7 +324,7 @@ def test_report_slots_through_a_mirror(vulkan: Any) -> None:
     for n in (5, 8, 4):
         with queue_.lock:
             block = ring.patch(kernel, BLOCK.pack(0, 0, 0, n))
-            queue_.dispatch(kernel, (1, 1, 1), block, (), ())
+            queue_.dispatch(LaunchRequest(kernel, (1, 1, 1), block, (), ()))
     with pytest.raises(errors.BoundsError, match="index 5 of 8"):
         ring.check()
     assert not ring.outstanding
@@ -330,7 +333,11 @@ def test_report_slots_through_a_mirror(vulkan: Any) -> None:
 @pytest.mark.parametrize("grid", [(0, 1, 1), (5, 0, 2)])
 def test_empty_grids_run_nothing(vulkan: Any, grid: tuple[int, int, int]) -> None:
     out = upload(vulkan, np.full(4, 9, np.uint32))
-    vulkan.launch(vulkan.load(kernels.add()), grid, BLOCK.pack(out.address, out.address, out.address, 4), (), (out,))
+    vulkan.launch(
+        LaunchRequest(
+            vulkan.load(kernels.add()), grid, BLOCK.pack(out.address, out.address, out.address, 4), (), (out,)
+        )
+    )
     assert download(vulkan, out).tolist() == [9] * 4
 
 
@@ -339,12 +346,12 @@ def test_grids_past_the_limit_are_refused(vulkan: Any) -> None:
     limit = vulkan.caps.max_groups
     for grid in ((1, limit[1] + 1, 1), (1, 1, limit[2] + 1), (-1, 1, 1), (0, 1, limit[2] + 1)):
         with pytest.raises(errors.DeviceError, match="kernel add: a grid of"):
-            vulkan.launch(kernel, grid, BLOCK.pack(0, 0, 0, 0), (), ())
+            vulkan.launch(LaunchRequest(kernel, grid, BLOCK.pack(0, 0, 0, 0), (), ()))
 
 
 def test_blocks_of_the_wrong_size_are_refused(vulkan: Any) -> None:
     with pytest.raises(errors.DeviceError, match="takes 32 bytes of arguments, 31 were given"):
-        vulkan.launch(vulkan.load(kernels.add()), (1, 1, 1), bytes(31), (), ())
+        vulkan.launch(LaunchRequest(vulkan.load(kernels.add()), (1, 1, 1), bytes(31), (), ()))
 
 
 def test_closed_and_foreign_things_are_refused(vulkan: Any) -> None:
@@ -352,13 +359,13 @@ def test_closed_and_foreign_things_are_refused(vulkan: Any) -> None:
     buffer = vulkan.allocate(16)
     buffer.close()
     with pytest.raises(errors.DeviceError, match="after it was closed"):
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (buffer,), ())
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (buffer,), ()))
     with pytest.raises(errors.DeviceError, match="after it was closed"):
         vulkan.write(buffer, 0, np.zeros(1, np.uint8))
     kernel.close()
     kernel.close()
     with pytest.raises(errors.DeviceError, match="kernel add was closed"):
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (), ())
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (), ()))
 
 
 def test_two_devices_keep_apart_and_leave_nothing(vulkan: Any) -> None:
@@ -369,12 +376,12 @@ def test_two_devices_keep_apart_and_leave_nothing(vulkan: Any) -> None:
     other = VulkanDevice(vulkan._physical)
     buffer, kernel = other.allocate(64), other.load(kernels.add())
     with pytest.raises(errors.DeviceError, match="another device"):
-        vulkan.launch(vulkan.load(kernels.add()), (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (buffer,), ())
+        vulkan.launch(LaunchRequest(vulkan.load(kernels.add()), (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (buffer,), ()))
     with pytest.raises(errors.DeviceError, match="another device"):
         vulkan.write(buffer, 0, np.zeros(1, np.uint8))
     with pytest.raises(errors.DeviceError, match="loaded on another device"):
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (), ())
-    other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (), ()))
+    other.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,)))
     other.close()
     other.close()
     vulkan.synchronize()
@@ -386,7 +393,7 @@ def test_two_devices_keep_apart_and_leave_nothing(vulkan: Any) -> None:
         with pytest.raises(errors.DeviceError, match="was closed: open it again"):
             act()
     with pytest.raises(errors.DeviceError, match="was closed: open it again"):
-        other.launch(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (), ())
+        other.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(0, 0, 0, 0), (), ()))
 
 
 def test_a_lost_device_says_so_from_then_on(vulkan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +401,7 @@ def test_a_lost_device_says_so_from_then_on(vulkan: Any, monkeypatch: pytest.Mon
     kernel, buffer = other.load(kernels.add()), other.allocate(64)
     lost = other._vulkan.constant("VK_ERROR_DEVICE_LOST")
     monkeypatch.setattr(other._queue.functions, "vkQueueSubmit", lambda *_: lost)
-    other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
+    other.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,)))
     for act in (other.synchronize, other.synchronize, lambda: other.write(buffer, 0, np.zeros(1, np.uint8))):
         with pytest.raises(errors.DeviceLostError, match="gave the device up"):
             act()
@@ -407,10 +414,10 @@ def test_streams_and_events_of_a_lost_device_say_so(vulkan: Any) -> None:
     kernel, buffer = other.load(kernels.add()), other.allocate(64)
     complete, event = other.open_event(), other.open_event()
     streams = [other.open_stream() for _ in range(2)]
-    other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
+    other.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,)))
     complete.record(other.stream)
     other.synchronize()
-    other.launch(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,))
+    other.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(*[buffer.address] * 3, 4), (buffer,), (buffer,)))
     event.record(other.stream)
     other._group.fail(errors.DeviceLostError("the driver gave the device up"))
     for closed in (False, True):
@@ -501,7 +508,7 @@ def test_the_number_of_submissions_in_flight_is_bounded(vulkan: Any, monkeypatch
     kernel = vulkan.load(kernels.shift())
     x, y = upload(vulkan, np.zeros(64, np.uint32)), vulkan.allocate(256)
     for _ in range(200):
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,)))
         x, y = y, x
         assert len(vulkan._queue._in_flight) <= queue.MAX_IN_FLIGHT
     assert download(vulkan, x).tolist() == [200] * 64
@@ -541,7 +548,7 @@ def test_submissions_grow_longest_where_the_device_waits_for_the_host(
     monkeypatch.setattr(vulkan._functions, "vkGetFenceStatus", status)
     monkeypatch.setattr(current, "_spin_ns", 0)
     for _ in range(launches):
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,)))
         x, y = y, x
     vulkan.synchronize()
     monkeypatch.undo()
@@ -561,7 +568,7 @@ def test_launches_that_come_more_slowly_than_before_are_not_kept_back(
     vulkan.synchronize()
     first = vulkan._queue.serial
     for launch in range(8 + 32 + 128 + 2500):
-        vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
+        vulkan.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,)))
         x, y = y, x
         if launch == 8 + 32 + 128 + 1000:  # launches count as slow from here on
             assert vulkan._queue.recorded > 3 * queue.BUDGET

@@ -21,12 +21,14 @@ from vkjit import errors
 from vkjit.backends import selection
 from vkjit.backends.vulkan.runtime import instance
 from vkjit.runtime import handles
+from vkjit.runtime.observers import LaunchRequest
 device = selection.device(0)
 kernel = device.load(kernels.add())
 a = kernels.upload(device, np.arange(100, dtype=np.uint32))
 c = device.allocate(400)
 def go():
-    device.launch(kernel, kernels.groups(100), kernels.BLOCK.pack(a.address, a.address, c.address, 100), (a,), (c,))
+    block = kernels.BLOCK.pack(a.address, a.address, c.address, 100)
+    device.launch(LaunchRequest(kernel, kernels.groups(100), block, (a,), (c,)))
 go()
 """
 
@@ -180,8 +182,9 @@ def test_validation_finds_nothing_in_what_we_do() -> None:
     r = device.load(kernels.report())
     for _ in range(300):
         go()
-        device.launch(k, (1, 1, 1), kernels.BLOCK.pack(a.address, c.address, a.address, 100), (a, c), (a,))
-    device.launch(r, (1, 1, 1), kernels.BLOCK.pack(0, 0, 0, 9), (), ())
+        block = kernels.BLOCK.pack(a.address, c.address, a.address, 100)
+        device.launch(LaunchRequest(k, (1, 1, 1), block, (a, c), (a,)))
+    device.launch(LaunchRequest(r, (1, 1, 1), kernels.BLOCK.pack(0, 0, 0, 9), (), ()))
     device.copy(a, 0, c, 4, 100)
     device.fill(a, 0, 400, 7)
     device.time_begin()

@@ -21,6 +21,7 @@ from vkjit import dtypes
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.memory import transfer
 from vkjit.runtime import host_copy
+from vkjit.runtime.observers import LaunchRequest
 
 
 @vk.kernel(over="y")
@@ -176,7 +177,7 @@ def test_slots_for_reports_are_zero_before_a_launch_gets_one(staged: VulkanDevic
     x = staged.allocate(256)
     for _ in range(3):
         assert staged._reports.address and staged._queue._open is None and not staged._queue._in_flight
-        staged.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, x.address, 0, 64), (), ())
+        staged.launch(LaunchRequest(kernel, (1, 1, 1), BLOCK.pack(x.address, x.address, 0, 64), (), ()))
         with pytest.raises(vk.errors.BoundsError):
             staged.synchronize()
 

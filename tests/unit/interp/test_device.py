@@ -26,6 +26,7 @@ from vkjit.errors import (
 )
 from vkjit.ir import Module
 from vkjit.runtime.artifact import ArgField, KernelArtifact
+from vkjit.runtime.observers import LaunchRequest
 
 SITES = """site 0 "assert", "{0} isn't below {1}" loc("user.py", 3, 4, 9)
 site 1 "bounds", "index {0}" loc("user.py", 4, 0, 0)
@@ -165,19 +166,19 @@ def test_launch_reads_the_block(count: DType) -> None:
     loaded = device.load(artifact)
     view = x[599:299:-1].reshape(3, 100)  # negative stride, starting at the last element
     values = [2.0, bx.address + 599 * 4, 3, 100, -100, -1, by.address, 3, 100, True, device.report_address]
-    device.launch(loaded, (2, 3, 1), pack(artifact, values), [bx], [by])
+    device.launch(LaunchRequest(loaded, (2, 3, 1), pack(artifact, values), [bx], [by]))
     device.synchronize()
     out = np.zeros(y.nbytes, np.uint8)
     device.read(by, 0, out)
     np.testing.assert_array_equal(out.view(np.float32).reshape(3, 100), 2 * view + 1)
-    device.launch(loaded, (2, 3, 0), pack(artifact, values), [bx], [by])
+    device.launch(LaunchRequest(loaded, (2, 3, 0), pack(artifact, values), [bx], [by]))
     values[9] = False
-    device.launch(loaded, (2, 3, 1), pack(artifact, values), [bx], [by])
+    device.launch(LaunchRequest(loaded, (2, 3, 1), pack(artifact, values), [bx], [by]))
     again = np.zeros(y.nbytes, np.uint8)
     device.read(by, 0, again)
     np.testing.assert_array_equal(again, out)
     with pytest.raises(InternalError, match="bytes of arguments"):
-        device.launch(loaded, (2, 3, 1), b"", [bx], [by])
+        device.launch(LaunchRequest(loaded, (2, 3, 1), b"", [bx], [by]))
 
 
 def test_a_cut_grid_knows_its_place() -> None:
@@ -200,7 +201,9 @@ def test_a_cut_grid_knows_its_place() -> None:
     artifact = artifact_of(module, fields + [("extent", 0, 0, dtypes.i64), ("extent", 0, 1, dtypes.i64)])
     loaded = device.load(artifact)
     for base, count in ((0, 4), (4, 6)):
-        device.launch(loaded, (count, 1, 1), pack(artifact, [buffer.address, base, 10, 640, 2]), [], [buffer])
+        device.launch(
+            LaunchRequest(loaded, (count, 1, 1), pack(artifact, [buffer.address, base, 10, 640, 2]), [], [buffer])
+        )
     found = device.host_view(buffer)
     assert found is not None
     pairs = found.view(np.int32).reshape(640, 2)
@@ -220,10 +223,10 @@ def test_linear_parameters_reach_the_whole_buffer_and_no_more() -> None:
     view.view(np.int32)[:] = np.arange(128)
     artifact = artifact_of(module, [("address", 0, 0, dtypes.u64), ("scalar", 1, 0, dtypes.i64)])
     loaded = device.load(artifact)
-    device.launch(loaded, (1, 1, 1), pack(artifact, [buffer.address + 256, -64]), [], [buffer])
+    device.launch(LaunchRequest(loaded, (1, 1, 1), pack(artifact, [buffer.address + 256, -64]), [], [buffer]))
     device.synchronize()
     np.testing.assert_array_equal(view.view(np.int32), np.arange(128) % 64)
-    device.launch(loaded, (1, 1, 1), pack(artifact, [buffer.address + 256, -65]), [], [buffer])
+    device.launch(LaunchRequest(loaded, (1, 1, 1), pack(artifact, [buffer.address + 256, -65]), [], [buffer]))
     with pytest.raises(BoundsError, match="offset -65 is outside x"):
         device.read(buffer, 0, np.zeros(4, np.uint8))
     device.synchronize()  # an error is raised only once
@@ -240,7 +243,9 @@ def test_subgroup_size_of_the_artifact() -> None:
         artifact = artifact_of(
             module, [("address", 0, 0, dtypes.u64), ("extent", 0, 0, dtypes.i32)], subgroup_size=asked
         )
-        device.launch(device.load(artifact), (1, 1, 1), pack(artifact, [buffer.address, 64]), [], [buffer])
+        device.launch(
+            LaunchRequest(device.load(artifact), (1, 1, 1), pack(artifact, [buffer.address, 64]), [], [buffer])
+        )
         assert set(buffer.data.view(np.int32).tolist()) == {wanted}
     assert INTERPRETER_CAPS.subgroup_size == 32
 
@@ -317,7 +322,7 @@ def test_printing_is_in_the_order_of_invocations(capsys: pytest.CaptureFixture[s
     buffer = device.allocate(x.nbytes)
     device.write(buffer, 0, as_bytes(x))
     artifact = artifact_of(module, [("address", 0, 0, dtypes.u64), ("extent", 0, 0, dtypes.i32)])
-    device.launch(device.load(artifact), (2, 1, 1), pack(artifact, [buffer.address, 128]), [buffer], [])
+    device.launch(LaunchRequest(device.load(artifact), (2, 1, 1), pack(artifact, [buffer.address, 128]), [buffer], []))
     assert capsys.readouterr().out == ""
     device.synchronize()
     assert capsys.readouterr().out == "".join(wanted)

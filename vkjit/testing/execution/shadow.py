@@ -41,7 +41,7 @@ from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.types import Array
 from vkjit.launch.kernel import Kernel
 from vkjit.runtime.artifact import KernelArtifact
-from vkjit.runtime.device import LoadedKernel
+from vkjit.runtime.observers import LaunchRequest
 
 from ..cases.case import Case, decode
 from ..cases.schedules import PLAIN, Schedule
@@ -356,9 +356,9 @@ class _Device(InterpreterDevice):
         loaded.arguments = _Arguments(artifact, module, self.state)
         return loaded
 
-    def launch(self, kernel: LoadedKernel, groups: Any, block: bytes, reads: Any, writes: Any) -> None:
-        self.launched = Launch(kernel.artifact.code, groups)
-        super().launch(kernel, groups, block, reads, writes)
+    def launch(self, request: LaunchRequest) -> None:
+        self.launched = Launch(request.kernel.artifact.code, request.groups)
+        super().launch(request)
 
 
 class Shadow:

@@ -23,8 +23,9 @@ from vkjit.backends.host import ImmediateDevice
 from vkjit.errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
 from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
-from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
+from vkjit.runtime.device import Buffer, DeviceCaps
 from vkjit.runtime.handles import on_fork
+from vkjit.runtime.observers import LaunchRequest
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
 from vkjit.runtime.reports import error_of_report
 from vkjit.runtime.streams import DeviceStream
@@ -234,15 +235,9 @@ class CpuDevice(ImmediateDevice):
             raise FeatureError(f"kernel {artifact.name}: expected object code, found {type(artifact.code).__name__}")
         return CpuKernel(artifact)
 
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> None:
+    def launch(self, request: LaunchRequest) -> None:
         """Run the kernel. Its reports are kept for the next `synchronize` or `read`."""
+        kernel, groups, block, reads, writes, _ = request
         self._check()
         self.check_stream(kernel.artifact)
         if not isinstance(kernel, CpuKernel):

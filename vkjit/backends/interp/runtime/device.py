@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import os
 import weakref
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +22,7 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
 from vkjit.runtime.handles import new_lock
+from vkjit.runtime.observers import LaunchRequest
 
 from ..codegen.batch import Grid, Log, Triple
 from ..codegen.engine import Order, Program
@@ -190,16 +190,9 @@ class InterpreterDevice(ImmediateDevice):
             raise FeatureError(f"kernel {artifact.name}: the interpreter runs IR, found {type(artifact.code).__name__}")
         return InterpreterKernel(artifact, Program(artifact.code))
 
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        groups: Triple,
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> None:
+    def launch(self, request: LaunchRequest) -> None:
         """Run the kernel. Its reports are kept for the next `synchronize` or `read`; other errors are raised here."""
-        del reads, writes  # nothing is queued
+        kernel, groups, block = request[:3]  # nothing is queued, so that buffers needn't be kept
         self._check()
         self.check_stream(kernel.artifact)
         if not isinstance(kernel, InterpreterKernel):

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from vkjit.runtime.artifact import PRINT_BYTES, REPORT_WORDS, KernelArtifact
 from vkjit.runtime.capture import shadowing, uncover
-from vkjit.runtime.device import Buffer, Device, LoadedKernel
+from vkjit.runtime.device import Buffer, Device
+from vkjit.runtime.observers import LaunchRequest
 
 from .helpers import DISTANCE, MISALIGNED, RECORD_BYTES, SCRATCH_BYTES, SEEN
 from .instrument import Site, Span, Watched, watched
@@ -117,27 +118,18 @@ class Watcher:
             uncover(self.device, ("launch", "direct"))  # removes the replacements
             self.device.watch(id(self), False)
 
-    def _watched(
-        self,
-        kernel: LoadedKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> None:
-        """Launch an instrumented copy of `kernel`. This method replaces `launch` of the device.
-
-        `block` is the argument block; `reads` and `writes` are the buffers that the kernel accesses.
-        """
-        artifact = kernel.artifact
-        if 0 in groups:
+    def _watched(self, request: LaunchRequest) -> None:
+        """Launch an instrumented copy of the kernel. This method replaces `launch` of the device."""
+        artifact = request.kernel.artifact
+        if 0 in request.groups:
             return
 
         def launch(changed: KernelArtifact) -> None:
-            self._launch(self.device.load(changed), groups, block, reads, writes)
+            self._launch(request._replace(kernel=self.device.load(changed)))
 
         self.launches += 1
-        errors = run(self.device, artifact, _buffer_spans(artifact, block, [*reads, *writes]), launch)
+        spans = _buffer_spans(artifact, request.block, [*request.reads, *request.writes])
+        errors = run(self.device, artifact, spans, launch)
         self.lines += [f"{artifact.name}: {line}" for line in errors]
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkjit.errors import ArgumentError
 from vkjit.runtime.device import DeviceCaps
+from vkjit.runtime.observers import LaunchRequest
 
 from .queue import Queue
 
@@ -76,17 +77,12 @@ class BudgetedQueue(Queue):
     def open_command_handle(self) -> int:
         return 0  # no fast path: every launch must be estimated
 
-    def dispatch(
-        self,
-        kernel: VulkanKernel,
-        groups: Grid,
-        block: bytes,
-        reads: Sequence[VulkanBuffer],
-        writes: Sequence[VulkanBuffer],
-    ) -> None:
+    def dispatch(self, request: LaunchRequest) -> None:
+        kernel: VulkanKernel
+        kernel, groups, block, reads, writes, _ = request  # type: ignore[assignment]  # `Device.launch` checks
         total = groups[0] * groups[1] * groups[2]
         if self._whole.setdefault(kernel, _reads_num_workgroups(kernel.artifact.code)) or total <= FIRST_PART:
-            super().dispatch(kernel, groups, block, reads, writes)
+            super().dispatch(request)
             return
         with self.lock:
             self.check()
@@ -98,7 +94,7 @@ class BudgetedQueue(Queue):
             for base, size in parts(groups, lambda: most[0]):
                 count = size[0] * size[1] * size[2]
                 begun = time.perf_counter()
-                self._record_part(kernel, base, size, block, reads, writes)
+                self._record_part(kernel, base, size, block, reads, writes)  # type: ignore[arg-type]  # as in `Queue`
                 if cost is not None:
                     self._expect(count * cost)
                     continue

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkjit.errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from vkjit.runtime.handles import Handle
+from vkjit.runtime.observers import LaunchRequest
 
 from ..loader import Functions, Vulkan
 from ..record import BARRIER, BIND
@@ -96,19 +97,14 @@ class Queue(SentWork):
 
     # Recording. These methods take the lock, which protects the open command buffer.
 
-    def dispatch(
-        self,
-        kernel: VulkanKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[VulkanBuffer],
-        writes: Sequence[VulkanBuffer],
-    ) -> None:
-        """Record a dispatch; `block` is the push constant data."""
+    def dispatch(self, request: LaunchRequest) -> None:
+        """Record a dispatch; the argument block is the push constant data."""
+        kernel: VulkanKernel
+        kernel, groups, block, reads, writes, _ = request  # type: ignore[assignment]  # `Device.launch` checks
         if self.group.failure is not None:
             raise self.group.failed()
         with self.lock:
-            command = self._order(reads, writes).command
+            command = self._order(reads, writes).command  # type: ignore[arg-type]  # checks that they are ours
             if kernel is not self.bound:
                 self.bound = None  # set only after the call, which may be interrupted
                 self._bind(command, 1, kernel.pipeline)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vkjit.runtime.observers import LaunchRequest
 from vkjit.runtime.streams import refuse
 
 from ..loader import Vulkan
 from .queue import Queue
-
-if TYPE_CHECKING:
-    from ..memory.buffer import VulkanBuffer
-    from ..pipeline.pipeline import VulkanKernel
 
 __all__ = ["CopyQueue"]
 
@@ -27,15 +23,8 @@ class CopyQueue(Queue):
         super().__init__(*parts)
         self.barriers = _barriers(self.vulkan)
 
-    def dispatch(
-        self,
-        kernel: VulkanKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[VulkanBuffer],
-        writes: Sequence[VulkanBuffer],
-    ) -> None:
-        refuse(kernel.artifact)
+    def dispatch(self, request: LaunchRequest) -> None:
+        refuse(request.kernel.artifact)
 
     def open_command_handle(self) -> int:
         return 0
