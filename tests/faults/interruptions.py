@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import vkjit as vk
-from vkjit.runtime import handles, host_spans
-from vkjit.runtime.capture import is_capturing, shadowing
+from vkjit.runtime import handles, host_spans, observers
+from vkjit.runtime.capture import open_captures
 
 _START = np.arange(64, dtype=np.float32)
 _N = 300
@@ -206,7 +206,7 @@ WORK: dict[str, Any] = {
 
 def taken(device: Any) -> str:
     """Return what was left locked or switched to a temporary mode, or an empty string."""
-    locks: dict[str, Any] = {"handles": handles._lock, "shadowing": shadowing.lock}
+    locks: dict[str, Any] = {"handles": handles._lock, "observers": observers._lock}
     if hasattr(device, "_group"):
         locks["queues"] = device._group.lock
     found: list[str] = []
@@ -221,9 +221,9 @@ def taken(device: Any) -> str:
     looking = threading.Thread(target=look)
     looking.start()
     looking.join()
-    if "launch" in vars(device) or is_capturing(device) or host_spans.listeners:
+    if "launch" in vars(device) or device.observers or open_captures or host_spans.listeners:
         found.append("device")
-    if hasattr(device, "_group") and device._group.watchers:
+    if hasattr(device, "_group") and device._group.observed:
         found.append("short way")
     return " and ".join(found)
 

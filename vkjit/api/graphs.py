@@ -218,8 +218,10 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
     to the graph; their contents are valid after a replay. `arrays` names tensors that later replays may replace:
     `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`.
 
-    Raises ArgumentError if the block downloads or uploads data (results don't exist yet; NumPy arguments need both),
-    DeviceError if another capture of the device is open. If the block raises an exception, the graph can't be replayed.
+    Captures nest: the outer graph doesn't get what the inner one records, but its replays in the outer block.
+
+    Raises ArgumentError if the block downloads or uploads data (results don't exist yet; NumPy arguments need both). If
+    the block raises an exception, the graph can't be replayed.
     """
     if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
         raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")

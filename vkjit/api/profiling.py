@@ -1,15 +1,14 @@
 """Profiling: kernel times on the device, and times of launches, compilations, copies and waits on the host.
 
 `profile` measures a block and yields a `Profile`, which gives rows, a table or a trace file. While a profile is open,
-wrappers shadow the device's methods on the instance, so that an unprofiled launch costs nothing extra. Each launch is
-enclosed in two timestamp queries, so launches don't overlap; otherwise execution is unchanged. Launches replayed from
-graphs aren't recorded.
+an observer times the device's calls, so that an unprofiled launch costs nothing extra. Each launch is enclosed in two
+timestamp queries, so launches don't overlap; graphs are replayed launch by launch. Otherwise execution is unchanged.
+Launches that are captured don't run, so that only their host time is measured.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -26,10 +25,10 @@ from ..backends.selection import device as open_device
 from ..errors import ArgumentError, DeviceError
 from ..launch.cost_model import Cost
 from ..runtime import host_spans
-from ..runtime.capture import shadowing, uncover
+from ..runtime.capture import check_waiting, is_capturing
 from ..runtime.device import Device
 from ..runtime.handles import new_lock
-from ..runtime.observers import LaunchRequest
+from ..runtime.observers import LaunchRequest, Observer
 from ..runtime.streams import DeviceEvent
 
 __all__ = ["Cost", "KernelTime", "Profile", "profile"]
@@ -40,9 +39,6 @@ MAX_PENDING = 200
 
 MAX_LAUNCHES_PER_COST = 64
 """Number of a thread's latest launches that are kept until the kernel states their cost (see `Profile.stated`)."""
-
-_HOST = {"write": "upload", "read": "download", "synchronize": "wait", "copy": "copy", "fill": "fill"}
-"""The device methods that are timed on the host, with the kind of work under which they are reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +109,8 @@ class Profile:
         self._launches: list[_Launch] = []
         self._spans: list[_Span] = []
         self._pending: list[_Pending] = []
-        self._shadows: list[str] = []
-        """Names of the device's methods that are shadowed by wrappers."""
+        self._calls: _Calls | None = _Calls(self)
+        """The observer of the device; None after the block."""
         self._zero: DeviceEvent | None = None
         """The event recorded when the profile was opened."""
         self._begun = self._ended = 0
@@ -130,6 +126,7 @@ class Profile:
 
     def kernels(self) -> list[KernelTime]:
         """Return device times by kernel, longest total first."""
+        self._fetch_rest()
         groups: dict[str, list[_Launch]] = defaultdict(list)
         for launch in self._launches:
             groups[launch.name].append(launch)
@@ -192,6 +189,7 @@ class Profile:
 
         It has one track for the device and one per host thread.
         """
+        self._fetch_rest()
         # process 0 is the device, process 1 the host
         events: list[dict[str, Any]] = [
             {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": self.device.name}},
@@ -210,18 +208,10 @@ class Profile:
     # -- measurement
 
     def _open(self) -> None:
-        """Start measuring. Raises DeviceError if the device is being captured or profiled."""
-        with shadowing.lock:
-            shadowing.settle(self.device)  # wait for threads that shadow the methods briefly
-            if "launch" in vars(self.device):  # the instance attribute shadows the class's method
-                raise DeviceError(f"{self.device.name} is being captured or profiled already: one after the other")
-            self._zero = self._mark()
-            self.device.watch(self, True)  # disables fast paths that bypass the method `launch`
-            for name in ("launch", *_HOST):
-                self._shadows.append(name)  # before the method is shadowed, so that `_end` uncovers it in any case
-                original = getattr(self.device, name)
-                wrapper = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
-                setattr(self.device, name, functools.partial(wrapper, original))
+        """Start measuring. Raises DeviceError if the device is being profiled."""
+        self._zero = self._mark()
+        if self._calls is not None:
+            self.device.add_observer(self._calls)
         host_spans.listeners.append(self)
         self._begun = time.perf_counter_ns()
 
@@ -229,16 +219,16 @@ class Profile:
         """Stop measuring and wait for the pending timestamps."""
         self._ended = time.perf_counter_ns()
         self._end()
-        with self._lock:
+        if not is_capturing(self.device):  # else the launches of other threads are read when they are asked for
             self._fetch()
 
     def _end(self) -> None:
-        """Remove the wrappers and the listener. May be called repeatedly, and after `_open` failed at any point."""
+        """Remove the observer and the listener. May be called repeatedly, and after `_open` failed at any point."""
         with contextlib.suppress(ValueError):  # already removed
             host_spans.listeners.remove(self)
-        with shadowing.lock:
-            uncover(self.device, self._shadows)
-            self.device.watch(self, False)
+        if self._calls is not None:
+            self.device.remove_observer(self._calls)
+            self._calls = None  # it refers to the profile
 
     def _mark(self) -> DeviceEvent:
         """Record a timing event in the current stream."""
@@ -246,12 +236,15 @@ class Profile:
         event.record(self.device.stream)
         return event
 
-    def _launched(self, original: Callable[[LaunchRequest], None], request: LaunchRequest) -> None:
-        """Wrapper of the device's method `launch` (`original`): time the launch on the device and on the host."""
+    def _launched(self, proceed: Callable[[LaunchRequest], None], request: LaunchRequest) -> None:
+        """Time a launch on the device and on the host; only on the host if it is captured, and doesn't run."""
+        if is_capturing(self.device):
+            self._called("launch", proceed, request, name=request.kernel.artifact.name)
+            return
         with self._lock:
             before = self._mark()
             begin = time.perf_counter_ns()
-            original(request)
+            proceed(request)
             end = time.perf_counter_ns()
             after = self._mark()
             if len(self._pending) >= MAX_PENDING:
@@ -262,13 +255,13 @@ class Profile:
             self._latest.launches = [*getattr(self._latest, "launches", ())[-MAX_LAUNCHES_PER_COST:], launch]
         self.heard("launch", launch.name, begin, end, threading.get_ident())
 
-    def _called(self, kind: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Wrapper of another method of the device (`original`): time it on the host as work of the given kind."""
+    def _called(self, kind: str, proceed: Callable[..., None], *args: Any, name: str = "") -> None:
+        """Time a call of the device on the host as work of the given kind."""
         begin = time.perf_counter_ns()
         try:
-            return original(*args, **kwargs)
+            proceed(*args)
         finally:
-            self.heard(kind, "", begin, time.perf_counter_ns(), threading.get_ident())
+            self.heard(kind, name, begin, time.perf_counter_ns(), threading.get_ident())
 
     def heard(self, kind: str, name: str, begin: int, end: int, thread: int) -> None:
         """Record a finished piece of host work. Called for `host_spans.Listener`."""
@@ -278,22 +271,64 @@ class Profile:
         """Attach a cost to the launches that this thread has just made of a kernel. Called for `host_spans.Listener`.
 
         A large grid is split into several launches. The last one gets the cost of the call, the others a cost of 0, so
-        sums and rates over all launches are right.
+        sums and rates over all launches are right. A captured launch isn't among those measured.
         """
         if not isinstance(cost, Cost):
             raise ArgumentError(f"the cost of kernel {kernel} is a vk.Cost, found {type(cost).__name__}")
-        for launch in reversed(getattr(self._latest, "launches", ())):
+        launches = () if is_capturing(self.device) else getattr(self._latest, "launches", ())
+        for launch in reversed(launches):
             if launch.name != kernel or launch.cost is not None:  # of an earlier call
                 break
             launch.cost, cost = cost, Cost()  # Cost() is a cost of 0
 
+    def replayed(self) -> None:
+        """Forget the launches of a graph, for which no cost is stated. Called for `host_spans.Listener`."""
+        self._latest.launches = []
+
     def _fetch(self) -> None:
         """Wait for the pending launches and read their timestamps."""
-        pending, self._pending = self._pending, []
-        for launch in pending:
-            nanoseconds = max(launch.after.nanoseconds_since(launch.before), 0)
-            begin = 0 if self._zero is None else launch.before.nanoseconds_since(self._zero)
-            self._launches.append(_Launch(launch.name, begin, nanoseconds, launch.cost))
+        with self._lock:
+            pending, self._pending = self._pending, []
+            for launch in pending:
+                nanoseconds = max(launch.after.nanoseconds_since(launch.before), 0)
+                begin = 0 if self._zero is None else launch.before.nanoseconds_since(self._zero)
+                self._launches.append(_Launch(launch.name, begin, nanoseconds, launch.cost))
+
+    def _fetch_rest(self) -> None:
+        """Read the timestamps that `_close` has left. Raises ArgumentError if there are some during a capture."""
+        if self._ended and self._pending:
+            check_waiting(self.device)
+            self._fetch()
+
+
+class _Calls(Observer):
+    """Passes the device's calls to a profile, which times them."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def check(self, device: Device) -> None:
+        """Raise DeviceError if another profile is open: it would measure the timestamps of this one."""
+        if any(isinstance(observer, _Calls) for observer in device.observers):
+            raise DeviceError(f"{device.name} is being captured or profiled already: one after the other")
+
+    def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
+        self._profile._launched(proceed, request)
+
+    def write(self, proceed: Callable[..., None], *args: Any) -> None:
+        self._profile._called("upload", proceed, *args)
+
+    def read(self, proceed: Callable[..., None], *args: Any) -> None:
+        self._profile._called("download", proceed, *args)
+
+    def synchronize(self, proceed: Callable[..., None]) -> None:
+        self._profile._called("wait", proceed)
+
+    def copy(self, proceed: Callable[..., None], *args: Any) -> None:
+        self._profile._called("copy", proceed, *args)
+
+    def fill(self, proceed: Callable[..., None], *args: Any) -> None:
+        self._profile._called("fill", proceed, *args)
 
 
 @contextmanager
@@ -301,7 +336,7 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
     """Context manager that measures the work of its block on a device (default: the default device) and on the host.
 
     Use it as `with vk.profile() as p: ...`, then `p.show()`, `p.kernels()` or `p.save("trace.json")`. Raises
-    FeatureError for devices without timestamps, DeviceError while a capture or another profile of the device is open.
+    FeatureError for devices without timestamps, DeviceError while another profile of the device is open.
     """
     target = open_device(device)
     result = Profile(target)

@@ -28,7 +28,7 @@ from ..frontend import KernelSpec, constant_key
 from ..frontend.signature.free_names import MISSING
 from ..frontend.signature.signature import is_own_key
 from ..runtime import sanitizer_reports
-from ..runtime.capture import is_capturing, shadowing
+from ..runtime.capture import is_capturing, open_captures
 from ..runtime.device import Device, DeviceArray
 from ..runtime.prepared_launch import CallPattern, PreparedLaunch, ShapeRule, picker
 from . import bind, host_arrays
@@ -165,7 +165,7 @@ class CachedLaunch:
         launcher = self._launcher
         if launcher is None or not launcher(buffers, tuple(values), groups):
             extents = None
-            if shadowing.captured and is_capturing(self._device):
+            if open_captures and is_capturing(self._device):
                 extents = array_extents(zip(self._params, arrays, strict=True))
             self.launch.run(self._device, buffers, tuple(values), groups, extents)
         if made is None:

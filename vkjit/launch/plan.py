@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..frontend import ArrayArg, Signature
 from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.artifact import ArgField, KernelArtifact
-from ..runtime.capture import is_capturing, shadowing
+from ..runtime.capture import is_capturing, open_captures
 from ..runtime.device import Device, DeviceArray
 from ..runtime.observers import new_request
 from ..runtime.prepared_launch import REPORT, Hole, PreparedLaunch, prepare
@@ -107,7 +107,7 @@ class LaunchPlan:
         if is_split(groups, self.device.caps):
             self._check_parts(groups, self.device.caps.max_groups)
             dispatches = parts(groups, self.device.caps.max_groups)
-        extents = array_extents(enumerate(values)) if shadowing.captured and is_capturing(self.device) else None
+        extents = array_extents(enumerate(values)) if open_captures and is_capturing(self.device) else None
         for base, size in dispatches:
             block = self._pack(values, base, groups)
             self.device.launch(new_request((self.kernel, size, block, reads, writes, extents)))

@@ -3,22 +3,22 @@
 While a `Capture` is open, the calls of its thread are recorded as entries of a graph and nothing runs; other threads
 aren't affected. Buffers that the captured work used or allocated live as long as the graph.
 
-An open capture shadows the device's methods with its own, so that launches outside of captures have no overhead.
+A capture is an observer of its device that passes nothing on.
 """
 
 from __future__ import annotations
 
-import functools
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from ..errors import ArgumentError, DeviceError
+from ..errors import ArgumentError
+from . import host_spans
 from .artifact import ArgField
 from .handles import on_fork
-from .observers import Extents, LaunchRequest
+from .observers import Extents, LaunchRequest, Observer
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, LoadedKernel
@@ -33,100 +33,36 @@ __all__ = [
     "Place",
     "check_waiting",
     "is_capturing",
-    "shadowing",
-    "uncover",
+    "open_captures",
 ]
 
-_REFUSED = {
-    "write": "uploads",
-    "read": "reads results",
-    "synchronize": "waits for results",
-    "adopt": "passes NumPy arrays",
-    "host_view": "looks at results",
-}
-"""Methods that aren't allowed during a capture, when nothing runs, with descriptions of their use for errors."""
+open_captures: set[Capture] = set()
+"""All open captures, of any device and thread."""
 
 
-class _Shadowing:
-    """The state of all captures and recorders, which shadow methods of devices.
-
-    Hold `lock` to change a device's methods. Recorders (see `launch_recorder`) watch a single operation; captures wait
-    until these have ended. `captured` has, by device, the thread whose calls are captured and a function that ends the
-    shadowing.
-
-    Use `with shadowing.lock`: `with` on the lock itself acquires it and enters the block in one step. A method of this
-    class or of a condition could be interrupted after it has acquired the lock.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.captured: dict[Device, tuple[int, Callable[[], None]]] = {}
-        self._changed = threading.Condition(self.lock)
-        self._waiting = 0
-        self._watched: dict[Device, tuple[int, Callable[[], None]]] = {}
-
-    # Callers of the methods below hold the lock.
-
-    def begin(self, device: Device, end: Callable[[], None]) -> bool:
-        """Register this thread as watching an operation on a device; return True if registered.
-
-        Not possible while launches of the device are shadowed, or while a capture waits. `end` removes the watcher's
-        shadowing methods.
-        """
-        if self._waiting or "launch" in vars(device):
-            return False
-        self._watched[device] = threading.get_ident(), end
-        return True
-
-    def end(self, device: Device) -> None:
-        """Unregister this thread as a watcher of the device, and wake waiting captures."""
-        if device in self._watched and self._watched[device][0] == threading.get_ident():
-            del self._watched[device]
-        self._changed.notify_all()
-
-    def settle(self, device: Device) -> None:
-        """Wait until no other thread watches an operation on the device."""
-        self._waiting += 1
-        try:
-            while device in self._watched and self._watched[device][0] != threading.get_ident():
-                self._changed.wait()
-        finally:
-            self._waiting -= 1
-
-    def forget(self) -> None:
-        """Reset the state in a child of a fork, and end the captures and watchers of threads that don't exist there."""
-        watched, here = [*self._watched.values(), *self.captured.values()], threading.get_ident()
-        captured = {device: found for device, found in self.captured.items() if found[0] == here}
-        self.__init__()  # type: ignore[misc]  # another thread of the parent may have held it
-        self.captured = captured
-        for thread, end in watched:
-            if thread != here:
-                end()
+def _forget() -> None:
+    """Drop the captures of threads that don't exist in a child of a fork."""
+    for capture in [*open_captures]:
+        if capture.thread != threading.get_ident():
+            open_captures.discard(capture)
 
 
-shadowing = _Shadowing()
-on_fork(shadowing.forget)
-
-
-def uncover(device: Device, names: Iterable[str]) -> None:
-    """Remove shadowing methods from the device, if there are any."""
-    for name in names:
-        vars(device).pop(name, None)
+on_fork(_forget)
 
 
 def is_capturing(device: Device) -> bool:
     """Return True if this thread's calls to the device are captured."""
-    found = shadowing.captured.get(device)
-    return found is not None and found[0] == threading.get_ident()
+    here = threading.get_ident()
+    return any(capture.device is device and capture.thread == here for capture in [*open_captures])
 
 
 def check_waiting(device: Device) -> None:
     """Raise ArgumentError if this thread captures calls to the device, so that it can't wait for it."""
     if is_capturing(device):
-        _refuse(_REFUSED["synchronize"])
+        _refuse("waits for results")
 
 
-def _refuse(what: str, *_: Any, **__: Any) -> None:
+def _refuse(what: str) -> NoReturn:
     raise ArgumentError(
         f"the program {what} while it is captured, when nothing runs: make tensors before the capture, "
         "and look at results after replay()"
@@ -300,72 +236,70 @@ class DeviceGraph:
 
     def replay(self) -> None:
         """Run all entries once, in order with other launches, without waiting."""
-        for entry in self.entries:
-            entry.run(self.device)
+        try:
+            for entry in self.entries:
+                entry.run(self.device)
+        finally:
+            for listener in host_spans.listeners:
+                listener.replayed()
 
     def close(self) -> None:
         """Release the entries and their buffers. The graph can't be replayed afterwards."""
         self.entries = []
 
 
-class Capture:
+class Capture(Observer):
     """Records this thread's calls to a device between `start` and `stop` as graph entries.
 
-    `stop` may be called repeatedly, also if `start` failed.
+    Captures nest: what the inner one records doesn't run, so the outer one doesn't see it. It does see the inner graph's
+    replays. `stop` may be called repeatedly, also if `start` failed.
     """
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.entries: list[Entry] = []
-        self._thread = threading.get_ident()
-        self._shadows: list[str] = []
-        self._started = False
+        self.thread: int = threading.get_ident()
 
     def start(self) -> None:
-        """Start the capture. Raises DeviceError if another capture of the device is open."""
-        with shadowing.lock:
-            shadowing.settle(self.device)
-            if "launch" in vars(self.device):
-                raise DeviceError(f"{self.device.name} is being captured already: captures of a device can't overlap")
-            self._started = True
-            self.device.watch(self, True)
-            for name, method in (("launch", self._launch), ("copy", self._copy), ("fill", self._fill)):
-                self._shadow(name, method)
-            for name, what in _REFUSED.items():
-                self._shadow(name, functools.partial(_refuse, what))
-            shadowing.captured[self.device] = self._thread, self._uncover
+        """Start the capture."""
+        open_captures.add(self)
+        self.device.add_observer(self)
 
     def stop(self) -> None:
         """End the capture. The device runs calls normally again."""
-        with shadowing.lock:
-            self._uncover()
+        self.device.remove_observer(self)
+        open_captures.discard(self)
 
-    def _uncover(self) -> None:
-        if self._started:
-            uncover(self.device, self._shadows)
-            self.device.watch(self, False)
-            shadowing.captured.pop(self.device, None)
-            self._started = False
-
-    def _shadow(self, name: str, method: Callable[..., Any]) -> None:
-        self._shadows.append(name)
-        usual = getattr(self.device, name)
-        thread = self._thread
-
-        def shadow(*args: Any, **kwargs: Any) -> Any:
-            return (method if threading.get_ident() == thread else usual)(*args, **kwargs)
-
-        setattr(self.device, name, shadow)
-
-    def _launch(self, request: LaunchRequest) -> None:
+    def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
+        del proceed
         kernel, groups, block, reads, writes, extents = request
         if min(groups) > 0:
             self.entries.append(Launch(kernel, groups, block, list(reads), list(writes), dict(extents or {})))
 
-    def _copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+    def copy(
+        self, proceed: Callable[..., None], source: Buffer, source_offset: int, target: Buffer, target_offset: int,
+        nbytes: int,
+    ) -> None:  # fmt: skip
+        del proceed
         if nbytes:
             self.entries.append(Copy(source, source_offset, target, target_offset, nbytes))
 
-    def _fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+    def fill(self, proceed: Callable[..., None], buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        del proceed
         if nbytes:
             self.entries.append(Fill(buffer, offset, nbytes, pattern))
+
+    def write(self, *_: Any, **__: Any) -> None:
+        _refuse("uploads")
+
+    def read(self, *_: Any, **__: Any) -> None:
+        _refuse("reads results")
+
+    def synchronize(self, *_: Any) -> None:
+        _refuse("waits for results")
+
+    def adopt(self, *_: Any, **__: Any) -> None:
+        _refuse("passes NumPy arrays")
+
+    def host_view(self, *_: Any, **__: Any) -> None:
+        _refuse("looks at results")

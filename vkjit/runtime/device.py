@@ -21,7 +21,7 @@ from .artifact import KernelArtifact
 from .capture import DeviceGraph, Entry
 from .dispatch_cache import Table, new_table
 from .host_copy import host_bytes
-from .observers import LaunchRequest
+from .observers import LaunchRequest, Observable
 from .prepared_launch import CallPattern, Launcher, PreparedLaunch
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
 
@@ -110,7 +110,7 @@ class LoadedKernel(ABC):
     artifact: KernelArtifact
 
 
-class Device(ABC):
+class Device(Observable, ABC):
     """A device, which owns its memory and its queues."""
 
     name: str
@@ -178,10 +178,6 @@ class Device(ABC):
         del plans
         return None
 
-    def watch(self, watcher: object, watching: bool) -> None:
-        """Register or unregister a watcher, which shadows `launch` and must see every launch."""
-        del watcher, watching
-
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all queued work. Raises the first KernelError that kernels reported."""
@@ -244,7 +240,7 @@ class Device(ABC):
     def reset_peak_memory(self) -> None:
         """Reset the peak to the bytes that are allocated now."""
 
-    def empty_cache(self) -> None:  # noqa: B027  # a no-op for devices without a cache
+    def empty_cache(self) -> None:  # a no-op for devices without a cache
         """Return unused memory to the driver or system."""
 
     def make_graph(self, entries: list[Entry]) -> DeviceGraph:

@@ -26,6 +26,9 @@ class Listener(Protocol):
         `cost` is the total of its dispatches.
         """
 
+    def replayed(self) -> None:
+        """Called after the launches of a graph were made one by one, on the launching thread; they state no cost."""
+
 
 listeners: list[Listener] = []
 

@@ -1,6 +1,6 @@
 """Recording of the device calls of an operation, as steps that can be replayed with other buffers.
 
-A `LaunchRecorder` observes the launches, fills, copies and allocations of this thread, which run as usual. Its steps
+A `LaunchRecorder` observes the launches, fills, copies and allocations of this thread, which it passes on. Its steps
 refer to buffers by number and keep none of them alive: first the buffers passed to the operation, then those that it
 allocated, in order. There are no steps if the operation did something that can't be replayed: uploads, reads, or
 launches on other buffers.
@@ -15,17 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .capture import shadowing, uncover
-from .observers import LaunchRequest
+from .observers import LaunchRequest, Observer
 from .prepared_launch import REPORT, Grid, Hole, PreparedLaunch, prepare
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, DeviceArray
 
 __all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
-
-_IMPURE = ("write", "read", "synchronize", "adopt", "host_view")
-"""Methods that a replayable operation may not call: its results would depend on more than buffers, or it would wait."""
 
 _Asked = Callable[[int], "Step"]
 """Makes a step, given the total number of buffers."""
@@ -93,7 +89,7 @@ class RecordedCopy:
 Step = RecordedLaunch | RecordedFill | RecordedCopy
 
 
-class LaunchRecorder:
+class LaunchRecorder(Observer):
     """Records this thread's calls to a device between `start` and `stop`, for an operation on given arrays.
 
     `sizes` are the bytes of the buffers that were allocated. `pure` becomes False after a call that can't be replayed.
@@ -103,40 +99,28 @@ class LaunchRecorder:
         self.device = device
         self.sizes: list[int] = []
         self.pure = True
-        self._asked: list[_Asked] = []
+        self._asked: list[_Asked | Step] = []
         self._known: dict[int, tuple[weakref.ref[Buffer], int, int]] = {}
         self._count = len(given)
         for number, array in enumerate(given):  # the first of several arrays in a buffer counts
             self._known.setdefault(id(array.buffer), (weakref.ref(array.buffer), number, array.address))
-        self._thread = threading.get_ident()
-        self._shadows: list[str] = []
-        self._started = True  # set before `start`, so that `stop` also ends an interrupted start
+        self.thread: int = threading.get_ident()
 
     def start(self) -> bool:
-        """Start recording, unless another observer of the device's launches is active or waiting.
-
-        Return True if started.
-        """
-        with shadowing.lock:
-            self._started = shadowing.begin(self.device, self._uncover)
-            if not self._started:
-                return False
-            self.device.watch(self, True)
-            for name in ("launch", "fill", "copy", "allocate", *_IMPURE):
-                self._shadow(name)
+        """Start recording. Return False, without effect, if an observer would add calls of its own to the operation."""
+        if any(observer.calls_device for observer in self.device.observers_here()):
+            return False
+        self.device.add_observer(self)
         return True
 
     def stop(self) -> None:
         """Stop recording. May be called repeatedly, and after an interrupted `start`."""
-        with shadowing.lock:
-            if self._started:
-                self._uncover()
-                shadowing.end(self.device)
-                self._started = False
+        self.device.remove_observer(self)
 
     def steps(self) -> list[Step] | None:
         """Return the recorded steps; None if they can't be replayed."""
-        return [asked(self._count + len(self.sizes)) for asked in self._asked] if self.pure else None
+        count = self._count + len(self.sizes)
+        return [asked(count) if callable(asked) else asked for asked in self._asked] if self.pure else None
 
     def number_of(self, buffer: Buffer) -> int | None:
         """Return the number of a live buffer; None if it was neither given nor allocated while recording."""
@@ -148,48 +132,46 @@ class LaunchRecorder:
         known = self._known.get(id(buffer))
         return known[1:] if known is not None and known[0]() is buffer else None
 
-    def _uncover(self) -> None:
-        uncover(self.device, self._shadows)
-        self.device.watch(self, False)
+    def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
+        proceed(request)
+        self._note(self._launch(request))
 
-    def _shadow(self, name: str) -> None:
-        self._shadows.append(name)
-        usual = getattr(self.device, name)
-
-        def shadow(*args: Any, **kwargs: Any) -> Any:
-            result = usual(*args, **kwargs)
-            if self.pure and threading.get_ident() == self._thread:
-                self._note(name, args, kwargs, result)
-            return result
-
-        setattr(self.device, name, shadow)
-
-    def _note(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if name in _IMPURE or kwargs:
-            self.pure = False
-        elif name == "allocate":
-            self._known[id(result)] = weakref.ref(result), self._count + len(self.sizes), result.address
-            self.sizes.append(result.nbytes)
-        else:
-            asked = getattr(self, f"_{name}")(*args)
-            if asked is None:
-                self.pure = False
-            else:
-                self._asked.append(asked)
-
-    def _fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> _Asked | None:
+    def fill(self, proceed: Callable[..., None], buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        proceed(buffer, offset, nbytes, pattern)
         place = self._place(buffer)
-        if place is None:
-            return None
-        step = RecordedFill(place[0], buffer.address + offset - place[1], nbytes, pattern)
-        return lambda _: step
+        self._note(place and RecordedFill(place[0], buffer.address + offset - place[1], nbytes, pattern))
 
-    def _copy(self, source: Buffer, begin: int, target: Buffer, start: int, nbytes: int) -> _Asked | None:
+    def copy(
+        self, proceed: Callable[..., None], source: Buffer, source_offset: int, target: Buffer, target_offset: int,
+        nbytes: int,
+    ) -> None:  # fmt: skip
+        proceed(source, source_offset, target, target_offset, nbytes)
         a, b = self._place(source), self._place(target)
-        if a is None or b is None:
-            return None
-        step = RecordedCopy(a[0], source.address + begin - a[1], b[0], target.address + start - b[1], nbytes)
-        return lambda _: step
+        shifts = source.address + source_offset, target.address + target_offset
+        self._note(a and b and RecordedCopy(a[0], shifts[0] - a[1], b[0], shifts[1] - b[1], nbytes))
+
+    def allocate(self, proceed: Callable[..., Buffer], nbytes: int) -> Buffer:
+        buffer = proceed(nbytes)
+        self._known[id(buffer)] = weakref.ref(buffer), self._count + len(self.sizes), buffer.address
+        self.sizes.append(buffer.nbytes)
+        return buffer
+
+    def _impure(self, proceed: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Observe a method that a replayable operation may not call.
+
+        Its results would depend on more than buffers, or it would wait.
+        """
+        self.pure = False
+        return proceed(*args, **kwargs)
+
+    write = read = synchronize = adopt = host_view = _impure
+
+    def _note(self, asked: _Asked | Step | None) -> None:
+        """Note a step, or what makes it; None for a call that can't be replayed."""
+        if asked is None:
+            self.pure = False
+        else:
+            self._asked.append(asked)
 
     def _launch(self, request: LaunchRequest) -> _Asked | None:
         kernel, groups, block, reads, writes, _ = request

@@ -1,15 +1,34 @@
-"""Launch requests: the values that devices launch."""
+"""Observers of a device's calls: captures, profiles, recorders and checks of launches.
+
+An observer overrides the methods of `Observer` whose calls it wants to see. Observers stack: the one that was added
+last sees a call first, and passes it on with `proceed`, or doesn't. The first one that overrides a method has the
+device's own method as `proceed`.
+
+A device has methods of its own on the instance while, and only while, observers override them. So calls of a device
+that isn't observed have no overhead. A device that is observed launches through `launch` only: its fast paths are off.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from .handles import new_lock, on_fork
 
 if TYPE_CHECKING:
-    from .device import Buffer, LoadedKernel
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Self
 
-__all__ = ["Extents", "LaunchRequest", "new_request"]
+    from .device import Buffer, Device, LoadedKernel
+
+    Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+__all__ = ["Extents", "LaunchRequest", "Observable", "Observer", "new_request"]
 
 Extents: TypeAlias = "dict[int, tuple[int, int]]"
 """The address ranges [low, high) of arrays, by parameter index."""
@@ -35,3 +54,143 @@ _Fields: TypeAlias = (
 )
 new_request: Callable[[_Fields], LaunchRequest] = functools.partial(tuple.__new__, LaunchRequest)
 """Return a request with these fields, all of them, without the Python call that `LaunchRequest(...)` makes."""
+
+
+class Observer:
+    """Base class of observers. Each method passes the call on; its other parameters are those of the device's method.
+
+    `thread` is the thread whose calls it sees, None for all threads. Methods must be thread-safe in that case.
+    """
+
+    thread: int | None = None
+    calls_device = False
+    """True if its methods call the device, other than by `proceed`. Observers added later see these calls, too."""
+
+    def check(self, device: Device) -> None:
+        """Raise DeviceError if it can't observe the device, or can't beside the observers that it has already."""
+
+    def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
+        proceed(request)
+
+    def fill(self, proceed: Callable[..., None], buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        proceed(buffer, offset, nbytes, pattern)
+
+    def copy(
+        self, proceed: Callable[..., None], source: Buffer, source_offset: int, target: Buffer, target_offset: int,
+        nbytes: int,
+    ) -> None:  # fmt: skip
+        proceed(source, source_offset, target, target_offset, nbytes)
+
+    def write(self, proceed: Callable[..., None], buffer: Buffer, offset: int, data: Bytes) -> None:
+        proceed(buffer, offset, data)
+
+    def read(self, proceed: Callable[..., None], buffer: Buffer, offset: int, out: Bytes) -> None:
+        proceed(buffer, offset, out)
+
+    def allocate(self, proceed: Callable[..., Buffer], nbytes: int) -> Buffer:
+        return proceed(nbytes)
+
+    def adopt(self, proceed: Callable[..., Buffer | None], address: int, nbytes: int, owner: object) -> Buffer | None:
+        return proceed(address, nbytes, owner)
+
+    def host_view(self, proceed: Callable[..., Bytes | None], buffer: Buffer) -> Bytes | None:
+        return proceed(buffer)
+
+    def synchronize(self, proceed: Callable[[], None]) -> None:
+        proceed()
+
+
+_METHODS = ("launch", "fill", "copy", "write", "read", "allocate", "adopt", "host_view", "synchronize")
+_lock = new_lock()
+"""Held while the methods of a device change. `with` on the lock itself acquires it and enters the block in one step: a
+method that acquires it could be interrupted in between."""
+_observed: weakref.WeakSet[Observable] = weakref.WeakSet()
+"""The devices that have been observed."""
+
+
+class Observable:
+    """The part of a device that observers are added to.
+
+    `observers` are in the order in which they were added. Interruptions, and signal handlers that add and remove
+    observers themselves, may come at any point: the list changes in one step, and what follows from it is made again
+    until it fits.
+    """
+
+    observers: list[Observer]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        self = super().__new__(cls)
+        self.observers = []
+        return self
+
+    def add_observer(self, observer: Observer) -> None:
+        """Show the observer all calls from now on, before other observers.
+
+        If this is interrupted, call `remove_observer`. Raises the DeviceError of `Observer.check`.
+        """
+        with _lock:
+            observer.check(self)  # type: ignore[arg-type]  # a device
+            _observed.add(self)
+            self.observers.append(observer)
+            self._intercept()
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Remove an observer, in any order. May be called repeatedly, and for observers that weren't added.
+
+        Calls of other threads that have begun already may still reach it.
+        """
+        with _lock:
+            with contextlib.suppress(ValueError):
+                self.observers.remove(observer)
+            self._intercept()
+
+    def observers_here(self) -> list[Observer]:
+        """Return the observers that see this thread's calls."""
+        here = threading.get_ident()
+        return [observer for observer in self.observers if observer.thread in (None, here)]
+
+    def allow_fast_paths(self, allowed: bool) -> None:
+        """Allow launches that bypass `launch`, or forbid them from now on."""
+
+    def _intercept(self) -> None:
+        while True:
+            observers = list(self.observers)
+            if observers:
+                self.allow_fast_paths(False)
+            for name in _METHODS:
+                call = own = functools.partial(getattr(type(self), name), self)
+                for observer in observers:
+                    if getattr(type(observer), name) is not getattr(Observer, name):
+                        call = _link(observer, getattr(observer, name), call)
+                if call is not own:
+                    setattr(self, name, call)
+                else:
+                    with contextlib.suppress(AttributeError):
+                        delattr(self, name)
+            if not observers:
+                self.allow_fast_paths(True)
+            if observers == self.observers:
+                return
+
+
+def _link(observer: Observer, method: Callable[..., Any], proceed: Callable[..., Any]) -> Any:
+    """Return a device's method that calls the observer's, or `proceed` in threads that the observer doesn't see."""
+    observed, thread = functools.partial(method, proceed), observer.thread
+    if thread is None:
+        return observed
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (observed if threading.get_ident() == thread else proceed)(*args, **kwargs)
+
+    return call
+
+
+def _in_child() -> None:
+    """Remove the observers of threads that don't exist in a child of a fork."""
+    for device in list(_observed):
+        for observer in list(device.observers):
+            if observer.thread not in (None, threading.get_ident()):
+                device.remove_observer(observer)
+
+
+on_fork(_in_child)

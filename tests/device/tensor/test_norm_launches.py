@@ -11,6 +11,7 @@ import pytest
 import vkjit as vk
 from vkjit.nn import functional as F
 from vkjit.runtime.device import Device
+from vkjit.runtime.observers import LaunchRequest, Observer
 from vkjit.stdlib.registry import forcing_class, row_kernel_class
 
 
@@ -26,21 +27,21 @@ def floats(seed: int, *shape: int) -> Any:
 
 def launches(device: Device, call: Callable[[], Any]) -> int:
     """Return the number of launches of a call."""
-    count, launch = 0, device.launch
+    count = 0
 
-    def counted(*args: Any, **params: Any) -> None:
-        nonlocal count
-        count += 1
-        launch(*args, **params)
+    class Counter(Observer):
+        def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
+            nonlocal count
+            count += 1
+            proceed(request)
 
     call()  # uploads and compiles
-    device.launch = counted  # type: ignore[method-assign]
-    device.watch(counted, True)
+    counter = Counter()
+    device.add_observer(counter)
     try:
         call()
     finally:
-        device.watch(counted, False)
-        del device.launch
+        device.remove_observer(counter)
     return count
 
 

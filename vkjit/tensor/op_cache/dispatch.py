@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from vkjit.errors import InternalError
 from vkjit.runtime import host_spans, sanitizer_reports
-from vkjit.runtime.capture import shadowing
+from vkjit.runtime.capture import open_captures
 from vkjit.runtime.dispatch_cache import Table, repeating, table_of
 from vkjit.runtime.handles import on_fork
 from vkjit.stdlib.registry import forced_class
@@ -72,7 +72,7 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
             table = table_of(tensors[0]._array.buffer.device)
             entry = table.get(key)
             if entry.__class__ is Replay and forced_class() is None:
-                if entry.make_result is not None and not shadowing.captured:
+                if entry.make_result is not None and not open_captures:
                     made = entry.make_result(arrays)
                     if made is not None:
                         return made
@@ -112,7 +112,7 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
     table = table_of(tensors[0]._array.buffer.device)
     entry = table.get(key)
     if entry.__class__ is Replay:
-        if entry.maker is not None and not (entry.writes or shadowing.captured) and entry.maker(*arrays):
+        if entry.maker is not None and not (entry.writes or open_captures) and entry.maker(*arrays):
             return
         if entry.run(tensors) is not None:
             return

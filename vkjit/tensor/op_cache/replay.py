@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from vkjit.dtypes import DType
 from vkjit.runtime.array import LAYOUT_ALIGNMENT, DeviceArray
-from vkjit.runtime.capture import shadowing
+from vkjit.runtime.capture import open_captures
 from vkjit.runtime.device import Device
 from vkjit.runtime.launch_recorder import RecordedLaunch, Step
 from vkjit.runtime.prepared_launch import CallPattern
@@ -191,7 +191,7 @@ class Replay:
 
     def run(self, operands: list[Tensor]) -> Any:
         """Run the call and return its result; None if it must take the slow path this time, and nothing has happened."""
-        if shadowing.captured or tape.NodeClass is not Node:  # a graph capture needs arrays, steps hold addresses
+        if open_captures or tape.NodeClass is not Node:  # a graph capture needs arrays, steps hold addresses
             return None
         if self.maker is not None:
             made = self.maker(*[tensor._array for tensor in operands])

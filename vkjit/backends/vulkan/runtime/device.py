@@ -217,7 +217,7 @@ class VulkanDevice(Device):
         """
         group = self._group
         for _ in range(_MAX_NAPS):
-            if not group.busy or group.lock._is_owned():  # type: ignore[attr-defined]  # as conditions ask
+            if not group.busy or group.lock._is_owned():  # as conditions ask
                 break
             time.sleep(_NAP)
         with group.lock:
@@ -250,9 +250,9 @@ class VulkanDevice(Device):
             raise self._not_ours(kernel)
         return None if kernel.print_offset >= 0 or kernel.artifact.indirect else kernel
 
-    def watch(self, watcher: object, watching: bool) -> None:
+    def allow_fast_paths(self, allowed: bool) -> None:
         """As in `Device`."""
-        self._group.watch(watcher, watching)
+        self._group.allow_fast_paths(allowed)
 
     def synchronize(self) -> None:
         self._queue.check()

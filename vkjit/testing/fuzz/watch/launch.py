@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vkjit.errors import ArgumentError, DeviceError
 from vkjit.runtime.artifact import PRINT_BYTES, REPORT_WORDS, KernelArtifact
-from vkjit.runtime.capture import shadowing, uncover
+from vkjit.runtime.capture import is_capturing
 from vkjit.runtime.device import Buffer, Device
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchRequest, Observer
 
 from .helpers import DISTANCE, MISALIGNED, RECORD_BYTES, SCRATCH_BYTES, SEEN
 from .instrument import Site, Span, Watched, watched
@@ -89,43 +89,46 @@ def _line(site: Site, record: int) -> str:
     return f"{site.name} of {site.size} bytes, {site.target}, {distance} bytes from its lowest: {text}{line}"
 
 
-@dataclass(slots=True)
-class Watcher:
-    """Context manager that checks every launch of a device.
+@dataclass(eq=False)
+class Watcher(Observer):
+    """Context manager that checks every launch of a device, on all threads.
 
     An access is valid anywhere in the buffer that contains the array. `lines` collects the errors. `launches` is the
-    number of launches so far. `_launch` is the device's own method `launch`, which `_watched` replaces meanwhile.
+    number of launches so far. The replays of graphs are checked, too, but a launch can't be captured in the block.
     """
 
-    device: Any
+    device: Device
     lines: list[str] = field(default_factory=list)
     launches: int = 0
-    _launch: Any = None
+    calls_device = True
 
     def __enter__(self) -> Watcher:
-        with shadowing.lock:
-            shadowing.settle(self.device)  # waits until no other thread has replaced methods of the device
-            self._launch = self.device.launch
-            self.device.watch(id(self), True)
-            self.device.launch = self._watched
-            self.device.direct = lambda _kernel, _launch: None  # no fast path that bypasses `launch`
+        self.device.add_observer(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with shadowing.lock:
-            uncover(self.device, ("launch", "direct"))  # removes the replacements
-            self.device.watch(id(self), False)
+        self.device.remove_observer(self)
 
-    def _watched(self, request: LaunchRequest) -> None:
-        """Launch an instrumented copy of the kernel. This method replaces `launch` of the device."""
+    def check(self, device: Device) -> None:
+        """Raise DeviceError if another watcher instruments the kernels already."""
+        if any(isinstance(observer, Watcher) for observer in device.observers):
+            raise DeviceError(f"the launches of {device.name} are watched already: one watcher after the other")
+
+    def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
+        """Launch an instrumented copy of the kernel."""
         artifact = request.kernel.artifact
         if 0 in request.groups:
             return
+        if is_capturing(self.device):
+            raise ArgumentError(
+                f"kernel {artifact.name} is launched in a capture, so that its accesses can't be checked: capture it "
+                "before, and replay the graph while launches are watched"
+            )
 
         def launch(changed: KernelArtifact) -> None:
-            self._launch(request._replace(kernel=self.device.load(changed)))
+            proceed(request._replace(kernel=self.device.load(changed)))
 
         self.launches += 1
         spans = _buffer_spans(artifact, request.block, [*request.reads, *request.writes])

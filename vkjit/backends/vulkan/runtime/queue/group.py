@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vkjit.errors import DeviceError
+from vkjit.runtime.handles import new_lock
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline import VulkanKernel
@@ -39,14 +40,15 @@ class QueueGroup:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: Any = new_lock()
         self.failure: DeviceError | None = None
         self.abandoned = False
         self.queues: list[Queue] = []
         self.epochs = itertools.count(1)
         self.kernels: weakref.WeakSet[VulkanKernel] = weakref.WeakSet()
         self.exports = False
-        self.watchers: set[object] = set()
+        self.observed = False
+        """True if the device has observers, which must see every launch."""
         self.sending = False
         """True during a submission, when signal handlers and finalizers may not launch."""
         self.busy = False
@@ -62,13 +64,10 @@ class QueueGroup:
         self.failure = failure
         self._call_in_tickets()
 
-    def watch(self, watcher: object, watching: bool) -> None:
-        """Register or unregister a watcher, which must see every launch.
-
-        While there are watchers, the fast path is off.
-        """
+    def allow_fast_paths(self, allowed: bool) -> None:
+        """Turn the queues' fast path on, or off from the next launch on."""
         with self.lock:
-            (self.watchers.add if watching else self.watchers.discard)(watcher)
+            self.observed = not allowed
             self._call_in_tickets()
 
     def _call_in_tickets(self) -> None:

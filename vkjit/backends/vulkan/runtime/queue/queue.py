@@ -394,7 +394,7 @@ class Queue(SentWork):
 
     def open_command_handle(self) -> int:
         """Return the open command buffer as a number, for the fast path; 0 if launches must take the slow path."""
-        if self.group.failure is not None or self.group.watchers or self.group.sending:
+        if self.group.failure is not None or self.group.observed or self.group.sending:
             return 0
         self.command_handle = (self._open or self._begin()).number
         return self.command_handle
@@ -439,7 +439,7 @@ class Queue(SentWork):
         while not taken:
             with contextlib.suppress(KeyboardInterrupt):  # a second one; the caller raises the first
                 # private, but the standard library's conditions use it too
-                taken = self.lock._is_owned() or self.lock.acquire()  # type: ignore[attr-defined]
+                taken = self.lock._is_owned() or self.lock.acquire()
         self.bound = None
         self.recorded += 1  # the command may have been recorded
         if self.group.failure is None:
