@@ -35,6 +35,7 @@ from ..passes.sanitizer.layout import (
     SanitizerPlan,
 )
 from ..runtime.artifact import KernelArtifact
+from ..runtime.capture import is_capturing
 from ..runtime.device import Buffer, Device, DeviceArray
 from ..runtime.sanitizer_reports import Access, Invocation, SanitizerError, SanitizerReport, report_of
 from .redzones import Redzones
@@ -64,12 +65,17 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: l
     """Launch a sanitized kernel, wait for it, and decode its reports.
 
     `values` are the arguments. Appends the reports to `reports_out` if it is given; otherwise raises SanitizerError if
-    there are any.
+    there are any. Raises ArgumentError in a capture.
     """
     artifact, device = plan.artifact, plan.device
     sanitizer_plan: SanitizerPlan = artifact.info["sanitizer"]
     if 0 in groups:
         return
+    if is_capturing(device):
+        raise ArgumentError(
+            f"kernel {artifact.name} is launched with the sanitizer in a capture: its reports are read when it has run, so "
+            "capture it without the sanitizer"
+        )
     shadows = _Shadows.of(sanitizer_plan, artifact, device, groups, values)
     reports: list[SanitizerReport] = []
     redzones = Redzones(sanitizer_plan.stores, values) if "outside" in sanitizer_plan.checks else None

@@ -1,5 +1,7 @@
 """Dispatch of cached functions: look the call up, replay it, or run and count it.
 
+Under a profile, calls are counted and recorded, but not replayed: a replay states no costs of its kernels.
+
 A device has one table of keys (`runtime.dispatch_cache`). Its values are the number of calls so far (an int), a `Replay`, or
 False for calls that can't be replayed.
 """
@@ -59,7 +61,7 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
             special = state.special
-            if (special and state.observed) or _blocks or _listeners or "out" in params:
+            if (special and state.observed) or _blocks or "out" in params:
                 return function(*operands, **params)
             found = short_key(label, operands, params) if 0 < len(operands) < 3 and not special else None
             if found is None:
@@ -71,7 +73,9 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
                 key = (*key, setting())
             table = table_of(tensors[0]._array.buffer.device)
             entry = table.get(key)
-            if entry.__class__ is Replay and forced_class() is None:
+            if entry.__class__ is Replay:
+                if _listeners or forced_class() is not None:
+                    return function(*operands, **params)
                 if entry.make_result is not None and not open_captures:
                     made = entry.make_result(arrays)
                     if made is not None:
@@ -99,7 +103,7 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
     The caller has switched recording off, and counts the write.
     """
     special = state.special
-    if (special and state.observed) or _blocks or _listeners:
+    if (special and state.observed) or _blocks:
         write(target, *operands, **params)
         return
     found = short_key(write, (target, *operands), params) if len(operands) < 2 and not special else None
@@ -111,12 +115,12 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
     key, tensors, arrays = found
     table = table_of(tensors[0]._array.buffer.device)
     entry = table.get(key)
-    if entry.__class__ is Replay:
+    if entry.__class__ is Replay and not _listeners:
         if entry.maker is not None and not (entry.writes or open_captures) and entry.maker(*arrays):
             return
         if entry.run(tensors) is not None:
             return
-    elif entry is not False:
+    elif entry.__class__ is not Replay and entry is not False:
         _run_and_note(write, (target, *operands), params, key, tensors, table, entry or 0, in_place=True)
         return
     write(target, *operands, **params)

@@ -127,7 +127,7 @@ class ReplayedNode(Node):
         what it does, if a kept value was changed in place (the rule raises the error), and if a gradient shares memory
         with another value.
         """
-        if state.enabled or state.special or state.anomaly is not None or _blocks or _listeners or self._released:
+        if state.enabled or state.special or state.anomaly is not None or _blocks or self._released:
             return super().vjp(gradients)
         key: list[Any] = [self.plan.token]
         tensors: list[Any] = []
@@ -147,7 +147,7 @@ class ReplayedNode(Node):
         if entry is False or forced_class() is not None:
             return super().vjp(gradients)
         if entry.__class__ is VjpReplay:
-            operands = self.operands(tensors, entry.reads)
+            operands = None if _listeners else self.operands(tensors, entry.reads)
             results = None if operands is None else entry.replay.run(operands)
             return super().vjp(gradients) if results is None else results
         return _note_vjp(self, gradients, tensors, call, table, entry)
