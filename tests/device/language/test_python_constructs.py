@@ -307,3 +307,65 @@ def test_conditions_on_values_that_wrap_within_a_vector(device: Any) -> None:
             kernel(start, y)
             expected = np.where(values >= 0 if step > 0 else values < 0, values, 7)
             np.testing.assert_array_equal(y.numpy(), expected)
+
+
+@vk.kernel(local=64, groups=1)
+def wide_steps(base: vk.i8, bound: vk.i8, y: vk.Out[vk.i8, "N"]):
+    value = base + vk.i8(vk.local_id(0)) * vk.i8(100)
+    if value < bound:
+        y[vk.local_id(0)] = value
+    else:
+        y[vk.local_id(0)] = vk.i8(7)
+
+
+@vk.kernel(local=64, groups=1)
+def unsigned_falling(base: vk.u16, bound: vk.u16, y: vk.Out[vk.u16, "N"]):
+    value = base + vk.u16(vk.local_id(0)) * vk.u16(65529)
+    if value <= bound:
+        y[vk.local_id(0)] = value
+    else:
+        y[vk.local_id(0)] = vk.u16(7)
+
+
+def test_conditions_on_values_that_wrap_several_times_within_a_vector(device: Any) -> None:
+    """The lanes' distance doesn't fit the type."""
+    lanes = np.arange(64)
+    for base, bound in ((-125, 100), (-128, 127), (0, -100)):
+        values, y = (base + 100 * lanes).astype(np.int8), np.zeros(64, np.int8)
+        wide_steps(base, bound, y)
+        np.testing.assert_array_equal(y, np.where(values < bound, values, 7))
+    for base, bound in ((17, 65520), (0, 65000), (65535, 17)):
+        large, z = (base - 7 * lanes).astype(np.uint16), np.zeros(64, np.uint16)
+        unsigned_falling(base, bound, z)
+        np.testing.assert_array_equal(z, np.where(large <= bound, large, 7))
+
+
+@vk.kernel(local=64, groups=1)
+def wrapping_cast(base: vk.u32, y: vk.Out[vk.i32, "N"]):
+    value = vk.i32(vk.i64(base) * 3 - vk.i64(vk.local_id(0)))
+    if value >= 5:
+        y[vk.local_id(0)] = value
+    else:
+        y[vk.local_id(0)] = 7
+
+
+@vk.kernel(local=64, groups=1)
+def from_negative(base: vk.i16, bound: vk.u64, y: vk.Out[vk.i32, "N"]):
+    first = vk.u64(vk.i32(base) + vk.i32(vk.local_id(0)))
+    steps = vk.i32(0)
+    for _ in range(first, bound):
+        steps += 1
+    y[vk.local_id(0)] = steps
+
+
+def test_casts_that_wrap_in_some_lanes(device: Any) -> None:
+    """The step from lane to lane is exact before the cast, but not after it."""
+    lanes, y = np.arange(64), np.zeros(64, np.int32)
+    for base in (2**31 + 19, 5, 2**32 - 1):
+        wrapping_cast(base, y)
+        values = (3 * base - lanes).astype(np.int32)
+        np.testing.assert_array_equal(y, np.where(values >= 5, values, 7))
+    for base in (-37, -3, 2):
+        from_negative(base, 20, y)
+        first = base + lanes
+        np.testing.assert_array_equal(y, np.where(first < 0, 0, np.maximum(20 - first, 0)))

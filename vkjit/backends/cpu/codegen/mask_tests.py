@@ -49,6 +49,8 @@ def _comparison(g: Generator, op: Op) -> str | None:
     kind = g.type(left.type, False)
     base, bound = g.scalar(left), g.scalar(right)
     reach = step.size * (g.width - 1)
+    if abs(reach) >= 1 << (dtype_of(left.type).bits - 1):
+        return None  # the lanes may wrap several times
     upper = name in ("lt", "le")
     if upper == (reach < 0):
         if not signed:

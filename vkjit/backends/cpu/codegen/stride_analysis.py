@@ -82,7 +82,7 @@ def _integer(value: Value) -> DType | None:
 class Shapes:
     """The analysis of one kernel.
 
-    `id_steps` are the shapes of `local_id` along each axis, `unwrapped` the arithmetic operations that can't overflow,
+    `id_steps` are the shapes of `local_id` along each axis, `unwrapped` the operations that can't overflow,
     `width` the number of lanes (0 if unknown). `found` maps values to shapes; values that it lacks are uniform.
     """
 
@@ -311,23 +311,18 @@ class Shapes:
 
     def converted(self, op: Op, step: Step) -> Shape:
         source, target = _integer(op.operands[0]), _integer(op.result)
-        if source is None or target is None:
+        if source is None or target is None or (target.bits > source.bits and not step.exact):
             return VARYING
-        if target.bits <= source.bits:
-            small = target.bits < source.bits
-            is_id = step.exact and target.bits >= 32 and bool(self.kernel.attrs.get("narrow") or not small)
-            return Step(step.size, is_id and (target.is_signed or _is_id(op.operands[0])))
-        if not step.exact:
-            return VARYING
-        return step if source.is_signed == target.is_signed or source.is_signed or _is_id(op.operands[0]) else VARYING
+        is_id = target.bits >= 32 and bool(self.kernel.attrs.get("narrow")) and _is_id(op.operands[0])
+        return Step(step.size, step.exact and (is_id or op in self.unwrapped))
 
 
 def _without_wrapping(kernel: Function) -> set[Op]:
-    """Return the integer additions, subtractions, multiplications and negations that can't overflow."""
+    """Return the integer additions, subtractions, multiplications, negations and casts that can't overflow."""
     unwrapped: set[Op] = set()
 
     def visit(ranges: Ranges, op: Op) -> None:
-        if op.name in ("add", "sub", "mul", "neg") and _integer(op.result) is not None:
+        if op.name in ("add", "sub", "mul", "neg", "cast") and _integer(op.result) is not None:
             exact = ranges.result(op)
             dtype = _integer(op.result)
             if exact is not None and dtype is not None and _fits(exact, dtype):
