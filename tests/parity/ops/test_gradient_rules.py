@@ -90,6 +90,7 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "log_softmax": (lambda x: vk.log_softmax(x, 1), [normal(3, 4)]),
     "logaddexp": (vk.logaddexp, [normal(3, 4), normal(4)]),
     "logaddexp2": (vk.logaddexp2, [normal(3, 4), normal(4)]),
+    "logcumsumexp": (lambda x: vk.logcumsumexp(x, 1), [normal(3, 4)]),
     "logit": (vk.logit, [between(0.2, 0.8, 5)]),
     "logsumexp": (lambda x: vk.logsumexp(x, 1), [normal(3, 4)]),
     "matmul": (vk.matmul, [normal(2, 3, 4), normal(4, 2)]),
@@ -147,7 +148,6 @@ OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "gelu": (lambda x: F.gelu(x), [normal(5)]),
     "hardtanh": (lambda x: F.hardtanh(x, -1.5, 1.5), [well_separated(6)]),
     "leaky_relu": (lambda x: F.leaky_relu(x), [well_separated(6)]),
-    "logcumsumexp": (lambda x: vk.logcumsumexp(x, 1), [normal(3, 4)]),
     "masked_fill": (lambda x, v: in_place(x, lambda t: t.masked_fill_(vk.tensor(MASK), v)), [normal(3, 4), normal()]),
     "maximum": (vk.maximum, [well_separated(6), well_separated(6) + 0.17]),
     "minimum": (vk.minimum, [well_separated(6), well_separated(6) + 0.17]),
@@ -226,6 +226,13 @@ def check_rule(monkeypatch: pytest.MonkeyPatch, name: str, case: Any, device: An
     dtype = vk.f32 if name == "cast" else None  # f64 input would need no cast
     vk.testing.check_grads(function, inputs, device=device, directions=1, order=order, dtype=dtype)
     assert ran, f"the case of {name} doesn't run its rule"
+
+
+def test_gradients_of_logcumsumexp_that_are_nan_or_zero(device: Any) -> None:
+    with vk.use_device(device):
+        x = vk.tensor(np.zeros(3, np.float32), requires_grad=True)
+        (gradient,) = vk.autograd.grad(vk.logcumsumexp(x, 0), [x], [vk.tensor(np.array([0, np.nan, 0], np.float32))])
+        np.testing.assert_array_equal(gradient.numpy(), [np.nan, np.nan, 0])
 
 
 @pytest.mark.parametrize("name", sorted(SMOOTH))

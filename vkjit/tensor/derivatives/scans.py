@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vkjit import dtypes
 
 from ..autograd.rules import rule
@@ -53,11 +55,13 @@ def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
     wide = dtypes.f64 if "f64" in gradient.device.caps.dtypes else dtypes.f32
     x, gradient, dim = node.input(0).to(wide), gradient.to(wide), node.params["dim"]
     y = cumulative.logcumsumexp(x, dim)
+    lowest = float(np.finfo(wide.storage).min)
 
     def part(sign: float) -> Any:
         """Return exp(x) * (the reverse cumulative sum of abs(gradient) * exp(-y)) over the gradients of one sign."""
-        # log(0) = -inf for gradients of the other sign, so they don't contribute
-        log_magnitudes = where(gradient * sign > 0, gradient * sign, 0.0).log()
+        # gradients of the other sign count as exp(lowest) = 0: the gradient of this formula is NaN for log(0) = -inf
+        is_other = gradient * sign <= 0
+        log_magnitudes = where(is_other, lowest, where(is_other, 1.0, gradient * sign).log())
         log_sums = views.flip_view(cumulative.logcumsumexp(views.flip_view(log_magnitudes - y, dim), dim), dim)
         return (log_sums + x).exp()
 
