@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,24 @@ def test_memory_statistics(processor: CpuDevice) -> None:
     assert processor.allocate(1 << 20).address in addresses  # freed memory is reused
     processor.empty_cache()
     assert processor.memory_stats()["reserved"] < after["reserved"]
+
+
+class Interrupted(deque[int]):
+    """A signal handler raises right after the first size is noted."""
+
+    def append(self, nbytes: int, /) -> None:
+        super().append(nbytes)
+        if len(self) == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_allocation_does_not_count(processor: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = processor.memory_stats()
+    monkeypatch.setattr(processor.usage, "changes", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        processor.allocate(192)
+    after = processor.memory_stats()
+    assert (after["count"], after["allocated"]) == (before["count"], before["allocated"])
 
 
 def test_memory_stays_while_an_array_looks_at_it(processor: CpuDevice) -> None:

@@ -85,11 +85,11 @@ class CpuBuffer(Buffer):
             data, address = device.blocks.take(nbytes)
         buffer = _new(CpuBuffer)
         buffer.data, buffer.device, buffer.nbytes, buffer.owner, buffer.is_viewed = data, device, nbytes, None, False
+        buffer.address = address  # before a signal handler may raise: `close` notes the buffer's end, too
         changes = device.usage.changes
         changes.append(nbytes)
         if len(changes) > _MAX_CHANGES:
             device.usage.add_up()
-        buffer.address = address
         return buffer
 
     def close(self) -> None:
