@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.device import Buffer, Device, DeviceCaps, LoadedKernel
 from vkjit.runtime.device_info import DeviceInfo
 from vkjit.runtime.meta import meta_device
+from vkjit.runtime.observers import LaunchRequest
 
 VULKAN, CPU, INTERPRETER, META = BACKENDS
 
@@ -86,16 +87,9 @@ class StubDevice(Device):
     def load(self, artifact: KernelArtifact) -> LoadedKernel:
         return StubKernel(artifact)
 
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        groups: tuple[int, int, int],
-        block: bytes,
-        reads: Sequence[Buffer],
-        writes: Sequence[Buffer],
-    ) -> None:
-        run: Callable[[Any, Any], None] = kernel.artifact.code
-        run(*reads, *writes)
+    def launch(self, request: LaunchRequest) -> None:
+        run: Callable[[Any, Any], None] = request.kernel.artifact.code
+        run(*request.reads, *request.writes)
 
     def synchronize(self) -> None: ...
 
