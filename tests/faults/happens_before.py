@@ -26,7 +26,7 @@ from vkjit.backends.vulkan.runtime import graph, loader
 from vkjit.backends.vulkan.runtime.memory.buffer import Storage, VulkanBuffer
 from vkjit.backends.vulkan.runtime.pipeline.pipeline import VulkanKernel
 from vkjit.backends.vulkan.runtime.queue.queue import Queue
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 
 __all__ = ["Access", "Barrier", "Command", "Submit", "Trace", "barriers_that_matter", "tracing", "unordered"]
 
@@ -284,8 +284,9 @@ def tracing() -> Iterator[Trace]:
         wrapped.append((self, name))
         return call
 
-    def traced_dispatch(self: Queue, request: LaunchRequest) -> None:
-        recorder.note(request.reads, request.writes)
+    def traced_dispatch(self: Queue, request: LaunchFields) -> None:
+        _, _, _, reads, writes, _ = request
+        recorder.note(reads, writes)
         dispatch(self, request)
 
     def traced_emit(self: Queue, kernel: Any, flags: int, groups: Any, block: Any) -> None:

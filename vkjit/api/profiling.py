@@ -109,7 +109,7 @@ class Profile:
         self._launches: list[_Launch] = []
         self._spans: list[_Span] = []
         self._pending: list[_Pending] = []
-        self._calls: _Calls | None = _Calls(self)
+        self._timer: _CallTimer | None = _CallTimer(self)
         """The observer of the device; None after the block."""
         self._zero: DeviceEvent | None = None
         """The event recorded when the profile was opened."""
@@ -210,8 +210,8 @@ class Profile:
     def _open(self) -> None:
         """Start measuring. Raises DeviceError if the device is being profiled."""
         self._zero = self._mark()
-        if self._calls is not None:
-            self.device.add_observer(self._calls)
+        if self._timer is not None:
+            self.device.add_observer(self._timer)
         host_spans.listeners.append(self)
         self._begun = time.perf_counter_ns()
 
@@ -226,9 +226,9 @@ class Profile:
         """Remove the observer and the listener. May be called repeatedly, and after `_open` failed at any point."""
         with contextlib.suppress(ValueError):  # already removed
             host_spans.listeners.remove(self)
-        if self._calls is not None:
-            self.device.remove_observer(self._calls)
-            self._calls = None  # it refers to the profile
+        if self._timer is not None:
+            self.device.remove_observer(self._timer)
+            self._timer = None  # it refers to the profile
 
     def _mark(self) -> DeviceEvent:
         """Record a timing event in the current stream."""
@@ -301,7 +301,7 @@ class Profile:
             self._fetch()
 
 
-class _Calls(Observer):
+class _CallTimer(Observer):
     """Passes the device's calls to a profile, which times them."""
 
     def __init__(self, profile: Profile) -> None:
@@ -309,7 +309,7 @@ class _Calls(Observer):
 
     def check(self, device: Device) -> None:
         """Raise DeviceError if another profile is open: it would measure the timestamps of this one."""
-        if any(isinstance(observer, _Calls) for observer in device.observers):
+        if any(isinstance(observer, _CallTimer) for observer in device.observers):
             raise DeviceError(f"{device.name} is being captured or profiled already: one after the other")
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:

@@ -20,7 +20,6 @@ from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.artifact import ArgField, KernelArtifact
 from ..runtime.capture import is_capturing, open_captures
 from ..runtime.device import Device, DeviceArray
-from ..runtime.observers import new_request
 from ..runtime.prepared_launch import REPORT, Hole, PreparedLaunch, prepare
 from . import host_arrays
 from .grid import Grid, is_split, parts
@@ -110,7 +109,7 @@ class LaunchPlan:
         extents = array_extents(enumerate(values)) if open_captures and is_capturing(self.device) else None
         for base, size in dispatches:
             block = self._pack(values, base, groups)
-            self.device.launch(new_request((self.kernel, size, block, reads, writes, extents)))
+            self.device.launch((self.kernel, size, block, reads, writes, extents))
 
     def _check_parts(self, groups: Grid, limits: Grid) -> None:
         """Raise ArgumentError for a grid that can't be split into several dispatches."""

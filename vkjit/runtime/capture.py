@@ -96,7 +96,7 @@ class Launch:
     extents: Extents = field(default_factory=dict)
 
     def run(self, device: Device) -> None:
-        device.launch(LaunchRequest(self.kernel, self.groups, self.block, self.reads, self.writes, self.extents))
+        device.launch((self.kernel, self.groups, self.block, self.reads, self.writes, self.extents))
 
     def places(self, buffer: Buffer) -> list[Place]:
         """Return the references to the buffer."""
@@ -240,7 +240,7 @@ class DeviceGraph:
             for entry in self.entries:
                 entry.run(self.device)
         finally:
-            for listener in host_spans.listeners:
+            for listener in list(host_spans.listeners):
                 listener.replayed()
 
     def close(self) -> None:

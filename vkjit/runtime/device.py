@@ -21,7 +21,7 @@ from .artifact import KernelArtifact
 from .capture import DeviceGraph, Entry
 from .dispatch_cache import Table, new_table
 from .host_copy import host_bytes
-from .observers import LaunchRequest, Observable
+from .observers import LaunchFields, Observable
 from .prepared_launch import CallPattern, Launcher, PreparedLaunch
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
 
@@ -149,8 +149,8 @@ class Device(Observable, ABC):
         """Load an artifact. Raises FeatureError if the device lacks a feature that it needs."""
 
     @abstractmethod
-    def launch(self, request: LaunchRequest) -> None:
-        """Queue a launch. Its buffers are kept alive until it has completed."""
+    def launch(self, request: LaunchFields) -> None:
+        """Queue a launch; see `LaunchRequest`. Its buffers are kept alive until it has completed."""
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         """Return the launch as a function of buffers and values; None if the device has no fast path for it."""

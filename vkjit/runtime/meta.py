@@ -17,7 +17,7 @@ from ..errors import ArgumentError
 from .artifact import KernelArtifact
 from .device import Buffer, Device, DeviceCaps, LoadedKernel
 from .handles import new_lock
-from .observers import LaunchRequest
+from .observers import LaunchFields
 
 __all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
 
@@ -87,7 +87,7 @@ class MetaDevice(Device):
         del artifact
         _refuse("be computed with")
 
-    def launch(self, request: LaunchRequest) -> None:
+    def launch(self, request: LaunchFields) -> None:
         """Raise ArgumentError: there is no data to compute with."""
         del request
         _refuse("be computed with")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-__all__ = ["Extents", "LaunchRequest", "Observable", "Observer", "new_request"]
+__all__ = ["Extents", "LaunchFields", "LaunchRequest", "Observable", "Observer"]
 
 Extents: TypeAlias = "dict[int, tuple[int, int]]"
 """The address ranges [low, high) of arrays, by parameter index."""
@@ -49,11 +49,10 @@ class LaunchRequest(NamedTuple):
     extents: Extents | None = None
 
 
-_Fields: TypeAlias = (
+LaunchFields: TypeAlias = (
     "tuple[LoadedKernel, tuple[int, int, int], bytes, Sequence[Buffer], Sequence[Buffer], Extents | None]"
 )
-new_request: Callable[[_Fields], LaunchRequest] = functools.partial(tuple.__new__, LaunchRequest)
-"""Return a request with these fields, all of them, without the Python call that `LaunchRequest(...)` makes."""
+"""A `LaunchRequest`, or a plain tuple of its fields, which takes a quarter of the time to make."""
 
 
 class Observer:
@@ -163,7 +162,7 @@ class Observable:
                     if getattr(type(observer), name) is not getattr(Observer, name):
                         call = _link(observer, getattr(observer, name), call)
                 if call is not own:
-                    setattr(self, name, call)
+                    setattr(self, name, functools.partial(_launch, call) if name == "launch" else call)
                 else:
                     with contextlib.suppress(AttributeError):
                         delattr(self, name)
@@ -171,6 +170,10 @@ class Observable:
                 self.allow_fast_paths(True)
             if observers == self.observers:
                 return
+
+
+def _launch(call: Callable[[LaunchRequest], None], request: LaunchFields) -> None:
+    call(LaunchRequest._make(request))
 
 
 def _link(observer: Observer, method: Callable[..., Any], proceed: Callable[..., Any]) -> Any:

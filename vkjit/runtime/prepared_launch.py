@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .observers import Extents, new_request
-
 if TYPE_CHECKING:
     from .array import DeviceArray
     from .device import Buffer, Device, LoadedKernel
+    from .observers import Extents
 
 __all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunch", "ShapeRule", "picker", "prepare"]
 
@@ -90,7 +89,7 @@ class PreparedLaunch:
         """
         block = self.packer.pack(*self.fields(values))
         reads, writes = [buffers[i] for i in self.reads], [buffers[i] for i in self.writes]
-        device.launch(new_request((self.kernel, groups, block, reads, writes, extents)))
+        device.launch((self.kernel, groups, block, reads, writes, extents))
 
 
 @dataclass(frozen=True, slots=True)

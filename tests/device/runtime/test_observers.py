@@ -42,7 +42,7 @@ def shifted(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], by: vk.i32) -> None:
     y[i] = x[i + by]  # out of bounds unless `by` is 0
 
 
-class Calls(Observer):
+class CallLog(Observer):
     """Notes the calls that it sees."""
 
     def __init__(self, seen: list[str], name: str, thread: int | None = None) -> None:
@@ -114,7 +114,7 @@ def made_here(x: Any) -> bool:
 
 def test_the_last_one_sees_calls_first_and_only_what_it_overrides(device: Any) -> None:
     seen: list[str] = []
-    first, second, y = Calls(seen, "first"), Calls(seen, "second"), vk.zeros(4)
+    first, second, y = CallLog(seen, "first"), CallLog(seen, "second"), vk.zeros(4)
     device.add_observer(first)
     device.add_observer(second)
     assert "launch" in vars(device) and "fill" not in vars(device)
@@ -157,7 +157,7 @@ def test_every_method_is_observed(device: Any) -> None:
 
 def test_an_observer_of_a_thread_sees_only_that_thread(device: Any) -> None:
     seen: list[str] = []
-    observer, y = Calls(seen, "here", threading.get_ident()), vk.zeros(4)
+    observer, y = CallLog(seen, "here", threading.get_ident()), vk.zeros(4)
 
     def work() -> None:
         with vk.use_device(device):
@@ -176,7 +176,7 @@ def test_an_observer_of_a_thread_sees_only_that_thread(device: Any) -> None:
 def test_an_observer_added_while_the_methods_change_isn_t_lost(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a signal handler might, in the same thread."""
     seen: list[str] = []
-    outer, inner, link = Calls(seen, "outer"), Calls(seen, "inner"), observers._link
+    outer, inner, link = CallLog(seen, "outer"), CallLog(seen, "inner"), observers._link
 
     def interrupted(*args: Any) -> Any:
         monkeypatch.setattr(observers, "_link", link)

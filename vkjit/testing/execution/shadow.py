@@ -41,7 +41,7 @@ from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.types import Array
 from vkjit.launch.kernel import Kernel
 from vkjit.runtime.artifact import KernelArtifact
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 
 from ..cases.case import Case, decode
 from ..cases.schedules import PLAIN, Schedule
@@ -356,8 +356,8 @@ class _Device(InterpreterDevice):
         loaded.arguments = _Arguments(artifact, module, self.state)
         return loaded
 
-    def launch(self, request: LaunchRequest) -> None:
-        self.launched = Launch(request.kernel.artifact.code, request.groups)
+    def launch(self, request: LaunchFields) -> None:
+        self.launched = Launch(request[0].artifact.code, request[1])
         super().launch(request)
 
 

@@ -25,7 +25,7 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps
 from vkjit.runtime.handles import on_fork
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
 from vkjit.runtime.reports import error_of_report
 from vkjit.runtime.streams import DeviceStream
@@ -231,7 +231,7 @@ class CpuDevice(ImmediateDevice):
             raise FeatureError(f"kernel {artifact.name}: expected object code, found {type(artifact.code).__name__}")
         return CpuKernel(artifact)
 
-    def launch(self, request: LaunchRequest) -> None:
+    def launch(self, request: LaunchFields) -> None:
         """Run the kernel. Its reports are kept for the next `synchronize` or `read`."""
         kernel, groups, block, reads, writes, _ = request
         self._check()

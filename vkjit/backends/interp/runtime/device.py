@@ -22,7 +22,7 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
 from vkjit.runtime.handles import new_lock
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 
 from ..codegen.batch import Grid, Log, Triple
 from ..codegen.engine import Order, Program
@@ -190,7 +190,7 @@ class InterpreterDevice(ImmediateDevice):
             raise FeatureError(f"kernel {artifact.name}: the interpreter runs IR, found {type(artifact.code).__name__}")
         return InterpreterKernel(artifact, Program(artifact.code))
 
-    def launch(self, request: LaunchRequest) -> None:
+    def launch(self, request: LaunchFields) -> None:
         """Run the kernel. Its reports are kept for the next `synchronize` or `read`; other errors are raised here."""
         kernel, groups, block = request[:3]  # nothing is queued, so that buffers needn't be kept
         self._check()

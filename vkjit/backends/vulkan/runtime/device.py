@@ -25,7 +25,7 @@ from vkjit.runtime.device import Buffer, Device, LoadedKernel
 from vkjit.runtime.device_info import DeviceInfo
 from vkjit.runtime.handles import Handle, close_at_exit, on_fork
 from vkjit.runtime.machine_code.loader import Accelerated
-from vkjit.runtime.observers import LaunchRequest, new_request
+from vkjit.runtime.observers import LaunchFields
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
 from vkjit.runtime.streams import DeviceStream
 
@@ -144,9 +144,9 @@ class VulkanDevice(Device):
         self._queue.check()
         return self._pipelines.load(self._queue, artifact)
 
-    def launch(self, request: LaunchRequest) -> None:
+    def launch(self, request: LaunchFields) -> None:
         """As in `Device`. Report and print fields in the block are overwritten with addresses for this launch."""
-        kernel, groups, block = request.kernel, request.groups, request.block
+        kernel, groups, block, reads, writes, _ = request
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
         queue = self._current.queue
@@ -166,12 +166,11 @@ class VulkanDevice(Device):
         printed, place = self._prints.begin(), kernel.print_offset
         block = block[:place] + printed.address.to_bytes(8, "little") + block[place + 8 :]
         try:
-            writes = [*request.writes, printed]
-            self._record(queue, kernel, new_request((kernel, groups, block, request.reads, writes, None)))
+            self._record(queue, kernel, (kernel, groups, block, reads, [*writes, printed], None))
         finally:  # an interruption may come after it was recorded
             self._prints.pending.append((artifact, printed))
 
-    def _record(self, queue: Queue, kernel: VulkanKernel, request: LaunchRequest) -> None:
+    def _record(self, queue: Queue, kernel: VulkanKernel, request: LaunchFields) -> None:
         """Record a launch. If the kernel needs them, allocate a report slot and memory for its arguments."""
         indirect = kernel.artifact.indirect
         if kernel.report_offset < 0 and not indirect:
@@ -183,11 +182,11 @@ class VulkanDevice(Device):
             if kernel.report_offset >= 0:
                 block = self._reports.patch(kernel, block)
             if not indirect:
-                queue.dispatch(new_request((kernel, groups, block, reads, writes, None)))
+                queue.dispatch((kernel, groups, block, reads, writes, None))
                 return
             address = self._placed(queue, block)
             try:
-                queue.dispatch(new_request((kernel, groups, address, reads, writes, None)))
+                queue.dispatch((kernel, groups, address, reads, writes, None))
             finally:  # the launch may be in a later submission than the one that was open before
                 chunk = self._arguments[queue][0]
                 if kernel.user is queue:

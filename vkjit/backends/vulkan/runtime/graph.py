@@ -61,7 +61,7 @@ class QueueGraph(DeviceGraph):
             launch = next((e for e in self.entries if isinstance(e, Launch)), None)
             if launch is not None:
                 refuse(launch.kernel.artifact)
-        if self.device.observers_here():
+        if self.device.observers and self.device.observers_here():
             super().replay()  # entry by entry, so that observers see them
             return
         with queue.lock:

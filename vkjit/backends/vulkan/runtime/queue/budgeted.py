@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkjit.errors import ArgumentError
 from vkjit.runtime.device import DeviceCaps
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 
 from .queue import Queue
 
@@ -77,7 +77,7 @@ class BudgetedQueue(Queue):
     def open_command_handle(self) -> int:
         return 0  # no fast path: every launch must be estimated
 
-    def dispatch(self, request: LaunchRequest) -> None:
+    def dispatch(self, request: LaunchFields) -> None:
         kernel: VulkanKernel
         kernel, groups, block, reads, writes, _ = request  # type: ignore[assignment]  # `Device.launch` checks
         total = groups[0] * groups[1] * groups[2]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkjit.errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
 from vkjit.runtime.handles import Handle
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 
 from ..loader import Functions, Vulkan
 from ..record import BARRIER, BIND
@@ -97,7 +97,7 @@ class Queue(SentWork):
 
     # Recording. These methods take the lock, which protects the open command buffer.
 
-    def dispatch(self, request: LaunchRequest) -> None:
+    def dispatch(self, request: LaunchFields) -> None:
         """Record a dispatch; the argument block is the push constant data."""
         kernel: VulkanKernel
         kernel, groups, block, reads, writes, _ = request  # type: ignore[assignment]  # `Device.launch` checks

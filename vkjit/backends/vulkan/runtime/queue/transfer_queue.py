@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 from vkjit.runtime.streams import refuse
 
 from ..loader import Vulkan
@@ -23,8 +23,8 @@ class CopyQueue(Queue):
         super().__init__(*parts)
         self.barriers = _barriers(self.vulkan)
 
-    def dispatch(self, request: LaunchRequest) -> None:
-        refuse(request.kernel.artifact)
+    def dispatch(self, request: LaunchFields) -> None:
+        refuse(request[0].artifact)
 
     def open_command_handle(self) -> int:
         return 0
