@@ -33,6 +33,9 @@ from ..runtime.streams import DeviceEvent
 
 __all__ = ["Cost", "KernelTime", "Profile", "profile"]
 
+_COMMANDS = 6
+"""Maximum number of commands of a measured launch: two timestamps, which may each be reset, and the launch."""
+
 MAX_PENDING = 200
 """Maximum number of launches whose timestamps haven't been read; each holds two timestamp queries."""
 
@@ -230,10 +233,10 @@ class Profile:
             self.device.remove_observer(self._timer)
             self._timer = None  # it refers to the profile
 
-    def _mark(self) -> DeviceEvent:
-        """Record a timing event in the current stream."""
+    def _mark(self, *, barrier: bool = True) -> DeviceEvent:
+        """Record a timing event in the current stream. With `barrier`, later work waits for it."""
         event = self.device.open_event(timing=True)
-        event.record(self.device.stream)
+        event.record(self.device.stream, barrier=barrier)
         return event
 
     def _launched(self, proceed: Callable[[LaunchRequest], None], request: LaunchRequest) -> None:
@@ -242,11 +245,14 @@ class Profile:
             self._called("launch", proceed, request, name=request.kernel.artifact.name)
             return
         with self._lock:
+            self.device.keep_together(
+                _COMMANDS
+            )  # else the kernel's time may include the host's until the next submission
             before = self._mark()
             begin = time.perf_counter_ns()
             proceed(request)
             end = time.perf_counter_ns()
-            after = self._mark()
+            after = self._mark(barrier=False)
             if len(self._pending) >= MAX_PENDING:
                 self._fetch()
             launch = _Pending(request.kernel.artifact.name, before, after)

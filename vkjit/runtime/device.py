@@ -204,6 +204,13 @@ class Device(Observable, ABC):
         """Return an unrecorded event. With `timing`, it records the time at which the device reaches it."""
         return ImmediateEvent(self, timing)
 
+    def keep_together(self, commands: int) -> None:
+        """Send recorded work of this thread's stream to the device, unless so many more commands fit beside it.
+
+        The next commands, at most 8, are then sent together: the device doesn't wait for the host between them.
+        """
+        del commands
+
     _has_copy_streams = False
 
     def check_stream(self, artifact: KernelArtifact) -> None:

@@ -59,8 +59,11 @@ class DeviceEvent(ABC):
     device: Device
 
     @abstractmethod
-    def record(self, stream: DeviceStream) -> None:
-        """Mark the work launched in the stream so far. An event can be recorded again."""
+    def record(self, stream: DeviceStream, *, barrier: bool = True) -> None:
+        """Mark the work launched in the stream so far. An event can be recorded again.
+
+        With `barrier`, later work in the stream starts after the marked work.
+        """
 
     @abstractmethod
     def query(self) -> bool:
@@ -103,7 +106,8 @@ class ImmediateEvent(DeviceEvent):
         self._timing = timing
         self._recorded: int | None = None
 
-    def record(self, stream: DeviceStream) -> None:
+    def record(self, stream: DeviceStream, *, barrier: bool = True) -> None:
+        del barrier
         if stream.device is not self.device:
             raise ArgumentError("an event is recorded in streams of its own device")
         self._recorded = time.perf_counter_ns()

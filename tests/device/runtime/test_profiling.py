@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.backends.vulkan.runtime.device import VulkanDevice
 
 
 @vk.kernel(over="y")
@@ -124,3 +125,18 @@ def test_wrong_costs_are_told(device: Any) -> None:
     fresh.cost(lambda y: y.nbytes)
     with pytest.raises(vk.ArgumentError, match="the cost of kernel fresh is a vk.Cost, found int"), vk.profile():
         fresh(vk.zeros(3))
+
+
+def test_a_launch_and_its_timestamps_are_sent_together(device: Any) -> None:
+    """Otherwise the time until the host sends the next submission would count as the kernel's."""
+    if not isinstance(device, VulkanDevice) or device._queue.is_external:
+        pytest.skip("only Vulkan devices have submissions")
+    x = vk.ones(64)
+    y = x * 2.0
+    with vk.profile() as found:
+        for _ in range(100):
+            y = y * 2.0
+        assert len(found._pending) == 100
+        assert all(launch.before.serial == launch.after.serial for launch in found._pending)
+        assert len({launch.before.serial for launch in found._pending}) > 1
+    np.testing.assert_array_equal(y.numpy(), np.full(64, 2.0**101, np.float32))

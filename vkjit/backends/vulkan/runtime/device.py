@@ -399,9 +399,17 @@ class VulkanDevice(Device):
             if self._timestamps is None:
                 period = float(self._physical.properties.base.limits.timestampPeriod)
                 self._timestamps = Timestamps(
-                    self._vulkan, self._functions, self._handle.value, period, self._queues.compute.timestamp_bits
-                )
+                    self._vulkan, self._functions, self._handle.value, period, self._queues.compute.timestamp_bits,
+                    "host_query_reset" in self.caps.features,
+                )  # fmt: skip
             return self._timestamps
+
+    def keep_together(self, commands: int) -> None:
+        """As in `Device`."""
+        queue = self._current.queue
+        with queue.lock:
+            if queue.recorded + commands > queue.budget:
+                queue.submit()
 
     def make_graph(self, entries: list[Entry]) -> QueueGraph:
         """As in `Device`."""

@@ -52,6 +52,7 @@ _GROUPS = (
             ("scalarBlockLayout", "scalar_block_layout"),
             ("shaderSubgroupExtendedTypes", "subgroup_extended_types"),
             ("timelineSemaphore", "timeline_semaphore"),
+            ("hostQueryReset", "host_query_reset"),
             ("bufferDeviceAddress", "buffer_device_address"),
             ("vulkanMemoryModel", "memory_model"),
             ("vulkanMemoryModelDeviceScope", "memory_model_device_scope"),

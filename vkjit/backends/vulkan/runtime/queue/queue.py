@@ -136,15 +136,16 @@ class Queue(SentWork):
             self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
             self._count()
 
-    def record(self, function: Any, *arguments: Any) -> None:
-        """Record any other command, after a full barrier.
+    def record(self, function: Any, *arguments: Any, barrier: bool = True) -> None:
+        """Record any other command, after a full barrier unless it needs none.
 
         `function` is a vkCmd function; `arguments` are its arguments after the command buffer.
         """
         with self.lock:
             self.check()
             submission = self._open or self._begin()
-            self._barrier(submission)
+            if barrier:
+                self._barrier(submission)
             function(submission.command, *arguments)
             self.recorded += 1
 

@@ -64,14 +64,14 @@ class QueueEvent(DeviceEvent):
         self._stamp: Stamp | None = None
         self._timing = timing
 
-    def record(self, stream: DeviceStream) -> None:
+    def record(self, stream: DeviceStream, *, barrier: bool = True) -> None:
         if not isinstance(stream, QueueStream) or stream.device is not self.device:
             raise ArgumentError("an event is recorded in streams of its own device")
         queue = stream.queue
         queue.check()
         with queue.lock:
             if self._timing:
-                self._stamp = self.device.timestamps.take(queue)
+                self._stamp = self.device.timestamps.take(queue, barrier)
             self.queue, self.serial = queue, queue.newest
 
     def query(self) -> bool:
@@ -124,11 +124,19 @@ class Stamp:
 class Timestamps:
     """The timestamp queries of a device. Raises FeatureError if its queues don't support timestamps.
 
-    `period` is in nanoseconds per tick, `places` is the number of queries in the pool.
+    `period` is in nanoseconds per tick, `places` is the number of queries in the pool. With `resets_on_host`, no command
+    resets a query, which would count as time of the work before it.
     """
 
     def __init__(
-        self, vulkan: Vulkan, functions: Functions, device: Any, period: float, valid_bits: int, places: int = PLACES
+        self,
+        vulkan: Vulkan,
+        functions: Functions,
+        device: Any,
+        period: float,
+        valid_bits: int,
+        resets_on_host: bool,
+        places: int = PLACES,
     ) -> None:
         if not valid_bits or not period:
             raise FeatureError("this device's queues have no timestamps: measure on the host, after synchronize()")
@@ -136,6 +144,7 @@ class Timestamps:
         self._functions = functions
         self._device = device
         self._period = period
+        self._resets_on_host = resets_on_host
         self._mask = (1 << valid_bits) - 1
         self.free: list[tuple[int, Queue | None, int]] = [(place, None, 0) for place in range(places)]
         info = vulkan.struct("VkQueryPoolCreateInfo", queryType=_TIMESTAMP, queryCount=places)
@@ -144,12 +153,18 @@ class Timestamps:
         destroy = functions.vkDestroyQueryPool
         self._pool = Handle("query pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
 
-    def take(self, queue: Queue) -> Stamp:
-        """Record a timestamp after everything recorded in the queue so far. Call it under the lock."""
+    def take(self, queue: Queue, barrier: bool = True) -> Stamp:
+        """Record a timestamp after everything recorded in the queue so far. Call it under the lock.
+
+        The timestamp waits for earlier work in any case; with `barrier`, later work waits, too.
+        """
         place = self._place()
         f = self._functions
-        queue.record(f.vkCmdResetQueryPool, self._pool.value, place, 1)
-        queue.record(f.vkCmdWriteTimestamp, _BOTTOM_OF_PIPE, self._pool.value, place)
+        if self._resets_on_host:
+            f.vkResetQueryPool(self._device, self._pool.value, place, 1)
+        else:
+            queue.record(f.vkCmdResetQueryPool, self._pool.value, place, 1, barrier=barrier)
+        queue.record(f.vkCmdWriteTimestamp, _BOTTOM_OF_PIPE, self._pool.value, place, barrier=barrier)
         return Stamp(self, place, queue, queue.serial)
 
     def difference(self, start: Stamp, end: Stamp) -> int:
