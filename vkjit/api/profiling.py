@@ -242,7 +242,7 @@ class Profile:
     def _launched(self, proceed: Callable[[LaunchRequest], None], request: LaunchRequest) -> None:
         """Time a launch on the device and on the host; only on the host if it is captured, and doesn't run."""
         if is_capturing(self.device):
-            self._called("launch", proceed, request, name=request.kernel.artifact.name)
+            self._called("launch", request.kernel.artifact.name, proceed, request)
             return
         with self._lock:
             self.device.keep_together(
@@ -261,11 +261,11 @@ class Profile:
             self._latest.launches = [*getattr(self._latest, "launches", ())[-MAX_LAUNCHES_PER_COST:], launch]
         self.heard("launch", launch.name, begin, end, threading.get_ident())
 
-    def _called(self, kind: str, proceed: Callable[..., None], *args: Any, name: str = "") -> None:
-        """Time a call of the device on the host as work of the given kind."""
+    def _called(self, kind: str, name: str, proceed: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Time a call of the device on the host, as work of the given kind and name."""
         begin = time.perf_counter_ns()
         try:
-            proceed(*args)
+            proceed(*args, **kwargs)
         finally:
             self.heard(kind, name, begin, time.perf_counter_ns(), threading.get_ident())
 
@@ -321,20 +321,20 @@ class _CallTimer(Observer):
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         self._profile._launched(proceed, request)
 
-    def write(self, proceed: Callable[..., None], *args: Any) -> None:
-        self._profile._called("upload", proceed, *args)
+    def write(self, *args: Any, **kwargs: Any) -> None:
+        self._profile._called("upload", "", *args, **kwargs)
 
-    def read(self, proceed: Callable[..., None], *args: Any) -> None:
-        self._profile._called("download", proceed, *args)
+    def read(self, *args: Any, **kwargs: Any) -> None:
+        self._profile._called("download", "", *args, **kwargs)
 
     def synchronize(self, proceed: Callable[..., None]) -> None:
-        self._profile._called("wait", proceed)
+        self._profile._called("wait", "", proceed)
 
-    def copy(self, proceed: Callable[..., None], *args: Any) -> None:
-        self._profile._called("copy", proceed, *args)
+    def copy(self, *args: Any, **kwargs: Any) -> None:
+        self._profile._called("copy", "", *args, **kwargs)
 
-    def fill(self, proceed: Callable[..., None], *args: Any) -> None:
-        self._profile._called("fill", proceed, *args)
+    def fill(self, *args: Any, **kwargs: Any) -> None:
+        self._profile._called("fill", "", *args, **kwargs)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from vkjit.errors import DeviceError
 from vkjit.runtime import observers
 from vkjit.runtime.capture import is_capturing, open_captures
 from vkjit.runtime.observers import LaunchRequest, Observer
+from vkjit.tensor.op_cache import with_replay
 from vkjit.testing.fuzz.watch import Watcher
 
 CALLS = 4
@@ -34,6 +35,16 @@ def grown(y: vk.InOut[vk.f32, "N"]) -> None:
 @grown.cost
 def cost_of_grown(y: Any) -> vk.Cost:
     return vk.Cost(nbytes=2 * y.nbytes, flops=y.size)
+
+
+@vk.kernel(over="y")
+def doubled(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]) -> None:
+    y[vk.global_id(0)] = x[vk.global_id(0)] * 2.0
+
+
+@doubled.cost
+def cost_of_doubled(x: Any) -> vk.Cost:
+    return vk.Cost(nbytes=x.nbytes)
 
 
 @vk.kernel(local=4, debug=False)
@@ -208,6 +219,7 @@ def test_an_error_of_an_observer_is_raised_and_nothing_runs(device: Any) -> None
 def test_a_child_of_a_fork_keeps_the_observers_of_its_thread() -> None:
     program = (
         "import os, threading, numpy as np, vkjit as vk\n"
+        "from vkjit.runtime.capture import open_captures\n"
         "x, device = vk.tensor(np.ones(9, np.float32), device='cpu'), vk.device('cpu')\n"
         "inside, go = threading.Event(), threading.Event()\n"
         "def other():\n"
@@ -218,6 +230,7 @@ def test_a_child_of_a_fork_keeps_the_observers_of_its_thread() -> None:
         "with vk.capture('cpu') as graph:\n"
         "    child = os.fork()\n"
         "    count = len(device.observers)\n"
+        "    assert len(open_captures) == count\n"
         "    x += 1.0\n"
         "graph.replay()\n"
         "good = x.numpy()[0] == 2 and count == (1 if child == 0 else 2)\n"
@@ -363,6 +376,19 @@ def test_the_cost_of_a_captured_launch_is_no_other_launch_s(device: Any) -> None
     assert [(row.launches, row.nbytes) for row in measured.kernels()] == [(1, 0)]
 
 
+def test_calls_with_keywords_are_profiled(device: Any) -> None:
+    buffer, out = device.allocate(64), np.zeros(8, np.uint8)
+    with vk.profile() as measured:
+        device.fill(buffer, offset=0, nbytes=64, pattern=0x01010101)
+        device.copy(buffer, 0, buffer, target_offset=32, nbytes=16)
+        device.write(buffer, offset=0, data=np.full(4, 7, np.uint8))
+        device.read(buffer, offset=0, out=out)
+    assert out.tolist() == [7] * 4 + [1] * 4
+    assert {kind: count for kind, (count, _) in measured.host().items()} == {
+        "fill": 1, "copy": 1, "upload": 1, "download": 1
+    }  # fmt: skip
+
+
 def test_profiles_of_a_device_don_t_nest(device: Any) -> None:
     y = vk.zeros(4)
     with vk.profile() as outer:
@@ -401,14 +427,19 @@ def test_operations_in_a_profile_are_recorded(device: Any) -> None:
     assert bool(replays(device)) is repeats(device)
     assert w.grad is not None and w.grad.numpy().tolist() == (CALLS * START).tolist()
     assert (x + 1.0).numpy().tolist() == (START + 1).tolist()
-    with vk.profile() as again:  # replays would hide launches from kernels' costs
-        x + 1.0
-    assert sum(launches(again).values()) == 1
+
+
+def test_the_costs_of_kernels_in_recorded_operations_are_stated(device: Any) -> None:
+    run: Any = with_replay(f"doubled on {device.name}", lambda x: doubled(x))
+    x = vk.tensor(START)
+    for _ in range(CALLS):
+        run(x)
+    with vk.profile() as measured:
+        assert run(x).numpy().tolist() == (2 * START).tolist()
+    assert [row.nbytes for row in measured.kernels()] == [x.nbytes]
 
 
 def test_a_profile_of_another_thread_opens_while_an_operation_is_recorded(device: Any) -> None:
-    from vkjit.tensor.op_cache import with_replay
-
     x, calls = vk.tensor(START), []
 
     def work() -> None:
@@ -423,7 +454,7 @@ def test_a_profile_of_another_thread_opens_while_an_operation_is_recorded(device
         assert not thread.is_alive()
         return vk.exp(x)
 
-    run = with_replay(f"observed on {device.name}", forward)
+    run: Any = with_replay(f"observed on {device.name}", forward)
     for _ in range(CALLS):
         np.testing.assert_allclose(run(x).numpy(), np.exp(START), rtol=1e-5)
     assert len(calls) == (3 if repeats(device) else CALLS)
