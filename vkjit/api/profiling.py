@@ -29,9 +29,9 @@ from ..runtime.capture import check_waiting, is_capturing
 from ..runtime.device import Device
 from ..runtime.handles import new_lock
 from ..runtime.observers import LaunchRequest, Observer
-from ..runtime.streams import DeviceEvent
+from ..runtime.streams import DeviceEvent, ImmediateEvent
 
-__all__ = ["Cost", "KernelTime", "Profile", "profile"]
+__all__ = ["Balance", "Cost", "KernelTime", "Profile", "profile"]
 
 _COMMANDS = 6
 """Maximum number of commands of a measured launch: two timestamps, which may each be reset, and the launch."""
@@ -71,6 +71,35 @@ class KernelTime:
     def gigaflops(self) -> float | None:
         """Throughput in 10^9 operations per second, over the launches with a stated cost; None if there are none."""
         return self.flops / self.stated / 1e9 if self.flops and self.stated else None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The work of the device and of the host in a profile, in seconds.
+
+    `device` is the time in which kernels ran, `host` that of launches, compilations and copies on the host, without
+    waits and without the profile's own work. `idle` is the time between the first kernel and the last in which none
+    ran; under a profile, launches take longer on the host, so the device waits more than it would. `longest_gap` is the
+    longest such time, and `after` the kernel before it.
+    """
+
+    device: float
+    host: float
+    idle: float
+    longest_gap: float
+    after: str
+
+    @property
+    def bound(self) -> str:
+        """What determines the program's time: "device" or "host"."""
+        return "device" if self.device >= self.host else "host"
+
+    def __str__(self) -> str:
+        text = f"device busy {self.device * 1e3:.3f} ms, host busy {self.host * 1e3:.3f} ms: bound by the {self.bound}"
+        if not self.longest_gap:
+            return text
+        gap = f"{self.longest_gap * 1e3:.3f} ms after {self.after}"
+        return f"{text}; device idle {self.idle * 1e3:.3f} ms, longest {gap}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +176,27 @@ class Profile:
             totals[span.kind] = count + 1, seconds + (span.end - span.begin) / 1e9
         return dict(sorted(totals.items(), key=lambda entry: -entry[1][1]))
 
+    def balance(self) -> Balance:
+        """Return how long the device and the host worked, and how long the device was idle between kernels."""
+        self._fetch_rest()
+        busy = idle = longest = 0
+        after, last, end = "", "", None
+        for launch in sorted(self._launches, key=lambda launch: launch.begin):
+            stop = launch.begin + launch.nanoseconds
+            gap = 0 if end is None else max(launch.begin - end, 0)
+            busy += launch.nanoseconds if end is None else max(stop - max(launch.begin, end), 0)
+            idle += gap
+            if gap > longest:
+                longest, after = gap, last
+            if end is None or stop > end:
+                end, last = stop, launch.name
+        host = sum(seconds for kind, (_, seconds) in self.host().items() if kind != "wait")
+        if isinstance(self._zero, ImmediateEvent):  # the kernels ran within the calls
+            host = max(host - busy / 1e9, 0.0)
+        return Balance(busy / 1e9, host, idle / 1e9, longest / 1e9, after)
+
     def table(self) -> str:
-        """Return kernel and host times as a text table."""
+        """Return kernel and host times as a text table, and what bounds the program."""
         lines = [f"{self.device.name}: {self.seconds * 1e3:.3f} ms"]
         # the columns of the rows below have the widths of these headings
         lines.append(
@@ -163,6 +211,7 @@ class Profile:
         lines.append(f"{'on the host':<32}{'calls':>9}{'total ms':>11}{'mean us':>10}")
         for kind, (count, seconds) in self.host().items():
             lines.append(f"{kind:<32}{count:>9}{seconds * 1e3:>11.3f}{seconds / count * 1e6:>10.1f}")
+        lines.append(str(self.balance()))
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -176,7 +225,7 @@ class Profile:
         except ImportError:
             sys.stdout.write(self.table() + "\n")
             return
-        table = Table(title=f"{self.device.name}: {self.seconds * 1e3:.3f} ms")
+        table = Table(title=f"{self.device.name}: {self.seconds * 1e3:.3f} ms", caption=str(self.balance()))
         for heading in ("kernel", "launches", "total ms", "mean us", "min us", "max us", "GB/s", "GFLOP/s"):
             table.add_column(heading, justify="left" if heading == "kernel" else "right")
         for row in self.kernels():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,23 @@ def test_kernels_and_host_are_measured(device: Any, tmp_path: Path) -> None:
     assert len(kernels) == 301 and all(e["dur"] >= 0 and e["ts"] >= 0 for e in kernels)
     starts = [e["ts"] for e in kernels]
     assert starts == sorted(starts)
+
+
+def test_device_and_host_are_told_apart(device: Any) -> None:
+    z, rounds = vk.zeros(64), 300 if device.caps.kind == "interpreter" else 40_000
+    slow(z, 10)
+    with vk.profile() as measured:
+        slow(z, rounds)
+        time.sleep(0.05)
+        slow(z, rounds)
+    balance, rows = measured.balance(), measured.kernels()
+    assert balance.device == pytest.approx(sum(row.seconds for row in rows), rel=0.01)
+    assert balance.bound == "device" and 0 <= balance.host < balance.device
+    assert balance.longest_gap <= balance.idle <= measured.seconds and balance.after in ("", "slow")
+    assert "bound by the device" in str(measured)
+    with vk.profile() as nothing:
+        pass
+    assert nothing.balance().device == 0 and nothing.balance().idle == 0
 
 
 def test_compiling_is_seen(device: Any) -> None:
@@ -137,6 +155,6 @@ def test_a_launch_and_its_timestamps_are_sent_together(device: Any) -> None:
         for _ in range(100):
             y = y * 2.0
         assert len(found._pending) == 100
-        assert all(launch.before.serial == launch.after.serial for launch in found._pending)
-        assert len({launch.before.serial for launch in found._pending}) > 1
+        serials = [(getattr(launch.before, "serial"), getattr(launch.after, "serial")) for launch in found._pending]  # noqa: B009
+        assert all(before == after for before, after in serials) and len(set(serials)) > 1
     np.testing.assert_array_equal(y.numpy(), np.full(64, 2.0**101, np.float32))
