@@ -178,6 +178,9 @@ def mean_gradient(
 
 def supports_fused(rows: int, classes: int, device: Any) -> bool:
     """True if `cross_entropy_mean` is faster than separate launches: for few scores."""
+    caps = device.caps
+    if caps.max_invocations < GROUP or caps.max_local_size[0] < GROUP:
+        return False
     return 0 < rows * classes <= MAX_SCORES and (device_class(device) == "gpu" or classes <= MAX_CPU_CLASSES)
 
 

@@ -29,7 +29,7 @@ from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.device import Buffer, Device, DeviceCaps, LoadedKernel
 from vkjit.runtime.device_info import DeviceInfo
 from vkjit.runtime.meta import meta_device
-from vkjit.runtime.observers import LaunchRequest
+from vkjit.runtime.observers import LaunchFields
 
 VULKAN, CPU, INTERPRETER, META = BACKENDS
 
@@ -87,9 +87,10 @@ class StubDevice(Device):
     def load(self, artifact: KernelArtifact) -> LoadedKernel:
         return StubKernel(artifact)
 
-    def launch(self, request: LaunchRequest) -> None:
-        run: Callable[[Any, Any], None] = request.kernel.artifact.code
-        run(*request.reads, *request.writes)
+    def launch(self, request: LaunchFields) -> None:
+        kernel, _, _, reads, writes, _ = request
+        run: Callable[[Any, Any], None] = kernel.artifact.code
+        run(*reads, *writes)
 
     def synchronize(self) -> None: ...
 

@@ -294,9 +294,7 @@ class Profile:
             self._called("launch", request.kernel.artifact.name, proceed, request)
             return
         with self._lock:
-            self.device.keep_together(
-                _COMMANDS
-            )  # else the kernel's time may include the host's until the next submission
+            self.device.keep_together(_COMMANDS)  # else the host's time until the next submission may count, too
             before = self._mark()
             begin = time.perf_counter_ns()
             proceed(request)

@@ -1093,7 +1093,7 @@ class TensorMethods:
         """`where`."""
 
     def xlogy(self, b: Any) -> Tensor:
-        """Return a * log(b), 0 where a is 0, elementwise."""
+        """Return a * log(b), 0 where a is 0 unless b is NaN, elementwise."""
 
     def xlogy_(self, b: Any) -> Tensor:
         """In-place version of `xlogy`."""

@@ -437,11 +437,11 @@ def test_a_call_is_to_be_watched_while_a_profile_opens(
             for _ in range(CALLS):
                 x + x
 
-    def slow(self: Profile) -> Any:
+    def slow(self: Profile, **options: Any) -> Any:
         if not others:
             others.append(run_in_thread(call))
             others[0][0].join(0.2)
-        return mark(self)
+        return mark(self, **options)
 
     monkeypatch.setattr(Profile, "_mark", slow)
     with vk.profile(device) as profile:
