@@ -12,7 +12,8 @@ False; `held` first undoes what `execute` has acquired.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from .abi import ITSELF, LITERAL, NO_ARRAY, Axis, Cell, Constant, Field, Kind, Layout, Name, Pair, Row, Word
 from .llvm_text import Text
@@ -106,9 +107,16 @@ class LaunchCode(ABC):
     def of(self, word: int) -> str:
         return self.t.load(self.plan, 8 * word)
 
-    def rows(self, word: Word) -> tuple[str, str]:
+    def rows(self, word: int) -> tuple[str, str]:
         """Return the number of rows of a table, and the address of the first."""
         return self.of(word), self.t.load(self.plan, 8 * (word + 1))
+
+    @contextmanager
+    def each_row(self, word: int, words: int) -> Iterator[tuple[str, str]]:
+        """Loop over the rows of a table, of `words` words each; yields a row's number and its address."""
+        count, rows = self.rows(word)
+        with self.t.each(count) as number:
+            yield number, self.t.row(rows, number, words)
 
     def number(self, value: str) -> str:
         """Return the value of a Python int. Branch to `refused` if it doesn't fit 64 bits."""
@@ -133,14 +141,10 @@ class LaunchCode(ABC):
         """Check that no `sanitized` block is open, and that the kernel's captures are unchanged."""
         t = self.t
         t.unless(t.same(t.call("PyList_Size", self.of(Word.BLOCKS)), 0), "refused")
-        count, rows = self.rows(Word.CELLS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Cell.WORDS)
+        with self.each_row(Word.CELLS, Cell.WORDS) as (_, row):
             found = t.load(t.load(row, 8 * Cell.CELL), self.layout.content)
             t.unless(t.same(found, t.load(row, 8 * Cell.VALUE)), "refused")
-        count, rows = self.rows(Word.NAMES)
-        with t.each(count) as number:
-            row = t.row(rows, number, Name.WORDS)
+        with self.each_row(Word.NAMES, Name.WORDS) as (_, row):
             found = t.call("PyDict_GetItemWithError", t.load(row, 8 * Name.DICTIONARY), t.load(row, 8 * Name.KEY))
             self.check_error(t.same(found, 0))
             t.unless(t.same(found, t.load(row, 8 * Name.VALUE)), "refused")
@@ -148,9 +152,7 @@ class LaunchCode(ABC):
     def constants(self) -> None:
         """Check the types of scalars and the values of constants."""
         t = self.t
-        count, rows = self.rows(Word.CONSTANTS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Constant.WORDS)
+        with self.each_row(Word.CONSTANTS, Constant.WORDS) as (_, row):
             given = t.load("%args", t.load(row, 8 * Constant.PLACE))
             t.unless(t.same(t.load(given, self.layout.type), t.load(row, 8 * Constant.TYPE)), "next")
             exactly = t.load(row, 8 * Constant.EXACTLY)
@@ -204,9 +206,7 @@ class LaunchCode(ABC):
     def pairs(self) -> None:
         """Check that the dimensions in each pair are equal."""
         t = self.t
-        count, rows = self.rows(Word.PAIRS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Pair.WORDS)
+        with self.each_row(Word.PAIRS, Pair.WORDS) as (_, row):
             array = t.load(row, 8 * Pair.ARRAY)
             expected = t.cell(t.load(row, 8 * Pair.ITEM))
             with t.where(t.new(f"icmp ne i64 {array}, {LITERAL}")):
@@ -218,9 +218,7 @@ class LaunchCode(ABC):
         """Compute the numbers of workgroups, from an array's shape if the plan has axes."""
         t = self.t
         self.groups = t.cell(self.of(Word.X)), t.cell(self.of(Word.Y)), t.cell(self.of(Word.Z))
-        count, rows = self.rows(Word.AXES)
-        with t.each(count) as number:
-            row = t.row(rows, number, Axis.WORDS)
+        with self.each_row(Word.AXES, Axis.WORDS) as (number, row):
             extent, local = (
                 self.item(t.load(row, 8 * Axis.ARRAY), t.load(row, 8 * Axis.ITEM)),
                 t.load(row, 8 * Axis.LOCAL),
@@ -237,9 +235,7 @@ class LaunchCode(ABC):
     def count_writes(self) -> None:
         """Allocate the incremented version numbers of written arrays."""
         t = self.t
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
+        with self.each_row(Word.ARRAYS, Row.WORDS) as (_, row):
             kind = t.load(row, 8 * Row.COUNTS)
             with t.where(t.new(f"icmp ne i64 {kind}, 0")):
                 given = t.load("%args", t.load(row, 8 * Row.PLACE))
@@ -261,9 +257,7 @@ class LaunchCode(ABC):
     def fields(self, target: str) -> None:
         """Fill the argument block with addresses and scalars."""
         t = self.t
-        count, rows = self.rows(Word.FIELDS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Field.WORDS)
+        with self.each_row(Word.FIELDS, Field.WORDS) as (_, row):
             array, item = t.load(row, 8 * Field.ARRAY), t.load(row, 8 * Field.ITEM)
             goal = t.new(f"add i64 {target}, {t.load(row, 8 * Field.TARGET)}")
             is_scalar, done, value = t.same(array, LITERAL), t.label("done"), t.cell("0")

@@ -127,9 +127,7 @@ class _CpuLaunch(LaunchCode):
         """Count the writes, and take references to the plan and the buffers."""
         t = self.t
         t.call("Py_IncRef", self.of(_CpuWord.OWNER), returns="void")
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
+        with self.each_row(Word.ARRAYS, Row.WORDS) as (_, row):
             t.call("Py_IncRef", t.load(row, 8 * Row.BUFFER), returns="void")
             with t.where(t.new(f"icmp ne i64 {t.load(row, 8 * Row.COUNTS)}, 0")):
                 counter = t.load(t.load("%args", t.load(row, 8 * Row.PLACE)), t.load(row, 8 * Row.COUNTER))
@@ -138,9 +136,7 @@ class _CpuLaunch(LaunchCode):
     def let_go(self) -> None:
         """Drop these references, and end being busy."""
         t, owner = self.t, self.of(_CpuWord.OWNER)
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
+        with self.each_row(Word.ARRAYS, Row.WORDS) as (_, row):
             t.call("Py_DecRef", t.load(row, 8 * Row.BUFFER), returns="void")
         t.store("0", self.plan, 8 * _CpuWord.BUSY)
         t.call("Py_DecRef", owner, returns="void")

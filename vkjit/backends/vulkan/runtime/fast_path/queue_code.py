@@ -110,9 +110,7 @@ class _QueueLaunch(LaunchCode):
         t, at, queue = self.t, self.layout, self.layout.own["Queue"]
         epoch = self.number(t.load(self.queue, queue["epoch"]))
         found = t.cell("0")
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
+        with self.each_row(Word.ARRAYS, Row.WORDS) as (_, row):
             buffer = t.load(row, 8 * Row.BUFFER)
             written = self.number(t.load(buffer, at.buffer["write_epoch"]))
             with t.where(t.same(written, epoch)):
@@ -130,9 +128,7 @@ class _QueueLaunch(LaunchCode):
         """
         t, at, queue = self.t, self.layout, self.layout.own["Queue"]
         serial = t.load(self.queue, queue["serial"])
-        count, rows = self.rows(Word.ARRAYS)
-        with t.each(count) as number:
-            row = t.row(rows, number, Row.WORDS)
+        with self.each_row(Word.ARRAYS, Row.WORDS) as (_, row):
             buffer = t.load(row, 8 * Row.BUFFER)
             is_written = t.new(f"icmp ne i64 {t.load(row, 8 * Row.WRITTEN)}, 0")
             places = f"i64 {at.buffer['write_epoch']}, i64 {at.buffer['read_epoch']}"
