@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the crew needs POSIX
 
 from vkjit.backends.cpu.runtime import short_launch, thread_pool, workers  # noqa: E402  after the skip
 from vkjit.backends.cpu.runtime.device import CpuDevice  # noqa: E402
+from vkjit.backends.cpu.runtime.launch_code import cpu_code  # noqa: E402
 
 
 @vk.kernel(over="y")
@@ -66,9 +67,13 @@ def switch_interval(seconds: float) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+@pytest.mark.parametrize("in_python", [False, True])
 @pytest.mark.parametrize("make", [_kernel_launch, _operation, _checked_operation])
 def test_short_launches_keep_the_lock(
-    make: Callable[[CpuDevice], Callable[[], Any]], processor: CpuDevice, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[CpuDevice], Callable[[], Any]],
+    in_python: bool,
+    processor: CpuDevice,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Launches known to be short must not let other threads run in between: that costs more than the launch."""
 
@@ -77,6 +82,8 @@ def test_short_launches_keep_the_lock(
 
     monkeypatch.setattr(workers.Pace, "learn", learn_one)
     monkeypatch.setenv("VKJIT_NATIVE_LAUNCH", "0")  # else a thread may start to compile
+    if in_python:
+        monkeypatch.setattr(cpu_code, "call", cpu_code._call_in_python)
     launch = make(processor)
     for _ in range(20):
         launch()

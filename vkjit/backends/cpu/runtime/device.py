@@ -45,8 +45,6 @@ __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
 MAX_KEPT = 512 << 20
 """Maximum bytes of free memory that the device keeps for later buffers."""
-_COMPILE_AFTER = 100
-"""Number of launches for which machine code was wanted before it is compiled, so that short programs don't pay for it."""
 _FEATURES = frozenset({
     "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
     "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
@@ -115,7 +113,6 @@ class CpuDevice(ImmediateDevice):
         self._local = threading.local()
         self.gate = (ctypes.c_int64 * 1)(1)
         """1 while machine code may launch without `launch`: not closed, not observed, without copy streams."""
-        self._plans_wanted = 0
         self._begun = time.perf_counter_ns()
         _devices.add(self)
         cpu_code.load()
@@ -214,11 +211,7 @@ class CpuDevice(ImmediateDevice):
         if not isinstance(kernel, CpuKernel) or kernel.prints or min(pattern.groups) <= 0:
             return False
         if not cpu_code.is_ready():
-            self._plans_wanted += 1
-            if self._plans_wanted == _COMPILE_AFTER:
-                cpu_code.start()
-            if not cpu_code.is_ready():
-                return None if cpu_code.is_possible() else False
+            return None if cpu_code.is_possible() else False
         return short_plan(self, kernel, launch, pattern) or False
 
     def accelerated(self, plans: Sequence[Any]) -> Callable[..., bool] | None:

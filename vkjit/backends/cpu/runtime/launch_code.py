@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import struct
 import time
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +35,15 @@ from .workers import MAX_SHORT_NANOSECONDS, Pace
 if TYPE_CHECKING:
     from .device import CpuDevice
 
-__all__ = ["CpuCode", "cpu_code", "layout", "short_plan"]
+__all__ = ["RECORD", "CpuCode", "cpu_code", "layout", "short_plan"]
 
+RECORD = "<6Q"
+"""Format of the header before the argument block: the kernel's address, the number of workgroups, the grid (3), the
+cancellation token's address.
+"""
+_HEADER = struct.Struct(RECORD)
+_COMPILE_AFTER = 100
+"""Number of short launches after which machine code is compiled, so that short programs don't pay for it."""
 _TABLE = (*API, "PyThreadState_GetDict", "clock_gettime", *OBJECTS, "TOKEN_KEY")
 
 
@@ -159,8 +169,19 @@ def layout() -> Layout | None:
     return find_layout((CpuBuffer, ("device", "address")))
 
 
-_EXAMPLE = """
-define void @vkjit_example(ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch) {
+_FUNCTIONS = f"""
+define void @vkjit_call(ptr %record) {{
+{"".join(f"  %p{n} = getelementptr i64, ptr %record, i64 {n}{chr(10)}" for n in range(7))}
+  %function = load ptr, ptr %p0
+  %end = load i64, ptr %p1
+  %x = load i64, ptr %p2
+  %y = load i64, ptr %p3
+  %z = load i64, ptr %p4
+  %watch = load ptr, ptr %p5
+  call void %function(ptr %p6, i64 0, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch)
+  ret void
+}}
+define void @vkjit_example(ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch) {{
   %out = load ptr, ptr %block
   store i64 %end, ptr %out
   %second = getelementptr i64, ptr %out, i64 1
@@ -170,12 +191,15 @@ define void @vkjit_example(ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64
   %last = getelementptr i64, ptr %out, i64 2
   store i64 %scalar, ptr %last
   ret void
-}
-define void @vkjit_end() {
+}}
+define void @vkjit_end() {{
   ret void
-}
+}}
 """
-"""A kernel for the self-test: it writes the number of workgroups, the grid's z and a scalar to its array."""
+"""The function that launches a kernel by its record, and a kernel for the self-test.
+
+The kernel writes the number of workgroups, the grid's z and a scalar to its array.
+"""
 
 
 @functools.cache
@@ -187,18 +211,35 @@ def _clock() -> int | None:
         return None
 
 
+def _caller(functions: dict[str, int]) -> Callable[[bytes], None]:
+    caller: Callable[[bytes], None] = ctypes.PYFUNCTYPE(None, ctypes.c_char_p)(functions["vkjit_call"])
+    return caller
+
+
+@functools.lru_cache(maxsize=256)
+def _function_at(address: int) -> Callable[..., None]:
+    """Return the kernel's function, which is called with the GIL held."""
+    return ctypes.PYFUNCTYPE(None, ctypes.c_char_p, *[ctypes.c_void_p] * 6)(address)
+
+
 class CpuCode(MachineCode):
     """Machine code that launches short kernels."""
 
-    names = ("vkjit_launch", "vkjit_example", "vkjit_end")
+    names = ("vkjit_launch", "vkjit_call", "vkjit_example", "vkjit_end")
     table = _TABLE
     modules = (__name__, Pace.__module__)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call: Callable[[bytes], None] = self._call_in_python
+        """Runs all workgroups of a launch, given its record, on the calling thread, which keeps the GIL."""
+        self._calls = itertools.count(1)
 
     def layout(self) -> Layout | None:
         return None if _clock() is None else layout()
 
     def text(self, layout: Layout) -> str:
-        return _CpuLaunch(layout, _TABLE).text() + _EXAMPLE
+        return _CpuLaunch(layout, _TABLE).text() + _FUNCTIONS
 
     def objects(self) -> dict[str, Any]:
         return {
@@ -227,7 +268,20 @@ class CpuCode(MachineCode):
         device.gate[0] = 0
         passed = (refused, done, call(array, 0), list(memory)) == (False, True, False, [24, 4, -7, 0])
         buffer.address = 0  # nothing to release
-        return passed
+        record = _HEADER.pack(kernel.address, 5, 5, 1, 6, token_of_thread().address)
+        _caller(functions)(record + struct.pack("<Qq", ctypes.addressof(memory), 8))
+        return passed and list(memory) == [5, 6, 8, 0]
+
+    def use(self, functions: dict[str, int]) -> None:
+        super().use(functions)
+        self.call = _caller(functions)
+
+    def _call_in_python(self, record: bytes) -> None:
+        """Call the kernel through ctypes, which takes longer than machine code."""
+        if next(self._calls) == _COMPILE_AFTER:
+            self.start()
+        address, total, x, y, z, token = _HEADER.unpack_from(record)
+        _function_at(address)(record[_HEADER.size :], 0, total, x, y, z, token)
 
 
 cpu_code = CpuCode()

@@ -1,6 +1,6 @@
 """Fast launches of prepared kernels: one foreign call, on the calling thread.
 
-A launch's record (see `short_launch`) is packed in one step. Launches that aren't short, and all launches while the
+A launch's record is packed in one step. Launches that aren't short, and all launches while the
 device has observers, are left to `Device.launch`.
 """
 
@@ -18,7 +18,8 @@ from vkjit.runtime.artifact import REPORT_WORDS
 from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
 
 from .cancellation import token_of_thread
-from .short_launch import RECORD, caller, is_short
+from .launch_code import RECORD, cpu_code
+from .short_launch import is_short
 
 if TYPE_CHECKING:
     from .device import CpuDevice
@@ -29,7 +30,7 @@ __all__ = ["replayer"]
 
 def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> Launcher:
     """Return the launch as a function of buffers, values and a grid; see `Device.launcher`."""
-    call, used, fields = caller(), launch.used, launch.fields
+    used, fields = launch.used, launch.fields
     pack, reports = struct.Struct(RECORD + launch.packer.format[1:]).pack, kernel.report_offset is not None
     free: deque[tuple[Any, int]] = deque()  # report buffers with their addresses; each belongs to one launch at a time
 
@@ -49,7 +50,7 @@ def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> La
         except (struct.error, OverflowError):  # a scalar that doesn't fit; the slow path reports it
             return False
         start = time.perf_counter_ns()
-        call(record)
+        cpu_code.call(record)
         kernel.pace.learn_short(total, time.perf_counter_ns() - start)
         if words is not None:
             if words[0]:
