@@ -149,37 +149,47 @@ def _unusable_reason(text: str) -> str:
 
 
 COMPILER = (
-    ".", "backends/codegen", "backends/vulkan/codegen", "compiler", "frontend", "ir", "lang", "passes", "runtime", "spirv",
+    ".", "backends/codegen", "backends/vulkan/codegen", "backends/vulkan/runtime/printing.py", "compiler", "frontend", "ir",
+    "lang", "passes", "runtime/artifact.py", "runtime/device.py", "runtime/matrix_shapes.py", "spirv",
 )  # fmt: skip
-"""Folders of the package with the modules that affect the generated SPIR-V; except for `.`, with their sub-folders."""
+"""The modules that affect the generated SPIR-V: files and folders of the package, the latter (except `.`) with their
+sub-folders.
+"""
 
 
 @functools.cache
-def compiler_digest(folders: tuple[str, ...] = COMPILER) -> str:
-    """Return a hash of the paths, sizes and times of the source files in `folders`.
+def compiler_digest(sources: tuple[str, ...] = COMPILER) -> str:
+    """Return a hash of the paths, sizes and times of these source files and of those in these folders.
 
     The hash is a part of all keys, so that a change of the compiler invalidates all entries. It is computed once per
     process, since later changes of the files don't affect the code that is already loaded. The versions of Python and
     NumPy are hashed, too.
     """
     root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    parts = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
-    for folder in folders:
-        for entry in _files(os.path.join(root, folder), nested=folder != "."):
-            status = entry.stat()
-            parts += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    parts: list[Any] = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
+    for source in sources:
+        path = os.path.join(root, source)
+        if source.endswith(".py"):
+            _describe_file(path, os.stat(path), parts)
+        else:
+            _describe_folder(path, source != ".", parts)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _files(folder: str, *, nested: bool = True) -> Iterator[os.DirEntry[str]]:
-    """Yield the source files of a folder in order, including those of its sub-folders if `nested`."""
+def _describe_file(name: str, status: os.stat_result, parts: list[Any]) -> None:
+    parts += (name, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _describe_folder(folder: str, nested: bool, parts: list[Any]) -> None:
+    """Append a description of a folder's source files to `parts`, including its sub-folders if `nested`."""
+    parts.append(folder)
     with os.scandir(folder) as entries:
         ordered = sorted(entries, key=operator.attrgetter("name"))
     for entry in ordered:
         if entry.name.endswith((".py", ".lark")):
-            yield entry
+            _describe_file(entry.name, entry.stat(), parts)
         elif nested and entry.name != "__pycache__" and entry.is_dir():
-            yield from _files(entry.path)
+            _describe_folder(entry.path, nested, parts)
 
 
 # -- files
