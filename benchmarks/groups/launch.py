@@ -276,8 +276,11 @@ _longest: dict[str, list[str]] = {}
 
 def longest(place: str) -> float:
     """Return the milliseconds of the longest of 10,000 launches in a new process; see the program."""
-    milliseconds, number = python_output(str(PROGRAMS / "longest_launch.py"), place).split()
-    _longest.setdefault(place, []).append(f"{float(milliseconds):.3g} ms at launch {int(number):,}")
+    milliseconds, number, collection = python_output(str(PROGRAMS / "longest_launch.py"), place).split()
+    _longest.setdefault(place, []).append(
+        f"{float(milliseconds):.3g} ms at launch {int(number):,} (Python's longest garbage collection: "
+        f"{float(collection):.3g} ms)"
+    )
     return float(milliseconds)
 
 

@@ -3,11 +3,13 @@
 The argument is "GPU" (the first hardware device), the name of a device, or "none": calls of a Python function that
 launches nothing, which show how long the system itself interrupts a program. The first two launches of each kernel, which
 compile and prepare it, don't count. The device drains every 100 launches, outside of the measurement, so that its queue
-is never full. Exits with code 3 if there is no such device.
+is never full. The time of Python's garbage collections, which may happen in a launch as anywhere, doesn't count either:
+the longest is printed after the number. Exits with code 3 if there is no such device.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -59,6 +61,22 @@ def idle() -> None:
         pass
 
 
+class Collections:
+    """Python's garbage collections: their total and longest time in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.total = self.longest = self._start = 0
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._start = time.perf_counter_ns()
+            return
+        taken = time.perf_counter_ns() - self._start
+        self.total += taken
+        self.longest = max(self.longest, taken)
+
+
 def main(name: str) -> None:
     """Measure, and print the result."""
     if name == "none":
@@ -67,17 +85,17 @@ def main(name: str) -> None:
     else:
         device = find(name)
         calls, wait = launches(device), device.synchronize
-    clock, longest, place = time.perf_counter_ns, 0, 0
+    clock, longest, place, collections = time.perf_counter_ns, 0, 0, Collections()
     for number in range(LAUNCHES):
         call = calls[number % KERNELS]
-        start = clock()
+        start, collected = clock(), collections.total
         call()
-        taken = clock() - start
+        taken = clock() - start - (collections.total - collected)
         if taken > longest and number >= IGNORED:
             longest, place = taken, number
         if number % DRAIN_EVERY == DRAIN_EVERY - 1:
             wait()
-    print(longest / 1e6, place)
+    print(longest / 1e6, place, collections.longest / 1e6)
 
 
 if __name__ == "__main__":
