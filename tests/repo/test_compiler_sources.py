@@ -30,7 +30,8 @@ def files(sources: tuple[str, ...]) -> set[Path]:
 def imported(file: Path) -> set[str]:
     """Return the modules of the package that a module imports, except for type checkers."""
     package = ["vkjit", *file.relative_to(PACKAGE).parts[:-1]]
-    found, pending = set(), list(ast.parse(file.read_text(encoding="utf-8")).body)
+    found: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
