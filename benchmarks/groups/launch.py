@@ -254,18 +254,20 @@ def replay() -> float:
     return statistics.median(times) / 1e3
 
 
+def replay_microseconds(device: Any, graph: Any) -> float:
+    """Return the time of one replay by the device's clock."""
+    start, end = (vk.Event(timing=True) for _ in range(2))
+    start.record(vk.current_stream(device))
+    graph.replay()
+    end.record(vk.current_stream(device))
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
 def device_microseconds(make: Callable[[Any, int], Any]) -> float:
     device = gpu()
     graph = make(device, CHAIN)
-    times = []
-    for _ in range(10):
-        start, end = (vk.Event(timing=True) for _ in range(2))
-        start.record(vk.current_stream(device))
-        graph.replay()
-        end.record(vk.current_stream(device))
-        end.synchronize()
-        times.append(float(start.elapsed_time(end)) * 1e3 / CHAIN)
-    return statistics.median(times)
+    return statistics.median(replay_microseconds(device, graph) for _ in range(10)) / CHAIN
 
 
 # -- the longest launch of a new process

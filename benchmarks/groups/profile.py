@@ -17,7 +17,7 @@ from typing import Any
 import vkjit as vk
 import vkjit.nn.functional as F
 from benchmarks.framework import Row, Target
-from benchmarks.groups.launch import gpu, lavapipe
+from benchmarks.groups.launch import gpu, lavapipe, replay_microseconds
 
 LAUNCHES = 20
 RELATIVE, MICROSECONDS = 0.10, 2.0
@@ -130,13 +130,8 @@ def replayed(device: Any, start: Any, step: Step) -> float:
     times: list[float] = []
     begin = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - begin < SECONDS:
-        first, last = (vk.Event(timing=True) for _ in range(2))
-        first.record(vk.current_stream(device))
-        graph.replay()
-        last.record(vk.current_stream(device))
-        last.synchronize()
-        times.append(float(first.elapsed_time(last)) * 1e3 / LAUNCHES)
-    return statistics.median(times)
+        times.append(replay_microseconds(device, graph))
+    return statistics.median(times) / LAUNCHES
 
 
 _notes: dict[str, list[str]] = {}
@@ -155,7 +150,7 @@ def difference(name: str, find: Callable[[], Any], make: Callable[[Any], tuple[A
 
 CASES: dict[str, tuple[Callable[[Any], tuple[Any, Step]], Callable[[Any], tuple[Any, Step]]]] = {
     # on the GPU, on the software driver
-    "add 1 to 64 elements": (in_place(increase, 64),) * 2,
+    "add 1, 64 elements": (in_place(increase, 64),) * 2,
     "add 1 in memory, small": (in_place(increase, 80_000),) * 2,
     "add 1 in memory, medium": (in_place(increase, 1 << 22), in_place(increase, 1 << 20)),
     "add 1 in memory, large": (in_place(increase, 1 << 28), in_place(increase, 1 << 24)),

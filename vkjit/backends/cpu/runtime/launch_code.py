@@ -35,13 +35,12 @@ from .workers import MAX_SHORT_NANOSECONDS, Pace
 if TYPE_CHECKING:
     from .device import CpuDevice
 
-__all__ = ["RECORD", "CpuCode", "cpu_code", "layout", "short_plan"]
+__all__ = ["HEADER", "CpuCode", "cpu_code", "layout", "short_plan"]
 
-RECORD = "<6Q"
-"""Format of the header before the argument block: the kernel's address, the number of workgroups, the grid (3), the
-cancellation token's address.
+HEADER = struct.Struct("<6Q")
+"""The header of a launch's record, before the argument block: the kernel's address, the number of workgroups, the grid
+(3), the cancellation token's address.
 """
-_HEADER = struct.Struct(RECORD)
 _COMPILE_AFTER = 100
 """Number of short launches after which machine code is compiled, so that short programs don't pay for it."""
 _TABLE = (*API, "PyThreadState_GetDict", "clock_gettime", *OBJECTS, "TOKEN_KEY")
@@ -169,7 +168,7 @@ def layout() -> Layout | None:
     return find_layout((CpuBuffer, ("device", "address")))
 
 
-_FUNCTIONS = f"""
+_CALL = f"""
 define void @vkjit_call(ptr %record) {{
 {"".join(f"  %p{n} = getelementptr i64, ptr %record, i64 {n}{chr(10)}" for n in range(7))}
   %function = load ptr, ptr %p0
@@ -181,7 +180,11 @@ define void @vkjit_call(ptr %record) {{
   call void %function(ptr %p6, i64 0, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch)
   ret void
 }}
-define void @vkjit_example(ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch) {{
+"""
+"""A function that runs all workgroups of a launch, given its record."""
+
+_EXAMPLE = """
+define void @vkjit_example(ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64 %z, ptr %watch) {
   %out = load ptr, ptr %block
   store i64 %end, ptr %out
   %second = getelementptr i64, ptr %out, i64 1
@@ -191,15 +194,12 @@ define void @vkjit_example(ptr %block, i64 %begin, i64 %end, i64 %x, i64 %y, i64
   %last = getelementptr i64, ptr %out, i64 2
   store i64 %scalar, ptr %last
   ret void
-}}
-define void @vkjit_end() {{
+}
+define void @vkjit_end() {
   ret void
-}}
+}
 """
-"""The function that launches a kernel by its record, and a kernel for the self-test.
-
-The kernel writes the number of workgroups, the grid's z and a scalar to its array.
-"""
+"""A kernel for the self-test: it writes the number of workgroups, the grid's z and a scalar to its array."""
 
 
 @functools.cache
@@ -212,6 +212,7 @@ def _clock() -> int | None:
 
 
 def _caller(functions: dict[str, int]) -> Callable[[bytes], None]:
+    """Return machine code that launches by a record, as a function that keeps the GIL."""
     caller: Callable[[bytes], None] = ctypes.PYFUNCTYPE(None, ctypes.c_char_p)(functions["vkjit_call"])
     return caller
 
@@ -239,7 +240,7 @@ class CpuCode(MachineCode):
         return None if _clock() is None else layout()
 
     def text(self, layout: Layout) -> str:
-        return _CpuLaunch(layout, _TABLE).text() + _FUNCTIONS
+        return _CpuLaunch(layout, _TABLE).text() + _CALL + _EXAMPLE
 
     def objects(self) -> dict[str, Any]:
         return {
@@ -268,7 +269,7 @@ class CpuCode(MachineCode):
         device.gate[0] = 0
         passed = (refused, done, call(array, 0), list(memory)) == (False, True, False, [24, 4, -7, 0])
         buffer.address = 0  # nothing to release
-        record = _HEADER.pack(kernel.address, 5, 5, 1, 6, token_of_thread().address)
+        record = HEADER.pack(kernel.address, 5, 5, 1, 6, token_of_thread().address)
         _caller(functions)(record + struct.pack("<Qq", ctypes.addressof(memory), 8))
         return passed and list(memory) == [5, 6, 8, 0]
 
@@ -280,8 +281,8 @@ class CpuCode(MachineCode):
         """Call the kernel through ctypes, which takes longer than machine code."""
         if next(self._calls) == _COMPILE_AFTER:
             self.start()
-        address, total, x, y, z, token = _HEADER.unpack_from(record)
-        _function_at(address)(record[_HEADER.size :], 0, total, x, y, z, token)
+        address, total, x, y, z, token = HEADER.unpack_from(record)
+        _function_at(address)(record[HEADER.size :], 0, total, x, y, z, token)
 
 
 cpu_code = CpuCode()

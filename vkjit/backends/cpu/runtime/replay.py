@@ -1,7 +1,7 @@
 """Fast launches of prepared kernels: one foreign call, on the calling thread.
 
-A launch's record is packed in one step. Launches that aren't short, and all launches while the
-device has observers, are left to `Device.launch`.
+A launch's record is packed in one step. Launches that aren't short, and all launches while the device has observers, are
+left to `Device.launch`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vkjit.runtime.artifact import REPORT_WORDS
 from vkjit.runtime.prepared_launch import Launcher, PreparedLaunch
 
 from .cancellation import token_of_thread
-from .launch_code import RECORD, cpu_code
+from .launch_code import HEADER, cpu_code
 from .short_launch import is_short
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = ["replayer"]
 def replayer(device: CpuDevice, kernel: CpuKernel, launch: PreparedLaunch) -> Launcher:
     """Return the launch as a function of buffers, values and a grid; see `Device.launcher`."""
     used, fields = launch.used, launch.fields
-    pack, reports = struct.Struct(RECORD + launch.packer.format[1:]).pack, kernel.report_offset is not None
+    pack, reports = struct.Struct(HEADER.format + launch.packer.format[1:]).pack, kernel.report_offset is not None
     free: deque[tuple[Any, int]] = deque()  # report buffers with their addresses; each belongs to one launch at a time
 
     def replay(buffers: Sequence[Any], values: tuple[Any, ...], groups: tuple[int, int, int]) -> bool:

@@ -8,19 +8,16 @@ threads get the GIL then.
 
 from __future__ import annotations
 
-import struct
 import time
 from typing import TYPE_CHECKING
 
 from .cancellation import token_of_thread
-from .launch_code import RECORD, cpu_code
+from .launch_code import HEADER, cpu_code
 
 if TYPE_CHECKING:
     from .kernel import CpuKernel
 
 __all__ = ["is_short", "launch_short"]
-
-_HEADER = struct.Struct(RECORD)
 
 
 def is_short(groups: int, kernel: CpuKernel) -> bool:
@@ -31,7 +28,7 @@ def is_short(groups: int, kernel: CpuKernel) -> bool:
 def launch_short(kernel: CpuKernel, total: int, grid: tuple[int, int, int], block: bytes | bytearray) -> None:
     """Run all `total` workgroups of the grid. Raises the exceptions of signal handlers."""
     token = token_of_thread()
-    record = _HEADER.pack(kernel.address, total, *grid, token.address) + block
+    record = HEADER.pack(kernel.address, total, *grid, token.address) + block
     start = time.perf_counter_ns()
     cpu_code.call(record)
     kernel.pace.learn_short(total, time.perf_counter_ns() - start)
