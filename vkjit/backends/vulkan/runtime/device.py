@@ -400,7 +400,7 @@ class VulkanDevice(Device):
                 period = float(self._physical.properties.base.limits.timestampPeriod)
                 self._timestamps = Timestamps(
                     self._vulkan, self._functions, self._handle.value, period, self._queues.compute.timestamp_bits,
-                    "host_query_reset" in self.caps.features,
+                    "host_query_reset" in self.caps.features, "slow_timestamps" in self.caps.quirks,
                 )  # fmt: skip
             return self._timestamps
 

@@ -1,4 +1,4 @@
-"""Driver bugs that compilers must work around, by driver and version.
+"""Driver bugs that compilers and the runtime must work around, by driver and version.
 
 Each row of the table lists faults that were observed; a driver without rows has no quirks. The names and the loop cap
 become part of `DeviceCaps`.
@@ -21,7 +21,9 @@ The names:
 - ``unrounded_halves``: a float that is rounded to f16 and widened again keeps all its digits;
 - ``far_whole_numbers``: on CPUs without AVX-512, trunc and round treat f64 as f32 (values beyond 2^24 stay unchanged), and
   ties don't round to even; floor and ceil are correct;
-- ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper.
+- ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper;
+- ``slow_timestamps``: a timestamp after earlier work takes 5 to 50 us, which count as time of that work. Each command is
+  complete before the next starts, so a timestamp at the top of the pipe is exact.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ _ROWS = (
                 "widened_compare",
                 "ordered_atomics",
                 "far_whole_numbers",
+                "slow_timestamps",
             }
         ),
         loop_cap=65535,

@@ -24,7 +24,7 @@ __all__ = ["QueueEvent", "QueueStream", "Timestamps"]
 
 PLACES = 1024
 _TIMESTAMP = 2  # VK_QUERY_TYPE_TIMESTAMP
-_BOTTOM_OF_PIPE = 0x2000
+_TOP_OF_PIPE, _BOTTOM_OF_PIPE = 0x1, 0x2000
 _64_BIT, _WAIT = 0x1, 0x2
 
 
@@ -125,7 +125,8 @@ class Timestamps:
     """The timestamp queries of a device. Raises FeatureError if its queues don't support timestamps.
 
     `period` is in nanoseconds per tick, `places` is the number of queries in the pool. With `resets_on_host`, no command
-    resets a query, which would count as time of the work before it.
+    resets a query, which would count as time of the work before it. With `in_order`, each command is complete before the
+    next starts, and timestamps needn't wait for earlier work.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Timestamps:
         period: float,
         valid_bits: int,
         resets_on_host: bool,
+        in_order: bool,
         places: int = PLACES,
     ) -> None:
         if not valid_bits or not period:
@@ -145,6 +147,7 @@ class Timestamps:
         self._device = device
         self._period = period
         self._resets_on_host = resets_on_host
+        self._stage = _TOP_OF_PIPE if in_order else _BOTTOM_OF_PIPE
         self._mask = (1 << valid_bits) - 1
         self.free: list[tuple[int, Queue | None, int]] = [(place, None, 0) for place in range(places)]
         info = vulkan.struct("VkQueryPoolCreateInfo", queryType=_TIMESTAMP, queryCount=places)
@@ -164,7 +167,7 @@ class Timestamps:
             f.vkResetQueryPool(self._device, self._pool.value, place, 1)
         else:
             queue.record(f.vkCmdResetQueryPool, self._pool.value, place, 1, barrier=barrier)
-        queue.record(f.vkCmdWriteTimestamp, _BOTTOM_OF_PIPE, self._pool.value, place, barrier=barrier)
+        queue.record(f.vkCmdWriteTimestamp, self._stage, self._pool.value, place, barrier=barrier)
         return Stamp(self, place, queue, queue.serial)
 
     def difference(self, start: Stamp, end: Stamp) -> int:
