@@ -214,7 +214,8 @@ def _is_pure(replay: Replay, count: int) -> bool:
     gradients, and new tensors.
     """
     numbers = [number for number in replay.results if number is not None]
-    sources = [n if n < replay.count else replay.plans[n - replay.count].source for n in numbers]
+    plans: Any = replay.plans  # results have one
+    sources = [n if n < replay.count else plans[n - replay.count].source for n in numbers]
     return not replay.writes and not replay.nodes and not any(count <= s < replay.count for s in sources)
 
 

@@ -21,10 +21,10 @@ from ..autograd import tape
 from ..autograd.mode import state
 from ..autograd.rules import RuleRow
 from ..autograd.tape import GradMeta, Node
-from ..tensor import Tensor
+from ..tensor import Tensor, Version
 
 if TYPE_CHECKING:
-    from .replay import Replay
+    from .replay import Replay, TensorPlan
 
 __all__ = [
     "ArrayPlan",
@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 _new = object.__new__
+_GONE = ref(_new(GradMeta))
+"""Stands for the metadata of results that no tensor has."""
 _blocks, _listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
 
@@ -70,8 +72,8 @@ class NodePlan(NamedTuple):
 
     `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` have a
     tensor's number and None, or None and a constant, and True if the node keeps the operand's value. `outputs` are the
-    numbers of its results, with True for those of float types, which require a gradient, and True for those whose value
-    it keeps. `token` stands for the plan in keys.
+    numbers of its results, or the `TensorPlan` of a result that only the node refers to, with True for those of float
+    types, which require a gradient, and True for those whose value it keeps. `token` stands for the plan in keys.
     """
 
     name: str
@@ -80,7 +82,7 @@ class NodePlan(NamedTuple):
     filled_params: tuple[tuple[str, Any], ...]
     inputs: tuple[tuple[int | None, Any, bool], ...]
     needs: tuple[bool, ...]
-    outputs: tuple[tuple[int, bool, bool], ...]
+    outputs: tuple[tuple[int | TensorPlan, bool, bool], ...]
     token: object
 
 
@@ -252,17 +254,27 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
     else:
         edges = [None if number is None else tensors[number].meta for number, _, _ in operands]
     results: list[Any] = []
-    for number, is_float, _ in outputs:
-        meta = tensors[number].meta
-        if is_float:
-            meta.requires_grad, meta.node = True, node
-        results.append(ref(meta))
-    kept_outputs: Any = None
-    if row.keeps_outputs:
-        kept_outputs = []
-        for number, _, is_kept in outputs:
-            tensor = tensors[number]
-            kept_outputs.append((Tensor, tensor._array, tensor._version, tensor._version.value) if is_kept else None)
+    kept_outputs: Any = [] if row.keeps_outputs else None
+    result: Any  # a number or a plan
+    for result, is_float, is_kept in outputs:
+        kept_output: Any = None
+        if result.__class__ is int:
+            tensor = tensors[result]
+            meta = tensor.meta
+            if is_float:
+                meta.requires_grad, meta.node = True, node
+            results.append(ref(meta))
+            if is_kept:
+                kept_output = (Tensor, tensor._array, tensor._version, tensor._version.value)
+        else:
+            results.append(_GONE)
+            if is_kept:
+                version = Version()
+                version.value = result.version
+                array = DeviceArray.placed(buffers[result.source], result.offset, result.dtype, result.layout)
+                kept_output = (Tensor, array, version, version.value)
+        if kept_outputs is not None:
+            kept_outputs.append(kept_output)
     node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs
     node.edges, node._results, node.number = tuple(edges), results, next(tape.sequence)
     node._parameters, node._inputs, node._outputs, node._released = parameters, inputs, kept_outputs, False

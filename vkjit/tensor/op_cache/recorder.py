@@ -106,7 +106,8 @@ class OpRecorder:
         self._drop_values(self._alive(results), count)
         kept = {plan.source for plan in self._plans} | self._kept_sources
         scratch = _scratch(self._device, steps, sizes, count, kept)
-        planned, plans = _with_lifetimes(self._device, steps, count, kept, scratch), tuple(self._plans)
+        nodes, plans = self._without_private(nodes, results)
+        planned = _with_lifetimes(self._device, steps, count, kept, scratch)
         maker = self._maker(planned, sizes, writes)
         return Replay(
             self._device,
@@ -137,6 +138,32 @@ class OpRecorder:
         for place, plan in enumerate(self._plans):
             if place + count not in alive:
                 self._plans[place] = plan._replace(source=NO_MEMORY)
+
+    def _without_private(
+        self, nodes: list[NodePlan], results: tuple[int | None, ...]
+    ) -> tuple[list[NodePlan], tuple[TensorPlan | None, ...]]:
+        """Return the plans of the nodes and of the tensors, without tensors that only a node's result refers to.
+
+        No tensor object is made for them: a node that keeps such a result has its `TensorPlan` instead of its number.
+        """
+        count = len(self._tensors)
+        used = {*results, *self._parameter_numbers, *[number for node in nodes for number, _, _ in node.inputs]}
+        used |= {number for plan in self._plans for number in (plan.root, plan.shares)}
+        private = {
+            number for number, plan in enumerate(self._plans, count)
+            if number not in used and (plan.shares, plan.is_view, plan.root) == (FRESH, False, NO_ROOT)
+        }  # fmt: skip
+        changed = [
+            node._replace(outputs=tuple([
+                (self._plans[number - count] if number in private else number, is_float, is_kept)
+                for number, is_float, is_kept in node.outputs
+            ]))
+            for node in nodes
+        ]  # fmt: skip
+        plans = [None if number in private else plan for number, plan in enumerate(self._plans, count)]
+        while plans and plans[-1] is None:
+            plans.pop()
+        return changed, tuple(plans)
 
     def _maker(
         self, steps: tuple[PlannedStep, ...], sizes: tuple[int, ...], writes: tuple[tuple[int, int], ...]

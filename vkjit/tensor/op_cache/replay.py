@@ -176,7 +176,7 @@ class Replay:
     count: int
     sizes: tuple[int, ...]
     steps: tuple[PlannedStep, ...]
-    plans: tuple[TensorPlan, ...]
+    plans: tuple[TensorPlan | None, ...]
     nodes: tuple[NodePlan, ...]
     writes: tuple[tuple[int, int], ...]
     results: tuple[int | None, ...]
@@ -207,11 +207,11 @@ class Replay:
             self._run_steps(operands, buffers)
         else:
             buffers += [self.device.allocate(size) for size in self.sizes]
-        tensors = operands
+        tensors: list[Any] = operands
         if self.plans:
             tensors = [*operands]
             for plan in self.plans:
-                tensors.append(_tensor(plan, tensors, buffers, self.count))
+                tensors.append(None if plan is None else _tensor(plan, tensors, buffers, self.count))
         return self._finish(operands, tensors, buffers)
 
     def _finish(self, operands: list[Tensor], tensors: list[Tensor], buffers: list[Any]) -> Any:
