@@ -1,6 +1,7 @@
-"""Base class of devices whose launches complete before `launch` returns (CPU, interpreter).
+"""Base class of devices in host memory whose launches complete before `launch` returns (CPU, interpreter).
 
-Printed lines and reported errors are collected under the lock and surface at `synchronize` or `read`: the text on
+The base class checks the arguments of all calls, and has memory, statistics and copies. A back end adds how kernels are
+loaded and run. What kernels print and report is collected by `note`, and surfaces at `synchronize` or `read`: the text on
 standard output, then the first error as an exception. An interrupt loses neither, and one thread's text is written
 before another thread continues.
 """
@@ -8,29 +9,268 @@ before another thread continues.
 from __future__ import annotations
 
 import sys
-from typing import Any
+import threading
+import weakref
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
-from ..errors import KernelError
-from ..runtime.device import Device
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["ImmediateDevice"]
+from ..errors import ArgumentError, DeviceError, KernelError, OutOfMemoryError
+from ..runtime import memory_ledger
+from ..runtime.array import LAYOUT_ALIGNMENT
+from ..runtime.device import Buffer, Device, DeviceCaps, LoadedKernel
+from ..runtime.handles import new_lock, on_fork
+from ..runtime.observers import LaunchFields
+
+__all__ = ["MAX_CHANGES", "NO_BYTES", "HostBuffer", "ImmediateDevice", "Usage", "bytes_at"]
+
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+
+NO_BYTES: Bytes = np.zeros(0, dtype=np.uint8)
+
+MAX_CHANGES = 1024
+"""Number of noted sizes of buffers from which they are added up."""
+
+_devices: weakref.WeakSet[ImmediateDevice] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for device in list(_devices):
+        device.forget_parent()
+
+
+on_fork(_in_child)
+
+
+class Usage:
+    """Statistics of the live buffers: their number and their bytes.
+
+    Buffers note their sizes in `changes`, and ~size when they are released, without a lock. `add_up` does the rest.
+    """
+
+    def __init__(self) -> None:
+        self.changes: deque[int] = deque()
+        self._count = self._allocated = self._peak = 0
+        self._lock = threading.Lock()
+
+    def add_up(self, timeout: float = 0.0) -> None:
+        """Count what was noted, unless another thread or an interrupted call of this one does that."""
+        if not self._lock.acquire(timeout=timeout):
+            return
+        try:
+            changes = self.changes
+            while changes:
+                nbytes = changes.popleft()
+                self._count += 1 if nbytes >= 0 else -1
+                self._allocated += nbytes if nbytes >= 0 else -(~nbytes)
+                self._peak = max(self._peak, self._allocated)
+        finally:
+            self._lock.release()
+
+    def read(self) -> tuple[int, int, int]:
+        """Return the number of buffers, their bytes, and the highest number of bytes."""
+        self.add_up(timeout=0.1)
+        return self._count, self._allocated, self._peak
+
+    def reset_peak(self) -> None:
+        """Set the peak to the bytes that are allocated now."""
+        self.add_up(timeout=0.1)
+        self._peak = self._allocated
+
+    def forget_lock(self) -> None:
+        """Replace the lock in a forked child, since another thread of the parent may have held it."""
+        self._lock = threading.Lock()
+
+
+class HostBuffer(Buffer):
+    """Memory of this process under its own address, aligned to `LAYOUT_ALIGNMENT`; new memory is zero.
+
+    `data` are its bytes. A closed buffer has the address 0 and no bytes.
+    """
+
+    __slots__ = ("address", "data", "device", "nbytes")
+
+    device: ImmediateDevice
+    data: Bytes
+
+    def __init__(self, device: ImmediateDevice, nbytes: int) -> None:
+        memory = np.zeros(nbytes + LAYOUT_ALIGNMENT, dtype=np.uint8)
+        begin = -int(memory.ctypes.data) % LAYOUT_ALIGNMENT
+        self.data = memory[begin : begin + nbytes]
+        self.register(device, nbytes, int(memory.ctypes.data) + begin)
+
+    def register(self, device: ImmediateDevice, nbytes: int, address: int) -> None:
+        """Make this a buffer of the device, which counts it until it is closed. `data` is set before."""
+        self.device, self.nbytes, self.address = device, nbytes, address
+        device.usage.changes.append(nbytes)
+        if len(device.usage.changes) > MAX_CHANGES:
+            device.usage.add_up()
+
+    def close(self) -> None:
+        address, self.address = getattr(self, "address", 0), 0
+        if address:
+            self.device.usage.changes.append(~self.nbytes)
+            self.data = NO_BYTES
+
+    __del__ = close
+
+
+def bytes_at(buffers: Sequence[HostBuffer], address: int) -> tuple[Bytes, int]:
+    """Return the bytes of the buffer that contains an address of an argument block, and the offset in it.
+
+    `buffers` are those of a launch; other addresses are those of arrays that the kernel doesn't access: no bytes.
+    """
+    for buffer in buffers:
+        if buffer.address <= address <= buffer.address + buffer.nbytes:
+            return buffer.data, address - buffer.address
+    return NO_BYTES, 0
 
 
 class ImmediateDevice(Device):
-    """A device that runs launches synchronously."""
+    """A device that runs launches synchronously, on buffers in host memory."""
 
-    _lock: Any
-    _lines: list[str]
-    _errors: list[KernelError]
+    closed = False
+    kernel_type: type[LoadedKernel] = LoadedKernel
+    """The class of its loaded kernels."""
+
+    def __init__(self, name: str, caps: DeviceCaps, index: int) -> None:
+        self.name, self.caps, self.index, self.closed = name, caps, index, False
+        self.usage = Usage()
+        self._lock = new_lock()
+        self._text: list[str] = []
+        self._error: KernelError | None = None
+        _devices.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.index}>"
+
+    def forget_parent(self) -> None:
+        """Drop, in a forked child, what the parent surfaces, and locks that its other threads may have held."""
+        self._text, self._error = [], None
+        self.usage.forget_lock()
+
+    # -- memory
+
+    def new_buffer(self, nbytes: int) -> HostBuffer:
+        """Return a new buffer. Raises MemoryError or ValueError if there is no memory for it."""
+        return HostBuffer(self, nbytes)
+
+    def allocate(self, nbytes: int) -> HostBuffer:
+        if self.closed or nbytes < 0:
+            self.check_open()
+            raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
+        try:
+            buffer = self.new_buffer(nbytes)
+        except (MemoryError, ValueError) as error:
+            raise OutOfMemoryError(
+                f"no memory for a buffer of {nbytes} bytes\n{memory_ledger.holders(self)}"
+            ) from error
+        if memory_ledger.tracing:
+            memory_ledger.note(buffer)
+        return buffer
+
+    def write(self, buffer: Buffer, offset: int, data: Bytes) -> None:
+        self._part(buffer, offset, len(data))[:] = data
+
+    def read(self, buffer: Buffer, offset: int, out: Bytes) -> None:
+        self._surface()
+        out[:] = self._part(buffer, offset, len(out))
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        self._part(target, target_offset, nbytes)[:] = self._part(source, source_offset, nbytes)
+
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        if offset % 4 or nbytes % 4:
+            raise DeviceError(f"fill: expected multiples of 4, found offset {offset} and {nbytes} bytes")
+        self._part(buffer, offset, nbytes).view(np.uint32)[:] = np.uint32(pattern & 0xFFFFFFFF)
+
+    def host_view(self, buffer: Buffer) -> Bytes | None:
+        return self.own(buffer).data
+
+    def memory_stats(self) -> dict[str, int]:
+        count, allocated, peak = self.usage.read()
+        return {"allocated": allocated, "reserved": allocated, "peak": peak, "count": count}
+
+    def reset_peak_memory(self) -> None:
+        self.usage.reset_peak()
+
+    # -- kernels
+
+    @abstractmethod
+    def run(self, kernel: Any, groups: tuple[int, int, int], block: bytes, buffers: Sequence[HostBuffer]) -> None:
+        """Run the workgroups of a kernel, of `kernel_type`, and `note` what it prints and reports.
+
+        `groups` are all positive; `buffers` are those that the kernel accesses, of this device and open.
+        """
+
+    def launch(self, request: LaunchFields) -> None:
+        """Run the kernel. What it prints and reports is kept for the next `synchronize` or `read`."""
+        kernel, groups, block, reads, writes, _ = request
+        if self.closed:
+            self.check_open()
+        self.check_stream(kernel.artifact)
+        if not isinstance(kernel, self.kernel_type):
+            raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
+        buffers: Any = (*reads, *writes)
+        for buffer in buffers:
+            if buffer.device is not self or not buffer.address:
+                self.own(buffer)
+        if min(groups) > 0:
+            self.run(kernel, groups, block, buffers)
+
+    def note(self, text: Sequence[str] = (), error: KernelError | None = None) -> None:
+        """Keep what a kernel printed, and the error that it reported unless there is one already."""
+        with self._lock:
+            self._text += text
+            if self._error is None:
+                self._error = error
+
+    @property
+    def report_address(self) -> int:
+        """0: launches share no report buffer."""
+        return 0
+
+    def synchronize(self) -> None:
+        self.check_open()
+        self._surface()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def check_open(self) -> None:
+        """Raise DeviceError if the device was closed."""
+        if self.closed:
+            raise DeviceError(f"the device {self.name} was closed: open it again to use it")
+
+    def own(self, buffer: Buffer) -> HostBuffer:
+        """Return the buffer. Raises DeviceError if it is another device's, or closed."""
+        own: Any = buffer
+        if own.device is not self:  # those of this device are of `HostBuffer`
+            raise DeviceError("the buffer belongs to another device")
+        if not own.address:
+            raise DeviceError("the buffer was closed")
+        found: HostBuffer = own
+        return found
+
+    def _part(self, buffer: Buffer, offset: int, nbytes: int) -> Bytes:
+        self.check_open()
+        own = self.own(buffer)
+        if offset < 0 or nbytes < 0 or offset + nbytes > own.nbytes:
+            raise ArgumentError(f"bytes {offset} to {offset + nbytes} lie outside a buffer of {own.nbytes} bytes")
+        return own.data[offset : offset + nbytes]
 
     def _surface(self) -> None:
         with self._lock:  # no call between taking an item and using it: no interrupt can come in between
-            if self._lines:
-                text = "".join(self._lines)
-                self._lines = []
+            if self._text:
+                text = "".join(self._text)
+                self._text = []
                 if sys.stdout is not None:
                     sys.stdout.write(text)
-            if self._errors:
-                first = self._errors[0]
-                self._errors = []
-                raise first
+            if self._error is not None:
+                error = self._error
+                self._error = None
+                raise error

@@ -38,7 +38,7 @@ class Devices:
         self._unlisted = {backend.name: backend for backend in backends if not backend.listed}
         self._ranks = {kind: rank for backend in backends for kind, rank in backend.ranks.items()}
         self._lock = new_lock()
-        self._open: dict[str, Device] = {}
+        self._open: dict[tuple[str, str, str], Device] = {}
         self._default: dict[str | None, Device] = {}
         """Devices opened without a spec, keyed by the value of VKJIT_DEVICE at that time."""
 
@@ -62,7 +62,7 @@ class Devices:
             return self._opened(spec)
         wanted = os.environ.get("VKJIT_DEVICE")
         known = self._default.get(wanted)
-        if known is None or getattr(known, "closed", False):
+        if known is None or known.closed:
             known = self._default[wanted] = self._opened(None)
         return known
 
@@ -75,15 +75,16 @@ class Devices:
         with self._lock:
             unlisted = self._unlisted.get(spec) if isinstance(spec, str) else None
             if unlisted is not None:
-                return unlisted.open(unlisted.devices()[0])
-            rows = self._rows()
-            if not rows:
-                raise self.driver_error() or DeviceNotFoundError("there are no devices")
-            info = self._choose(spec, [info for info, _ in rows])
-            key = info.uuid + info.name
+                info, backend = unlisted.devices()[0], unlisted
+            else:
+                rows = self._rows()
+                if not rows:
+                    raise self.driver_error() or DeviceNotFoundError("there are no devices")
+                info, backend = rows[self._choose(spec, [info for info, _ in rows]).index]
+            key = backend.name, info.uuid, info.name
             device = self._open.get(key)
-            if device is None or getattr(device, "closed", False):
-                device = self._open[key] = rows[info.index][1].open(info)
+            if device is None or device.closed:
+                device = self._open[key] = backend.open(info)
             return device
 
     def _choose(self, spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
@@ -112,7 +113,7 @@ class Devices:
     def last_words(self) -> None:
         """Print pending kernel output and report kernel errors that no `synchronize` has raised; called at exit."""
         for device in list(self._open.values()):
-            if getattr(device, "closed", False):
+            if device.closed:
                 continue
             with contextlib.suppress(VkjitError, OSError):  # at exit there is no caller to report it to
                 try:
@@ -136,7 +137,7 @@ _default = threading.local()
 
 
 def devices() -> list[DeviceInfo]:
-    """Return all devices: Vulkan devices, best first, then the CPU device if available, then the reference interpreter."""
+    """Return all devices, by back end: those of Vulkan, best first, then "cpu" if available, then the interpreter."""
     return _devices.devices()
 
 
@@ -146,9 +147,11 @@ def driver_error() -> DriverNotFoundError | None:
 
 
 def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
-    """Open a device by index, by part of its name, by kind ("cpu", "interpreter"), or by an item of `devices()`.
+    """Open a device by index, by name ("cpu", "interpreter") or a part of it, by kind, or by an item of `devices()`.
 
-    Without an argument, return the default device. "meta" names a device whose tensors have shapes but no data.
+    Names precede kinds: "cpu" is the device that runs kernels through LLVM, if there is one, and else a Vulkan driver
+    in software, which is of that kind. Without an argument, return the default device. "meta" names a device whose
+    tensors have shapes but no data.
 
     Opening a device again returns the same object until it is closed. Raises DeviceNotFoundError with a list of the
     available devices.
@@ -172,9 +175,9 @@ def default_device() -> Device:
     This is the device set by `use_device`, else by `set_default_device`, else VKJIT_DEVICE, else the best available.
     """
     chosen: Device | None = getattr(_default, "device", None)
-    if chosen is None or getattr(chosen, "closed", False):
+    if chosen is None or chosen.closed:
         chosen = getattr(_process, "device", None)
-    if chosen is None or getattr(chosen, "closed", False):
+    if chosen is None or chosen.closed:
         return _devices.open()
     return chosen
 

@@ -53,7 +53,7 @@ class MatrixShape:
 class DeviceCaps:
     """The capabilities and limits of a device: all that the compiler and library code may depend on.
 
-    `kind` is "discrete", "integrated", "cpu", "virtual", "other", "llvm-cpu", "interpreter" or "meta". `loop_cap` is
+    `kind` determines the back end: it is one of the kinds in the table of back ends. `loop_cap` is
     the number of iterations after which the driver silently stops loops (None: never). `quirks` has names of driver
     bugs from the quirk table. `dtypes` has the names of the element types with arithmetic, `features` other
     capabilities by name ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add",
@@ -119,14 +119,31 @@ class Device(Observable, ABC):
     seeds: Any = None
     """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
 
+    def keep_seeds(self, seeds: Any) -> None:
+        """Replace `seeds`."""
+        self.seeds = seeds
+
     @functools.cached_property
     def dispatch_cache(self) -> Table:
         """The cache of repeated calls on this device, keyed by the upper layers; see `runtime.dispatch_cache`."""
         return new_table(self)
 
+    def renew_dispatch_cache(self) -> None:
+        """Replace the cache by an empty one; see `runtime.dispatch_cache.renew`."""
+        self.dispatch_cache = {}
+
+    @property
+    def closed(self) -> bool:
+        """True if the device can't be used any more."""
+        return False
+
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
-        """Return a buffer of at least `nbytes` bytes; 0 is valid. Raises OutOfMemoryError."""
+        """Return a buffer of at least `nbytes` bytes; 0 is valid. Raises OutOfMemoryError.
+
+        Its address is a multiple of `array.LAYOUT_ALIGNMENT`: calls with other arrays aren't cached. While
+        `memory_ledger.tracing`, the ledger notes it.
+        """
 
     @abstractmethod
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
@@ -150,7 +167,10 @@ class Device(Observable, ABC):
 
     @abstractmethod
     def launch(self, request: LaunchFields) -> None:
-        """Queue a launch; see `LaunchRequest`. Its buffers are kept alive until it has completed."""
+        """Queue a launch; see `LaunchRequest`. Its buffers are kept alive until it has completed.
+
+        Raises DeviceError if the device or a buffer is closed, or is another device's; see also `check_stream`.
+        """
 
     def launcher(self, launch: PreparedLaunch) -> Launcher | None:
         """Return the launch as a function of buffers and values; None if the device has no fast path for it."""

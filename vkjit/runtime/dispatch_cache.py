@@ -78,7 +78,7 @@ def renew(*devices: Device) -> None:
     with _lock:
         _devices.update(devices)  # tables set here don't pass through `new_table`
         for device in devices or list(_devices):
-            device.dispatch_cache = {}
+            device.renew_dispatch_cache()
 
 
 def follow(follower: Forgetful) -> None:

@@ -43,7 +43,7 @@ class _MigratingBuffer:
         """
         with self._lock:
             # the memory of a closed device counts as elsewhere: reading it raises DeviceError
-            if self.buffer.device is not device or getattr(self.buffer.device, "closed", False):
+            if self.buffer.device is not device or self.buffer.device.closed:
                 self.buffer = _moved(self.buffer, device)
             return self.buffer
 

@@ -138,7 +138,8 @@ def next_seed_tensor(device: Device) -> Tensor:
             return seed_tensor(int(_seeds(seed, counter, 1)[0]), device)
         spread = np.zeros((_SEEDS, LAYOUT_ALIGNMENT // 8), np.uint64)
         spread[:, 0] = _seeds(*key, _SEEDS)
-        uploaded = device.seeds = key, creation.upload(spread, dtypes.u64, device)._array
+        uploaded = key, creation.upload(spread, dtypes.u64, device)._array
+        device.keep_seeds(uploaded)
     return Tensor.of(uploaded[1].shifted(place * LAYOUT_ALIGNMENT, _SEED_LAYOUT))
 
 

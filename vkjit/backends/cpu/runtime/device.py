@@ -11,7 +11,6 @@ import functools
 import struct
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,19 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vkjit import dtypes
-from vkjit.backends.host import ImmediateDevice
-from vkjit.errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
-from vkjit.runtime import memory_ledger
+from vkjit.backends.host import HostBuffer, ImmediateDevice
+from vkjit.errors import FeatureError
 from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
 from vkjit.runtime.device import Buffer, DeviceCaps
-from vkjit.runtime.handles import on_fork
-from vkjit.runtime.observers import LaunchFields
 from vkjit.runtime.prepared_launch import CallPattern, Launcher, PreparedLaunch
 from vkjit.runtime.reports import error_of_report
 from vkjit.runtime.streams import DeviceStream
 
 from . import llvm
-from .buffer import CpuBuffer, Usage
+from .buffer import CpuBuffer, new_buffer
 from .host_features import has_scaling
 from .kernel import CpuKernel
 from .launch_code import cpu_code, short_plan
@@ -85,100 +81,44 @@ def _report_buffer_kind(prints: bool) -> str:
     return "printing" if prints else "words"
 
 
-_devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
-
-
-def _in_child() -> None:
-    for device in list(_devices):
-        device.forget_locks()
-
-
-on_fork(_in_child)
-
-
 class CpuDevice(ImmediateDevice):
     """Runs kernels synchronously, on the calling thread and helper threads."""
 
+    kernel_type = CpuKernel
+
     def __init__(self, index: int = 0, threads: int | None = None) -> None:
-        self.name = "cpu"
-        self.caps = cpu_caps()
-        self.index = index
-        self.closed = False
+        super().__init__("cpu", cpu_caps(), index)
         self.pool = Pool(threads if threads is not None else thread_count())
         self.blocks = MemoryPool(MAX_KEPT)
-        self.usage = Usage()
-        self._lock = threading.RLock()
-        self._errors: list[KernelError] = []
-        self._lines: list[str] = []
         self._local = threading.local()
         self.gate = (ctypes.c_int64 * 1)(1)
         """1 while machine code may launch without `launch`: not closed, not observed, without copy streams."""
         self._begun = time.perf_counter_ns()
-        _devices.add(self)
         cpu_code.load()
 
-    def forget_locks(self) -> None:
-        """Replace the locks in a forked child, since other threads of the parent may have held them.
-
-        Also drops printed text and reported errors, which the parent surfaces.
-        """
-        self._lock = threading.RLock()
-        self._lines, self._errors = [], []
-        self.usage.forget_lock()
+    def forget_parent(self) -> None:
+        """As in `ImmediateDevice`."""
+        super().forget_parent()
         self.blocks.forget_lock()
-
-    def __repr__(self) -> str:
-        return f"<CpuDevice {self.index}>"
 
     # -- memory
 
-    def allocate(self, nbytes: int) -> CpuBuffer:
-        if self.closed or nbytes < 0:
-            self._check()
-            raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
-        try:
-            buffer = CpuBuffer.new(self, nbytes)
-        except (MemoryError, ValueError) as error:
-            raise OutOfMemoryError(
-                f"no memory for a buffer of {nbytes} bytes\n{memory_ledger.holders(self)}"
-            ) from error
-        if memory_ledger.tracing:
-            memory_ledger.note(buffer)
-        return buffer
-
-    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
-        self._part(buffer, offset, len(data))[:] = data
-
-    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        self._surface()
-        out[:] = self._part(buffer, offset, len(out))
-
-    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
-        self._part(target, target_offset, nbytes)[:] = self._part(source, source_offset, nbytes)
-
-    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
-        if offset % 4 or nbytes % 4:
-            raise DeviceError(f"fill: expected multiples of 4, found offset {offset} and {nbytes} bytes")
-        self._part(buffer, offset, nbytes).view(np.uint32)[:] = np.uint32(pattern & 0xFFFFFFFF)
+    new_buffer = new_buffer
 
     def adopt(self, address: int, nbytes: int, owner: object) -> CpuBuffer:
-        self._check()
+        self.check_open()
         return CpuBuffer.around(self, address, nbytes, owner)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
-        own = self._own(buffer)
+        own: Any = self.own(buffer)
         own.is_viewed = True  # a NumPy view may outlive the buffer
-        return own.data
+        data: npt.NDArray[np.uint8] = own.data
+        return data
 
     def memory_stats(self) -> dict[str, int]:
-        """Return bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers'
-        `count`.
-        """
-        count, allocated, peak = self.usage.read()
-        return {"allocated": allocated, "reserved": allocated + self.blocks.held, "peak": peak, "count": count}
-
-    def reset_peak_memory(self) -> None:
-        self.usage.reset_peak()
+        """As in `Device`. The memory kept for later buffers is reserved, too."""
+        stats = super().memory_stats()
+        return stats | {"reserved": stats["allocated"] + self.blocks.held}
 
     def empty_cache(self) -> None:
         """Return unused memory to the system."""
@@ -219,23 +159,14 @@ class CpuDevice(ImmediateDevice):
         return cpu_code.compile_plans(plans)
 
     def load(self, artifact: KernelArtifact) -> CpuKernel:
-        self._check()
+        self.check_open()
         if not isinstance(artifact.code, bytes):
             raise FeatureError(f"kernel {artifact.name}: expected object code, found {type(artifact.code).__name__}")
         return CpuKernel(artifact)
 
-    def launch(self, request: LaunchFields) -> None:
-        """Run the kernel. Its reports are kept for the next `synchronize` or `read`."""
-        kernel, groups, block, reads, writes, _ = request
-        self._check()
-        self.check_stream(kernel.artifact)
-        if not isinstance(kernel, CpuKernel):
-            raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
-        for buffer in (*reads, *writes):
-            if buffer.device is not self or not buffer.address:
-                self._own(buffer)
-        if min(groups) <= 0:
-            return
+    def run(
+        self, kernel: CpuKernel, groups: tuple[int, int, int], block: bytes | bytearray, buffers: Sequence[HostBuffer]
+    ) -> None:
         if kernel.report_offset is None:
             self._run(kernel, groups, block)
             return
@@ -263,13 +194,10 @@ class CpuDevice(ImmediateDevice):
     def collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
         """Collect a launch's reports and prints from its buffer."""
         if words[0]:
-            with self._lock:
-                if not self._errors:  # `synchronize` raises only the first error
-                    self._errors.append(error_of_report(kernel.artifact, words[:REPORT_WORDS]))
+            self.note(error=error_of_report(kernel.artifact, words[:REPORT_WORDS]))
             words[:REPORT_WORDS] = 0
         if kernel.prints:
-            with self._lock:
-                self._lines += printed_lines(kernel.artifact, words)
+            self.note(printed_lines(kernel.artifact, words))
 
     def _take_report_buffer(self, prints: bool) -> npt.NDArray[np.uint32]:
         """Return this thread's empty report buffer, with room for prints if needed.
@@ -285,11 +213,6 @@ class CpuDevice(ImmediateDevice):
             clear_printed(words)
         return words
 
-    @property
-    def report_address(self) -> int:
-        """0: launches share no report buffer; each gets its own."""
-        return 0
-
     def time_begin(self) -> None:
         """Start measuring time."""
         self._begun = time.perf_counter_ns()
@@ -304,32 +227,10 @@ class CpuDevice(ImmediateDevice):
 
     def flush(self) -> None:
         """Do nothing: no work is queued."""
-        self._check()
-
-    def synchronize(self) -> None:
-        self._check()
-        self._surface()
+        self.check_open()
 
     def close(self) -> None:
         self.pool.close()
         self.blocks.clear()
-        self.closed = True
+        super().close()
         self._set_gate()
-
-    def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
-        self._check()
-        own = self._own(buffer)
-        if offset < 0 or nbytes < 0 or offset + nbytes > own.nbytes:
-            raise ArgumentError(f"bytes {offset} to {offset + nbytes} lie outside a buffer of {own.nbytes} bytes")
-        return own.data[offset : offset + nbytes]
-
-    def _own(self, buffer: Buffer) -> CpuBuffer:
-        if not isinstance(buffer, CpuBuffer) or buffer.device is not self:
-            raise DeviceError("the buffer belongs to another device")
-        if not buffer.address:
-            raise DeviceError("the buffer was closed")
-        return buffer
-
-    def _check(self) -> None:
-        if self.closed:
-            raise DeviceError("the CPU device was closed: open it again to use it")
