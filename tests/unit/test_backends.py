@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,29 +19,32 @@ import vkjit as vk
 from vkjit import errors
 from vkjit.api.inspection import guess_signature
 from vkjit.backends.codegen.ir_artifact import ir_artifact
+from vkjit.backends.host import HostBuffer, ImmediateDevice, bytes_at
+from vkjit.backends.interp import InterpreterKernel
 from vkjit.backends.selection import Devices
 from vkjit.backends.table import BACKENDS, Backend, Target, target_of
 from vkjit.backends.vulkan.runtime import enumeration
 from vkjit.backends.vulkan.runtime.caps import KINDS
 from vkjit.compiler import driver
-from vkjit.frontend import ArrayArg
 from vkjit.ir.core import Module
 from vkjit.launch.plan import LaunchPlan
+from vkjit.runtime import memory_ledger
 from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.artifact import KernelArtifact
-from vkjit.runtime.device import Buffer, Device, DeviceCaps, LoadedKernel
+from vkjit.runtime.device import Device, DeviceCaps, LoadedKernel
 from vkjit.runtime.device_info import DeviceInfo
 from vkjit.runtime.meta import meta_device
-from vkjit.runtime.observers import LaunchFields
 
-VULKAN, CPU, INTERPRETER, META = BACKENDS
+VULKAN, CPU, INTERPRETER = (
+    next(backend for backend in BACKENDS if backend.name == name) for name in ("vulkan", "cpu", "interpreter")
+)
 
 
 # -- a kind of device of the least size, with a code generator that takes one kernel: y[i] = x[i] + x[i]
 
-STUB_CAPS = DeviceCaps(
-    kind="stub",
-    subgroup_sizes=(1,),
+LEAST_CAPS = DeviceCaps(
+    kind="least",
+    subgroup_sizes=(4,),
     max_invocations=256,
     max_local_size=(256, 1, 1),
     max_groups=(65535, 1, 1),
@@ -49,83 +55,67 @@ STUB_CAPS = DeviceCaps(
 )
 
 
-class StubBuffer(Buffer):
-    def __init__(self, device: StubDevice, nbytes: int) -> None:
-        self.device, self.nbytes, self.data = device, nbytes, np.zeros(nbytes, np.uint8)
-        self.address = int(self.data.ctypes.data)
+class Doubling(LoadedKernel):
+    """A kernel whose "machine code" is a Python function of arrays."""
 
-    def close(self) -> None:
-        self.data = np.zeros(0, np.uint8)
-
-
-class StubKernel(LoadedKernel):
     def __init__(self, artifact: KernelArtifact) -> None:
         self.artifact = artifact
 
+    def run(self, groups: tuple[int, int, int], block: bytes, find: Any) -> tuple[list[str], errors.KernelError | None]:
+        """Run the workgroups; return the printed text and the first error."""
+        arrays = []
+        for field in self.artifact.fields:
+            if field.role == "address":
+                data, offset = find(int.from_bytes(block[field.offset : field.offset + field.size], "little"))
+                arrays.append(data[offset:].view(np.float32))
+        self.artifact.code(*arrays)
+        return [], None
 
-class StubDevice(Device):
-    """Runs launches at once: `launch` is complete when it returns."""
 
-    def __init__(self, info: DeviceInfo) -> None:
-        self.name, self.caps, self.index = info.name, STUB_CAPS, info.index
+class LeastDevice(ImmediateDevice):
+    """Runs kernels by an executor, which the row of the table may pass to it."""
 
-    def allocate(self, nbytes: int) -> Buffer:
-        return StubBuffer(self, nbytes)
-
-    def write(self, buffer: Any, offset: int, data: npt.NDArray[np.uint8]) -> None:
-        buffer.data[offset : offset + len(data)] = data
-
-    def read(self, buffer: Any, offset: int, out: npt.NDArray[np.uint8]) -> None:
-        out[:] = buffer.data[offset : offset + len(out)]
-
-    def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, nbytes: int) -> None:
-        self.write(target, target_offset, source.data[source_offset : source_offset + nbytes])
-
-    def fill(self, buffer: Any, offset: int, nbytes: int, pattern: int) -> None:
-        buffer.data[offset : offset + nbytes].view(np.uint32)[:] = pattern
+    def __init__(self, info: DeviceInfo, executor: Callable[[KernelArtifact], LoadedKernel] = Doubling) -> None:
+        super().__init__(info.name, LEAST_CAPS, info.index)
+        self._executor = executor
 
     def load(self, artifact: KernelArtifact) -> LoadedKernel:
-        return StubKernel(artifact)
+        self.check_open()
+        return self._executor(artifact)
 
-    def launch(self, request: LaunchFields) -> None:
-        kernel, _, _, reads, writes, _ = request
-        run: Callable[[Any, Any], None] = kernel.artifact.code
-        run(*reads, *writes)
-
-    def synchronize(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    @property
-    def report_address(self) -> int:
-        return 0
-
-    def memory_stats(self) -> dict[str, int]:
-        return {"allocated": 0, "reserved": 0, "peak": 0, "count": 0}
-
-    def reset_peak_memory(self) -> None: ...
+    def run(self, kernel: Any, groups: tuple[int, int, int], block: bytes, buffers: Sequence[HostBuffer]) -> None:
+        self.note(*kernel.run(groups, block, partial(bytes_at, buffers)))
 
 
-def emit_stub(module: Module, caps: DeviceCaps) -> KernelArtifact:
-    """Compile a kernel that doubles its first array: "generated code" is a Python function of the buffers."""
+def emit_least(module: Module, caps: DeviceCaps) -> KernelArtifact:
+    """Compile a kernel that doubles its first array."""
     ops = [op.name for op in module.kernel.body.walk()]
     if ops.count("add") != 1 or ops.count("store") != 1:
-        raise errors.FeatureError(f"kernel {module.kernel.name}: the stub only doubles arrays, found {', '.join(ops)}")
+        raise errors.FeatureError(f"kernel {module.kernel.name}: only doubles arrays, found {', '.join(ops)}")
 
-    def run(x: StubBuffer, y: StubBuffer) -> None:
-        y.data.view(np.float32)[:] = x.data.view(np.float32) * 2
+    def run(x: npt.NDArray[np.float32], y: npt.NDArray[np.float32]) -> None:
+        y[:] = x * 2
 
     return replace(ir_artifact(module, caps), code=run)
 
 
-def stub(name: str = "stub", kind: str = "stub", **fields: Any) -> Backend:
+def least(name: str = "least", kind: str = "least", **fields: Any) -> Backend:
     return Backend(
         name,
         ranks={kind: 9},
-        target=Target(emit_stub, cached=False),
-        devices=lambda: [DeviceInfo(-1, name, kind, driver="test", caps=STUB_CAPS)],
-        **{"open": StubDevice, **fields},
+        devices=lambda: [DeviceInfo(-1, name, kind, driver="test", caps=LEAST_CAPS)],
+        **{"open": LeastDevice, "target": Target(emit_least, cached=False), **fields},
     )
+
+
+def interpreting() -> Backend:
+    """A row that passes the interpreter to its device."""
+    return least(open=lambda info: LeastDevice(info, InterpreterKernel.load), target=Target(ir_artifact, cached=False))
+
+
+def planned(kernel: Any, device: Device, row: Backend) -> LaunchPlan:
+    signature = guess_signature(kernel, LEAST_CAPS, {}, (64,))
+    return LaunchPlan(device, driver.compile_kernel(kernel.expanded_spec, signature, LEAST_CAPS, backends=(row,)))
 
 
 @vk.kernel(over="y")
@@ -139,30 +129,112 @@ def no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VKJIT_DEVICE", raising=False)
 
 
-def test_a_kind_of_device_is_a_row() -> None:
-    table = (*BACKENDS, stub())
-    devices = Devices(table)
-    assert [info.name for info in devices.devices()] == [*(info.name for info in vk.devices()), "stub"]
-    device = devices.open("stub")
-    assert isinstance(device, StubDevice) and device.index == len(devices.devices()) - 1
-    assert devices.open(device.index) is device and devices.open("STU") is device
-    assert devices.open().name != "stub", "it has the last rank"
+@vk.kernel(over="y", debug=True)
+def tells(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    i = vk.global_id(0)
+    if i == 1:
+        print("here")
+        y[i + 1000] = x[i]
 
-    spec = double.expanded_spec
-    signature = guess_signature(double, STUB_CAPS, {}, (64,))
-    plan = LaunchPlan(device, driver.compile_kernel(spec, signature, STUB_CAPS, backends=table))
-    x, y = (DeviceArray(device.allocate(4 * 64), 0, vk.f32, (64,), (1,)) for _ in range(2))
+
+def array(device: Device) -> DeviceArray:
+    return DeviceArray(device.allocate(4 * 64), 0, vk.f32, (64,), (1,))
+
+
+@pytest.mark.parametrize("row", [least(), interpreting()], ids=["code of its own", "interpreted"])
+def test_a_kind_of_device_is_a_row(row: Backend) -> None:
+    devices = Devices((*BACKENDS, row))
+    assert [info.name for info in devices.devices()] == [*(info.name for info in vk.devices()), "least"]
+    device = devices.open("least")
+    assert isinstance(device, LeastDevice) and device.index == len(devices.devices()) - 1
+    assert devices.open(device.index) is device and devices.open("LEA") is device
+    assert devices.open().name != "least", "it has the last rank"
+
+    x, y = array(device), array(device)
     device.write(x.buffer, 0, np.arange(64, dtype=np.float32).view(np.uint8))
-    plan.launch((1, 1, 1), [x, y])
+    planned(double, device, row).launch((1, 1, 1), [x, y])
     device.synchronize()
     out = np.empty(4 * 64, np.uint8)
     device.read(y.buffer, 0, out)
     assert np.array_equal(out.view(np.float32), 2 * np.arange(64))
-    assert all(isinstance(argument, ArrayArg) for argument in signature.args)
+
+
+def test_what_kernels_print_and_report_surfaces(capsys: pytest.CaptureFixture[str]) -> None:
+    device, row = LeastDevice(least().devices()[0], InterpreterKernel.load), interpreting()
+    planned(tells, device, row).launch((1, 1, 1), [array(device), array(device)])
+    assert capsys.readouterr().out == ""
+    with pytest.raises(errors.BoundsError):
+        device.synchronize()
+    device.synchronize()
+    assert capsys.readouterr().out == "here\n"
+
+
+def test_the_base_class_has_the_duties_of_a_device() -> None:
+    device = LeastDevice(least().devices()[0])
+    plan, arrays = planned(double, device, least()), [array(device), array(device)]
+    assert all(x.layout is not None for x in arrays), "calls with them are cached"
+    assert device.memory_stats() == {"allocated": 512, "reserved": 512, "peak": 512, "count": 2}
+    memory_ledger.trace()
+    try:
+        traced = device.allocate(12)
+        assert [row.made for row in memory_ledger.live_buffers(device) if row.nbytes == 12][0].startswith(__file__)
+    finally:
+        memory_ledger.trace(False)
+    traced.close()
+    traced.close()
+    assert device.memory_stats()["count"] == 2
+    with pytest.raises(errors.OutOfMemoryError, match="no memory for a buffer of"):
+        device.allocate(1 << 62)
+    device.stream, first = device.open_stream(copies=True), device.stream
+    with pytest.raises(errors.ArgumentError, match="stream for copies"):
+        plan.launch((1, 1, 1), arrays)
+    device.stream = first
+    with pytest.raises(errors.DeviceError, match="another device"):
+        plan.launch((1, 1, 1), [arrays[0], array(LeastDevice(least().devices()[0]))])
+    arrays[0].buffer.close()
+    for use in (lambda: plan.launch((1, 1, 1), arrays), lambda: device.host_view(arrays[0].buffer)):
+        with pytest.raises(errors.DeviceError, match="buffer was closed"):
+            use()
+    device.close()
+    for use in (lambda: device.allocate(4), device.synchronize, lambda: plan.launch((1, 1, 1), arrays)):
+        with pytest.raises(errors.DeviceError, match="device least was closed: open it again"):
+            use()
+    assert device.closed
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("name", ["interpreter", "cpu"])
+def test_a_child_of_a_fork_has_nothing_to_tell(name: str, tmp_path: Path) -> None:
+    if name not in [info.name for info in vk.devices()]:
+        pytest.skip(f"no device {name}")
+    script = tmp_path / "forked.py"
+    script.write_text(
+        "import os, sys, numpy as np, vkjit as vk\n"
+        "@vk.kernel(groups=1, local=1, debug=True)\n"
+        "def tells(x: vk.InOut[vk.i32, 'N']):\n"
+        "    print('here')\n"
+        "    x[vk.global_id(0) + 5] = 1\n"
+        "x = vk.zeros(3, dtype=vk.i32)\n"
+        "tells(x)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    x.device.synchronize()\n"
+        "    sys.stdout.flush()\n"
+        "    os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "try:\n"
+        "    x.device.synchronize()\n"
+        "except vk.BoundsError:\n"
+        "    print('reported')\n"
+    )
+    command = [sys.executable, "-W", "ignore", str(script)]
+    environment = {**os.environ, "VKJIT_DEVICE": name}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("7\nhere\nreported\n", "")
 
 
 def test_a_row_in_front_of_others_renumbers_their_devices() -> None:
-    before, devices = vk.devices(), Devices((stub(), *BACKENDS))
+    before, devices = vk.devices(), Devices((least(), *BACKENDS))
     assert [replace(info, index=info.index - 1) for info in devices.devices()[1:]] == before
     usable = [info for info in devices.devices() if not info.missing]
     assert [devices.open(info.index).index for info in usable] == [info.index for info in usable]
@@ -170,11 +242,11 @@ def test_a_row_in_front_of_others_renumbers_their_devices() -> None:
 
 def test_the_code_generator_follows_from_the_kind() -> None:
     for kind, backend in {"discrete": VULKAN, "cpu": VULKAN, "llvm-cpu": CPU, "interpreter": INTERPRETER}.items():
-        assert target_of(replace(STUB_CAPS, kind=kind)) is backend.target
-    with pytest.raises(errors.InternalError, match=r"no back end compiles for devices of kind 'stub'.*`ranks`"):
-        target_of(STUB_CAPS)
-    mine = stub()
-    assert target_of(STUB_CAPS, (*BACKENDS, mine)) is mine.target
+        assert target_of(replace(LEAST_CAPS, kind=kind)) is backend.target
+    with pytest.raises(errors.InternalError, match=r"no back end compiles for devices of kind 'least'.*`ranks`"):
+        target_of(LEAST_CAPS)
+    mine = least()
+    assert target_of(LEAST_CAPS, (*BACKENDS, mine)) is mine.target
 
 
 def test_names_and_kinds_are_unique() -> None:
@@ -188,11 +260,11 @@ def test_an_unavailable_back_end_has_no_devices_and_is_not_asked_for_any() -> No
     def fail() -> Any:
         raise AssertionError("asked")
 
-    here = stub("here", unavailable=lambda: None)
-    away = replace(stub("away", unavailable=lambda: errors.FeatureError("not here")), devices=fail)
+    here = least("here", unavailable=lambda: None)
+    away = replace(least("away", unavailable=lambda: errors.FeatureError("not here")), devices=fail)
     devices = Devices((away, here))
     assert [(info.index, info.name) for info in devices.devices()] == [(0, "here")]
-    with pytest.raises(errors.DeviceNotFoundError, match=r"(?s)no device 'away', asked for.*0: here \(stub\)$"):
+    with pytest.raises(errors.DeviceNotFoundError, match=r"(?s)no device 'away', asked for.*0: here \(least\)$"):
         devices.open("away")
 
 
@@ -204,6 +276,14 @@ def test_an_unlisted_device_is_opened_by_its_name_only(monkeypatch: pytest.Monke
     monkeypatch.setenv("VKJIT_DEVICE", "meta")
     with pytest.raises(errors.DeviceNotFoundError, match="named by VKJIT_DEVICE"):
         Devices(BACKENDS).open()
+
+
+def test_an_unlisted_device_is_opened_once() -> None:
+    devices = Devices((least(listed=False),))
+    first = devices.open("least")
+    assert devices.open("least") is first and devices.devices() == []
+    first.close()
+    assert devices.open("least") is not first
 
 
 def test_a_closed_device_is_opened_again() -> None:
@@ -244,9 +324,9 @@ def test_other_kinds_serve_as_last_resort(monkeypatch: pytest.MonkeyPatch) -> No
 
     def opening(info: DeviceInfo) -> Device:
         opened.append(info.index)
-        return StubDevice(info)
+        return LeastDevice(info)
 
-    devices = Devices((VULKAN, stub("interpreter", "interpreter", open=opening)))
+    devices = Devices((VULKAN, least("interpreter", "interpreter", open=opening)))
     assert [(info.index, info.name, info.kind) for info in devices.devices()] == [(0, "interpreter", "interpreter")]
     device = devices.open()
     assert devices.open("INTERP") is device
@@ -272,7 +352,7 @@ def test_the_default_is_the_first_usable_device() -> None:
         DeviceInfo(1, "GeForce", "discrete"),
         DeviceInfo(2, "llvmpipe", "cpu"),
     ]
-    devices = Devices((replace(VULKAN, devices=lambda: found, open=StubDevice, unavailable=lambda: None),))
+    devices = Devices((replace(VULKAN, devices=lambda: found, open=LeastDevice, unavailable=lambda: None),))
     assert devices.open().index == 1
     assert devices.open("cpu").index == 2
     assert devices.open("geforce").index == 1

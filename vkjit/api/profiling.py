@@ -363,7 +363,7 @@ class _CallTimer(Observer):
     def check(self, device: Device) -> None:
         """Raise DeviceError if another profile is open: it would measure the timestamps of this one."""
         if any(isinstance(observer, _CallTimer) for observer in device.observers):
-            raise DeviceError(f"{device.name} is being captured or profiled already: one after the other")
+            raise DeviceError(f"{device.name} is being profiled already: one profile after the other")
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         self._profile._launched(proceed, request)

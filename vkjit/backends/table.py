@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..runtime.artifact import KernelArtifact
     from .codegen.listing import Listing
 
-__all__ = ["BACKENDS", "Backend", "Target", "target_of"]
+__all__ = ["BACKENDS", "Backend", "Target", "backend_of", "target_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +187,16 @@ BACKENDS: tuple[Backend, ...] = (
 """All back ends, in the order of `vk.devices()`."""
 
 
+def backend_of(kind: str, backends: Sequence[Backend] = BACKENDS) -> Backend:
+    """Return the back end of a kind of device. Raises InternalError for an unknown kind."""
+    for backend in backends:
+        if kind in backend.ranks:
+            return backend
+    raise InternalError(
+        f"no back end compiles for devices of kind {kind!r}: no row of backends/table.py names it in `ranks`"
+    )
+
+
 def target_of(caps: DeviceCaps, backends: Sequence[Backend] = BACKENDS) -> Target:
     """Return the code generator for a device with these capabilities. Raises InternalError for an unknown kind."""
-    for backend in backends:
-        if caps.kind in backend.ranks:
-            return backend.target
-    raise InternalError(
-        f"no back end compiles for devices of kind {caps.kind!r}: no row of backends/table.py names it in `ranks`"
-    )
+    return backend_of(caps.kind, backends).target

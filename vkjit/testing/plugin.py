@@ -31,15 +31,17 @@ __all__ = ["devices_by_label", "is_wanted", "labels", "opened", "parameters", "s
 
 @functools.cache
 def devices_by_label() -> dict[str, Any]:
-    """Return information on each device by its label: "interpreter", "cpu", or "vulkan-" and the device's name.
+    """Return information on each device by its label: the name of its back end, and its own if that is another one.
 
     Labels of further devices with the same name end in apostrophes.
     """
     import vkjit
+    from vkjit.backends.table import backend_of
 
     devices: dict[str, Any] = {}
     for info in vkjit.devices():
-        label = info.name if info.kind in ("interpreter", "llvm-cpu") else "vulkan-" + _slug(info.name)
+        backend = backend_of(info.kind).name
+        label = backend if info.name == backend else f"{backend}-{_slug(info.name)}"
         while label in devices:
             label += "'"
         devices[label] = info

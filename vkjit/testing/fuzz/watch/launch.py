@@ -14,6 +14,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from vkjit.backends.table import target_of
 from vkjit.errors import ArgumentError, DeviceError
 from vkjit.runtime.artifact import PRINT_BYTES, REPORT_WORDS, KernelArtifact
 from vkjit.runtime.capture import is_capturing
@@ -112,7 +113,9 @@ class Watcher(Observer):
         self.device.remove_observer(self)
 
     def check(self, device: Device) -> None:
-        """Raise DeviceError if another watcher instruments the kernels already."""
+        """Raise DeviceError if the device runs no SPIR-V, or if another watcher instruments its kernels already."""
+        if not target_of(device.caps).spirv:
+            raise DeviceError(f"{device.name} runs no SPIR-V, so that the launches of its kernels can't be watched")
         if any(isinstance(observer, Watcher) for observer in device.observers):
             raise DeviceError(f"the launches of {device.name} are watched already: one watcher after the other")
 
