@@ -192,13 +192,16 @@ def test_the_base_class_has_the_duties_of_a_device() -> None:
     with pytest.raises(errors.DeviceError, match="another device"):
         plan.launch((1, 1, 1), [arrays[0], array(LeastDevice(least().devices()[0]))])
     arrays[0].buffer.close()
-    for use in (lambda: plan.launch((1, 1, 1), arrays), lambda: device.host_view(arrays[0].buffer)):
-        with pytest.raises(errors.DeviceError, match="buffer was closed"):
-            use()
+    with pytest.raises(errors.DeviceError, match="buffer was closed"):
+        plan.launch((1, 1, 1), arrays)
+    with pytest.raises(errors.DeviceError, match="buffer was closed"):
+        device.host_view(arrays[0].buffer)
     device.close()
-    for use in (lambda: device.allocate(4), device.synchronize, lambda: plan.launch((1, 1, 1), arrays)):
+    again: Callable[[], Any] = lambda: plan.launch((1, 1, 1), arrays)
+    make: Callable[[], Any] = lambda: device.allocate(4)
+    for call in (again, make, device.synchronize):
         with pytest.raises(errors.DeviceError, match="device least was closed: open it again"):
-            use()
+            call()
     assert device.closed
 
 

@@ -53,12 +53,11 @@ class MatrixShape:
 class DeviceCaps:
     """The capabilities and limits of a device: all that the compiler and library code may depend on.
 
-    `kind` determines the back end: it is one of the kinds in the table of back ends. `loop_cap` is
-    the number of iterations after which the driver silently stops loops (None: never). `quirks` has names of driver
-    bugs from the quirk table. `dtypes` has the names of the element types with arithmetic, `features` other
-    capabilities by name ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add",
-    "int64_atomics", "cooperative_matrix", "signed_zero_inf_nan_f32", ...). `matrices` lists the cooperative matrix
-    shapes.
+    `kind` determines the back end: a row of the table of back ends names it. `loop_cap` is the number of iterations
+    after which the driver silently stops loops (None: never). `quirks` has names of driver bugs from the quirk table.
+    `dtypes` has the names of the element types with arithmetic, `features` other capabilities by name
+    ("subgroup_arithmetic", "subgroup_shuffle", "memory_model_device_scope", "float32_atomic_add", "int64_atomics",
+    "cooperative_matrix", "signed_zero_inf_nan_f32", ...). `matrices` lists the cooperative matrix shapes.
     """
 
     kind: str
@@ -116,6 +115,11 @@ class Device(Observable, ABC):
     name: str
     caps: DeviceCaps
     index: int
+
+    def limit(self, caps: DeviceCaps) -> None:
+        """Replace the capabilities that kernels are compiled for. Call `dispatch_cache.forget` or `renew` then."""
+        self.caps = caps
+
     seeds: Any = None
     """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
 

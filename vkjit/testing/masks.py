@@ -152,11 +152,11 @@ def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Dev
     opened = open_device(device)
     target = _Masked() if isinstance(opened, InterpreterDevice) else opened
     original_caps = target.caps
-    target.caps = masked_caps(original_caps, chosen_mask)
+    target.limit(masked_caps(original_caps, chosen_mask))
     forget(target)  # drop what has been compiled and cached for the previous caps
     try:
         with use_device(target):
             yield target
     finally:
-        target.caps = original_caps
+        target.limit(original_caps)
         forget(target)

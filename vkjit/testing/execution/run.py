@@ -202,7 +202,7 @@ class Executor:
             return self.device
         if schedule.max_groups not in self._split_interpreters:
             interpreter = self.another()
-            interpreter.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.max_groups,) * 3)
+            interpreter.limit(replace(INTERPRETER_CAPS, max_groups=(schedule.max_groups,) * 3))
             self._split_interpreters[schedule.max_groups] = interpreter
         return self._split_interpreters[schedule.max_groups]
 
@@ -241,15 +241,15 @@ def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
     if isinstance(device, InterpreterDevice):
         device.order = schedule.order
         sizes = INTERPRETER_CAPS.subgroup_sizes if schedule.subgroup_size is None else (schedule.subgroup_size,)
-        device.caps = replace(device.caps, subgroup_sizes=sizes)
+        device.limit(replace(device.caps, subgroup_sizes=sizes))
     elif caps.kind == "llvm-cpu" and schedule.vector_width is not None:
-        device.caps = replace(caps, subgroup_sizes=(schedule.vector_width,))
+        device.limit(replace(caps, subgroup_sizes=(schedule.vector_width,)))
         renew(device)  # discards calls cached for the previous vector width
     try:
         yield
     finally:  # an interpreter isn't restored, since every launch sets its order and subgroup size
         if device.caps is not caps and caps.kind == "llvm-cpu":
-            device.caps = caps
+            device.limit(caps)
             renew(device)
         if schedule.optimization is not None:
             if saved is None:

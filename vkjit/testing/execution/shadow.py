@@ -346,6 +346,10 @@ class _Device(InterpreterDevice):
         self.state = state
         self.launched: Launch | None = None
 
+    def forget_launch(self) -> None:
+        """Reset `launched`."""
+        self.launched = None
+
     def load(self, artifact: KernelArtifact) -> InterpreterKernel:
         module: Module = artifact.code
         program = Program(module)
@@ -386,7 +390,7 @@ class Shadow:
         """Run the case under the default schedule and return the launch; None if the grid is empty."""
         if self._last is not None and self._last[0] is case:
             return self._last[1]
-        self._device.launched = None
+        self._device.forget_launch()
         with contextlib.suppress(KernelError):
             self.run(case, PLAIN)
         self._last = (case, self._device.launched)
