@@ -115,13 +115,12 @@ class Device(Observable, ABC):
     name: str
     caps: DeviceCaps
     index: int
+    seeds: Any = None
+    """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
 
     def limit(self, caps: DeviceCaps) -> None:
         """Replace the capabilities that kernels are compiled for. Call `dispatch_cache.forget` or `renew` then."""
         self.caps = caps
-
-    seeds: Any = None
-    """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
 
     def keep_seeds(self, seeds: Any) -> None:
         """Replace `seeds`."""
