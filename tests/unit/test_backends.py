@@ -42,7 +42,7 @@ VULKAN, CPU, INTERPRETER = (
 
 # -- a kind of device of the least size, with a code generator that takes one kernel: y[i] = x[i] + x[i]
 
-LEAST_CAPS = DeviceCaps(
+SAMPLE_CAPS = DeviceCaps(
     kind="least",
     subgroup_sizes=(4,),
     max_invocations=256,
@@ -76,7 +76,7 @@ class LeastDevice(ImmediateDevice):
     """Runs kernels by an executor, which the row of the table may pass to it."""
 
     def __init__(self, info: DeviceInfo, executor: Callable[[KernelArtifact], LoadedKernel] = Doubling) -> None:
-        super().__init__(info.name, LEAST_CAPS, info.index)
+        super().__init__(info.name, SAMPLE_CAPS, info.index)
         self._executor = executor
 
     def load(self, artifact: KernelArtifact) -> LoadedKernel:
@@ -103,7 +103,7 @@ def least(name: str = "least", kind: str = "least", **fields: Any) -> Backend:
     return Backend(
         name,
         ranks={kind: 9},
-        devices=lambda: [DeviceInfo(-1, name, kind, driver="test", caps=LEAST_CAPS)],
+        devices=lambda: [DeviceInfo(-1, name, kind, driver="test", caps=SAMPLE_CAPS)],
         **{"open": LeastDevice, "target": Target(emit_least, cached=False), **fields},
     )
 
@@ -114,8 +114,8 @@ def interpreting() -> Backend:
 
 
 def planned(kernel: Any, device: Device, row: Backend) -> LaunchPlan:
-    signature = guess_signature(kernel, LEAST_CAPS, {}, (64,))
-    return LaunchPlan(device, driver.compile_kernel(kernel.expanded_spec, signature, LEAST_CAPS, backends=(row,)))
+    signature = guess_signature(kernel, SAMPLE_CAPS, {}, (64,))
+    return LaunchPlan(device, driver.compile_kernel(kernel.expanded_spec, signature, SAMPLE_CAPS, backends=(row,)))
 
 
 @vk.kernel(over="y")
@@ -245,11 +245,11 @@ def test_a_row_in_front_of_others_renumbers_their_devices() -> None:
 
 def test_the_code_generator_follows_from_the_kind() -> None:
     for kind, backend in {"discrete": VULKAN, "cpu": VULKAN, "llvm-cpu": CPU, "interpreter": INTERPRETER}.items():
-        assert target_of(replace(LEAST_CAPS, kind=kind)) is backend.target
+        assert target_of(replace(SAMPLE_CAPS, kind=kind)) is backend.target
     with pytest.raises(errors.InternalError, match=r"no back end compiles for devices of kind 'least'.*`ranks`"):
-        target_of(LEAST_CAPS)
+        target_of(SAMPLE_CAPS)
     mine = least()
-    assert target_of(LEAST_CAPS, (*BACKENDS, mine)) is mine.target
+    assert target_of(SAMPLE_CAPS, (*BACKENDS, mine)) is mine.target
 
 
 def test_names_and_kinds_are_unique() -> None:

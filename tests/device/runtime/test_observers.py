@@ -528,13 +528,6 @@ def test_sanitized_launches_are_watched(device: Any) -> None:
 # -- watched launches
 
 
-def test_a_watcher_needs_spirv(device: Any) -> None:
-    if target_of(device.caps).spirv:
-        pytest.skip("the device runs SPIR-V")
-    with pytest.raises(DeviceError, match="runs no SPIR-V"), Watcher(device):
-        pass
-
-
 def test_a_watcher_in_a_capture_is_told(device: Any) -> None:
     needs_spirv(device)
     y = vk.zeros(4)

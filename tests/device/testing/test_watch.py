@@ -10,7 +10,7 @@ import pytest
 import vkjit as vk
 from vkjit.backends.table import target_of
 from vkjit.compiler.driver import emit_module
-from vkjit.errors import InternalError
+from vkjit.errors import DeviceError, InternalError
 from vkjit.ir.parser import parse_module
 from vkjit.ir.rewrite import clone_module
 from vkjit.passes import pipeline
@@ -52,6 +52,13 @@ def lines_of(device: Any, made: Program, level: int = 2) -> list[str]:
 
 
 COPY = "%v = load %x, %i : f32\nstore %y, %i, %v"
+
+
+def test_a_watcher_needs_spirv(device: Any) -> None:
+    if target_of(device.caps).spirv:
+        pytest.skip("the device runs SPIR-V")
+    with pytest.raises(DeviceError, match="runs no SPIR-V"), Watcher(device):
+        pass
 
 
 @pytest.mark.parametrize("level", [0, 2])
