@@ -161,7 +161,7 @@ class InterpreterDevice(ImmediateDevice):
         """Remove a buffer's address from the table. Unknown addresses are ignored."""
         with self._lock:
             if self._buffers.pop(address, None) is not None:
-                del self._bases[bisect.bisect_left(self._bases, address)]
+                self._bases.remove(address)  # a method: at process exit, the functions of modules are gone
 
     def find(self, address: int) -> tuple[npt.NDArray[np.uint8], int]:
         """Return the bytes of the buffer that contains `address`, and the offset in it. Raises DeviceError."""
