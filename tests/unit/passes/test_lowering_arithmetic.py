@@ -122,10 +122,23 @@ def test_ids_are_divided_as_unsigned_numbers() -> None:
     i, width = build.emit("global_id", dim=0), build.emit("extent", body.args[0], axis=0)
     build.op("store", body.args[0], i, build.emit("floordiv", i, build.emit("add", width, build.index(1))))
     build.op("return")
-    module = LowerArithmetic().run(Module(Function("k", body, [], {"local_size": (1, 1, 1)})))
+    module = LowerArithmetic().run(Module(Function("k", body, [], {"local_size": (1, 1, 1), "narrow": True})))
     names = [op.name for op in module.kernel.body.walk()]
     assert "udiv_raw" in names
     assert "sdiv_raw" not in names
+
+
+@pytest.mark.parametrize(("factors", "wraps"), [(2, False), (6, False), (7, True)])
+def test_products_of_ids_are_divided_as_signed_numbers_if_they_may_wrap(factors: int, wraps: bool) -> None:
+    body = Region([types.Array(types.INDEX, 1, access="out")])
+    build = Builder(body)
+    i = product = build.emit("local_id", dim=0)
+    for _ in range(factors - 1):
+        product = build.emit("mul", product, i)
+    build.op("store", body.args[0], i, build.emit("floordiv", product, build.index(7)))
+    build.op("return")
+    module = LowerArithmetic().run(Module(Function("k", body, [], {"local_size": (1024, 1, 1)})))
+    assert ("sdiv_raw" in [op.name for op in module.kernel.body.walk()]) is wraps
 
 
 def test_vectors_are_taken_apart() -> None:

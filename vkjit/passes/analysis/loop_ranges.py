@@ -22,7 +22,7 @@ from vkjit.ir.ops import OPS, Effect
 from vkjit.ir.rewrite import LOOPS, constant_of, is_constant
 from vkjit.ir.types import INDEX, Scalar
 
-from ..arithmetic.division import is_non_negative
+from .value_ranges import Ranges
 
 __all__ = ["LIMIT", "MAX_OPERATIONS", "MAX_SANITIZED_OPERATIONS", "EndpointIndices", "may_be_versioned"]
 
@@ -41,15 +41,16 @@ _MAX_DEPTH = 8
 """The number of nested operations that are looked through."""
 
 
-def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
+def may_be_versioned(op: Op, ranges: Ranges, max_operations: int = MAX_OPERATIONS) -> bool:
     """True if an operation is an innermost loop that may be versioned.
 
-    The loop must have at most `max_operations` operations, count up from 0 or above, and have no early exits. It must
-    not contain calls, operations that need uniform control flow, or allocations, which can't be duplicated.
+    The loop must have at most `max_operations` operations, count up from 0 or above (by the function's `ranges`), and
+    have no early exits. It must not contain calls, operations that need uniform control flow, or allocations, which
+    can't be duplicated.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
         return False
-    if not is_non_negative(op.operands[0]):
+    if ranges.of(op.operands[0])[0] < 0:
         return False
     for count, inner in enumerate(op.regions[0].walk()):
         info = OPS[inner.name]

@@ -3,7 +3,8 @@
 `Ranges` walks a function once, in program order, and computes an interval for each integer value at its definition. For
 each operation, it calls a function of its user (such as `narrow_index`) with the ranges that hold before the operation.
 Conditions narrow the ranges inside the regions of an `if`, and after an `if` if control leaves one of its regions by an
-exit. A value without an entry has the full range of its type, and so has a result that may overflow.
+exit. A result that may overflow has the full range of its type. Without a walk, `Ranges.of` computes ranges on demand,
+which then hold wherever the value is defined.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.rewrite import constant_of
 from vkjit.ir.types import Array, Scalar
 
-__all__ = ["I32_RANGE", "Interval", "Ranges"]
+__all__ = ["I32_RANGE", "INDEX_RANGE", "Interval", "Ranges"]
 
 Interval = tuple[int, int]
 """(low, high), both inclusive."""
 
 I32_RANGE: Interval = (-(1 << 31), (1 << 31) - 1)
-_INDEX_RANGE: Interval = (-(1 << 63), (1 << 63) - 1)
+INDEX_RANGE: Interval = (-(1 << 63), (1 << 63) - 1)
 _LARGEST_GROUP = (1 << 16, 1 << 16, 1 << 16)
 """Bounds of the workgroup size, for device functions, whose callers' workgroup size isn't known."""
+_MAX_GROUPS = (1 << 32) - 1
+"""The largest number of workgroups along an axis that any device takes in a single dispatch."""
+_MAX_DEPTH = 32
+"""The number of nested operations that a range is computed through on demand."""
 _INVERSE: dict[OpName, OpName] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 """The comparison that is true where another one is false."""
 
@@ -35,13 +40,14 @@ class Ranges:
 
     `visit(ranges, op)` is called for each operation; `ranges.of` then returns the ranges that hold before it. `table`
     has the ranges at the current operation. `undo` has the entries that the enclosing regions have changed, each with
-    its previous range, to be restored at their ends.
+    its previous range, to be restored at their ends. `depth` is the current depth of recursion on demand.
     """
 
     function: Function
-    visit: Callable[[Ranges, Op], None]
+    visit: Callable[[Ranges, Op], None] = lambda _ranges, _op: None
     table: dict[Value, Interval] = field(default_factory=dict)
     undo: list[tuple[Value, Interval | None]] = field(default_factory=list)
+    depth: int = 0
 
     def run(self) -> None:
         """Walk the whole function."""
@@ -52,9 +58,13 @@ class Ranges:
         interval = self.table.get(value)
         if interval is not None:
             return interval
-        assert isinstance(value.type, Scalar)
-        bits, signed = value.type.dtype.bits, value.type.dtype.is_signed
-        return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        op = value.op
+        if op is None or op.regions or len(op.results) != 1 or self.depth == _MAX_DEPTH:
+            return _range_of_type(value)
+        self.depth += 1
+        self.define(op)
+        self.depth -= 1
+        return self.table[value]
 
     # -- walking
 
@@ -90,9 +100,12 @@ class Ranges:
             for region in op.regions:
                 self.region(region)
         elif len(op.results) == 1 and _is_integer(op.result):
-            interval = self.result(op)
-            if interval is not None and _inside(interval, self.of(op.result)):
-                self.table[op.result] = interval
+            self.define(op)
+
+    def define(self, op: Op) -> None:
+        """Record the range of an operation's result: that of its type if it may overflow."""
+        interval, widest = self.result(op), _range_of_type(op.result)
+        self.table[op.result] = interval if interval is not None and _inside(interval, widest) else widest
 
     def induction(self, op: Op) -> Interval:
         """Return the range of a `for`'s induction variable."""
@@ -148,14 +161,10 @@ class Ranges:
             return value, value
         if op.name in ("extent", "stride"):
             return self.array_number(op)
-        if op.name in _IDS:
-            return _IDS[op.name]
-        if op.name in ("local_id", "local_size"):
-            size = self.function.attrs.get("local_size", _LARGEST_GROUP)[op.attrs["dim"]]
-            if op.name == "local_id":
-                return 0, size - 1
-            is_exact = size < 1 << 16  # otherwise it is the bound from `_LARGEST_GROUP`
-            return size if is_exact else 0, size
+        if op.name in _SUBGROUP_IDS:
+            return _SUBGROUP_IDS[op.name]
+        if op.name in _GRID_IDS:
+            return self.grid_number(op)
         rule = _RULES.get(op.name)
         if rule is not None:
             return rule(*(self.of(v) for v in op.operands))
@@ -163,23 +172,44 @@ class Ranges:
             return self.of(op.operands[0])
         if op.name == "select":
             return _hull(self.of(op.operands[1]), self.of(op.operands[2]))
-        if op.name == "shr_raw":
-            amount = constant_of(op.operands[1])
+        if op.name in ("shr", "shr_raw"):
+            amount, widest = constant_of(op.operands[1]), _range_of_type(op.result)
             low, high = self.of(op.operands[0])
-            return None if amount is None or low < 0 else (low >> amount, high >> amount)
+            is_known = amount is not None and low >= 0 and 0 <= amount < widest[1].bit_length()
+            return (low >> amount, high >> amount) if is_known else (0, high) if low >= 0 else None
         return None
+
+    def grid_number(self, op: Op) -> Interval:
+        """Return the range of an id, or of a size of the workgroup or grid, along one axis."""
+        attrs = self.function.attrs
+        size = attrs.get("local_size", _LARGEST_GROUP)[op.attrs["dim"]]
+        if op.name == "local_id":
+            return 0, size - 1
+        if op.name == "local_size":
+            is_exact = size < 1 << 16  # otherwise it is the bound from `_LARGEST_GROUP`
+            return size if is_exact else 0, size
+        if attrs.get("cut") or "local_size" not in attrs:  # several dispatches, or perhaps a caller's
+            return 0, INDEX_RANGE[1]
+        return 0, {"num_groups": _MAX_GROUPS, "group_id": _MAX_GROUPS - 1}.get(op.name, _MAX_GROUPS * size - 1)
 
     def array_number(self, op: Op) -> Interval | None:
         """Return the range of an `extent` or `stride`; all fit in i32 in kernels with the attribute `narrow`."""
         array = op.operands[0].type
         narrow = isinstance(array, Array) and self.function.attrs.get("narrow")
         if op.name == "extent":
-            return 0, (I32_RANGE if narrow else _INDEX_RANGE)[1]
+            return 0, (I32_RANGE if narrow else INDEX_RANGE)[1]
         return I32_RANGE if narrow else None
 
 
 def _is_integer(value: Value) -> bool:
     return isinstance(value.type, Scalar) and value.type.dtype.is_integer
+
+
+def _range_of_type(value: Value) -> Interval:
+    """Return the range of the type of an integer value."""
+    assert isinstance(value.type, Scalar)
+    bits, signed = value.type.dtype.bits, value.type.dtype.is_signed
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
 
 def _inside(a: Interval, b: Interval) -> bool:
@@ -206,17 +236,22 @@ def _and(a: Interval, b: Interval) -> Interval | None:
 
 
 def _floordiv(a: Interval, b: Interval) -> Interval | None:
-    if b[0] <= 0:
+    """Return the range of a floor division by a divisor that isn't negative; division by 0 gives 0."""
+    if b[0] < 0:
         return None
-    quotients = [x // y for x in a for y in b]
+    quotients = [x // max(y, 1) for x in a for y in b]
+    if b[0] == 0:
+        quotients.append(0)
     return min(quotients), max(quotients)
 
 
+def _floormod(_a: Interval, b: Interval) -> Interval | None:
+    return (0, max(b[1] - 1, 0)) if b[0] >= 0 else None
+
+
 def _remainder(a: Interval, b: Interval) -> Interval | None:
-    """Return the range of a truncating remainder, for a non-negative dividend and a positive divisor."""
-    if a[0] < 0 or b[0] <= 0:
-        return None
-    return 0, min(a[1], b[1] - 1)
+    """Return the range of a truncating remainder, for operands that aren't negative."""
+    return (0, min(a[1], max(b[1] - 1, 0))) if a[0] >= 0 and b[0] >= 0 else None
 
 
 def _quotient(a: Interval, b: Interval) -> Interval | None:
@@ -233,21 +268,21 @@ _RULES: dict[OpName, Callable[..., Interval | None]] = {
     "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "and": _and,
     "floordiv": _floordiv,
-    "floormod": lambda _a, b: (0, b[1] - 1) if b[0] > 0 else None,
+    "floormod": _floormod,
     "truncdiv": _quotient,
     "truncrem": _remainder,
+    "udiv_raw": _quotient,
+    "urem_raw": _remainder,
     "assume_uniform": lambda a: a,
 }
 
-# The bounds of subgroups hold for any device: at most 128 lanes, and at most 1024 subgroups in a workgroup.
-_IDS: dict[OpName, Interval] = {
+_SUBGROUP_IDS: dict[OpName, Interval] = {
     "lane_id": (0, 127),
     "subgroup_size": (1, 128),
     "subgroup_id": (0, 1023),
     "num_subgroups": (1, 1024),
-    "global_id": (0, _INDEX_RANGE[1]),
-    "group_id": (0, _INDEX_RANGE[1]),
-    "num_groups": (0, _INDEX_RANGE[1]),
 }
+"""Ranges that hold for any device: at most 128 lanes, and at most 1024 subgroups in a workgroup."""
+_GRID_IDS: frozenset[OpName] = frozenset({"local_id", "local_size", "group_id", "num_groups", "global_id"})
 
-assert all(name in OPS for name in (*_RULES, *_IDS))
+assert all(name in OPS for name in (*_RULES, *_SUBGROUP_IDS, *_GRID_IDS))

@@ -1,101 +1,20 @@
 """Expansions of floor and truncating integer division, and of their remainders, for `lower_arithmetic`.
 
-Division by 0 gives 0, and the smallest integer divided by -1 wraps to itself. Values that are provably non-negative
-(`is_non_negative`) are divided as unsigned ones, which is cheaper. The `_raw` operations are SPIR-V's instructions,
-whose divisor must not be 0 (see `ir.ops`).
+Division by 0 gives 0, and the smallest integer divided by -1 wraps to itself. `UNSIGNED_RULES` are cheaper, for
+operands that aren't negative. The `_raw` operations are SPIR-V's instructions, whose divisor must not be 0 (see
+`ir.ops`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from vkjit.ir.core import Region, Value
 from vkjit.ir.ops import OpName
 
 from ..formulas.formula import Formula, Term
 
-__all__ = ["INTEGER_RULES", "is_non_negative"]
-
-_IDS: frozenset[OpName] = frozenset({
-    "global_id", "local_id", "group_id", "num_groups", "local_size", "extent",
-    "lane_id", "subgroup_id", "subgroup_size", "num_subgroups",
-})  # fmt: skip
-"""Ids, sizes and extents, which are never negative. All other values are called data in this module."""
-_KEEPS_SIGN: frozenset[OpName] = frozenset({
-    "add", "mul", "min", "max", "and",
-    "floordiv", "floormod", "truncdiv", "truncrem", "udiv_raw", "urem_raw", "sdiv_raw",
-})  # fmt: skip
-"""Operations whose result is non-negative if both operands are and nothing overflows."""
-
-_MAX_DATA_BITS = 32
-"""The number of bits that data may contribute to an `index` sum or product that is assumed not to overflow."""
-
-
-def is_non_negative(value: Value, depth: int = 8) -> bool:
-    """True if a value is provably non-negative, looking through at most `depth` operations.
-
-    Sums and products may overflow, so they qualify only in the type `index`. There, sums and products of ids and
-    extents don't overflow for any grid or array that fits in the address space. Constants and other data may be among
-    their operands as long as they contribute at most `_MAX_DATA_BITS` bits.
-    """
-    dtype = getattr(value.type, "dtype", None)
-    if dtype is None or depth == 0:
-        return False
-    if dtype.kind == "uint":
-        return True
-    if isinstance(value.owner, Region):
-        return False
-    op = value.owner
-    if op.name == "const":
-        return bool(op.attrs["value"] >= 0)
-    if op.name in _IDS:
-        return True
-    if op.name == "cast":
-        source = op.operands[0].type
-        source_dtype = getattr(source, "dtype", dtype)
-        # a non-negative value stays so in a wider type, in the same type, and from int to index; other casts may wrap
-        keeps_sign = (
-            source_dtype.bits < dtype.bits
-            or (source_dtype.kind == dtype.kind and source_dtype.bits == dtype.bits)
-            or (dtype.kind == "index" and source_dtype.kind == "int")
-        )
-        return keeps_sign and dtype.is_integer and is_non_negative(op.operands[0], depth - 1)
-    if op.name in ("shr", "shr_raw"):
-        return is_non_negative(op.operands[0], depth - 1)
-    if op.name == "select":
-        return all(is_non_negative(v, depth - 1) for v in op.operands[1:])
-    if op.name == "and":
-        return any(is_non_negative(v, depth - 1) for v in op.operands)
-    if op.name == "floormod" and is_non_negative(op.operands[1], depth - 1):
-        return True
-    wraps = op.name in ("add", "mul") and (dtype.kind != "index" or _data_bits(value, depth) > _MAX_DATA_BITS)
-    return op.name in _KEEPS_SIGN and not wraps and all(is_non_negative(v, depth - 1) for v in op.operands)
-
-
-def _data_bits(value: Value, depth: int = 8) -> int:
-    """Return an upper bound on the number of bits that data contributes to a value. Ids and extents contribute none.
-
-    At most `depth` nested operations are examined; the result is 64 beyond them.
-    """
-    op = value.op
-    if op is None or depth == 0:
-        return 64
-    if op.name == "const":
-        return int(op.attrs["value"]).bit_length()
-    if op.name in _IDS:
-        return 0
-    if op.name == "cast":
-        inner = getattr(op.operands[0].type, "dtype", None)
-        operand_bits = _data_bits(op.operands[0], depth - 1)
-        return operand_bits if inner is None or not inner.is_integer else min(operand_bits, inner.bits)
-    per_operand = [_data_bits(v, depth - 1) for v in op.operands]
-    if op.name == "mul":
-        return sum(per_operand)
-    if op.name == "and":
-        return min(per_operand)
-    if op.name in ("floormod", "urem_raw"):  # less than the divisor
-        return per_operand[-1]
-    return max(per_operand) if op.name in _KEEPS_SIGN or op.name == "select" else 64
+__all__ = ["INTEGER_RULES", "UNSIGNED_RULES"]
 
 
 def _shift_of(y: Term) -> int | None:
@@ -106,7 +25,7 @@ def _shift_of(y: Term) -> int | None:
     return int(number).bit_length() - 1
 
 
-def _unsigned(f: Formula, x: Term, y: Term, raw: OpName) -> Term:
+def _unsigned(raw: OpName, f: Formula, x: Term, y: Term) -> Term:
     """Emit x / y or x % y of non-negative values; `raw` is "udiv_raw" or "urem_raw". Division by 0 gives 0."""
     shift = _shift_of(y)
     if shift is not None:
@@ -115,10 +34,6 @@ def _unsigned(f: Formula, x: Term, y: Term, raw: OpName) -> Term:
         return f.call(raw, x, y) if y.constant else f.term(0, x.dtype)
     by_zero = y.equals(0)
     return f.select(by_zero, 0, f.call(raw, x, f.select(by_zero, 1, y)))
-
-
-def _both_non_negative(x: Term, y: Term) -> bool:
-    return is_non_negative(x.value) and is_non_negative(y.value)
 
 
 def _truncating_division(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
@@ -141,8 +56,6 @@ def _zero_if_divisor_is_zero(f: Formula, y: Term, result: Term) -> Term:
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
     """Divide, rounding toward negative infinity."""
-    if _both_non_negative(x, y):
-        return _unsigned(f, x, y, "udiv_raw")
     shift = _shift_of(y)
     if shift is not None:
         return x >> shift
@@ -154,8 +67,6 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
 
 def floormod(f: Formula, x: Term, y: Term) -> Term:
     """Return the remainder of `floordiv`, which has the divisor's sign."""
-    if _both_non_negative(x, y):
-        return _unsigned(f, x, y, "urem_raw")
     shift = _shift_of(y)
     if shift is not None:
         return x & ((1 << shift) - 1)
@@ -172,8 +83,6 @@ def _rounding_to_zero(x: Term, shift: int) -> Term:
 
 def truncdiv(f: Formula, x: Term, y: Term) -> Term:
     """Divide, rounding toward zero."""
-    if _both_non_negative(x, y):
-        return _unsigned(f, x, y, "udiv_raw")
     shift = _shift_of(y)
     if shift is not None:
         return _rounding_to_zero(x, shift) >> shift
@@ -182,8 +91,6 @@ def truncdiv(f: Formula, x: Term, y: Term) -> Term:
 
 def truncrem(f: Formula, x: Term, y: Term) -> Term:
     """Return the remainder of `truncdiv`, which has the dividend's sign."""
-    if _both_non_negative(x, y):
-        return _unsigned(f, x, y, "urem_raw")
     shift = _shift_of(y)
     if shift is not None:
         return x - (_rounding_to_zero(x, shift) & -(1 << shift))
@@ -195,4 +102,10 @@ INTEGER_RULES: dict[OpName, Callable[..., Term]] = {
     "floormod": floormod,
     "truncdiv": truncdiv,
     "truncrem": truncrem,
+}
+UNSIGNED_RULES: dict[OpName, Callable[..., Term]] = {
+    "floordiv": partial(_unsigned, "udiv_raw"),
+    "floormod": partial(_unsigned, "urem_raw"),
+    "truncdiv": partial(_unsigned, "udiv_raw"),
+    "truncrem": partial(_unsigned, "urem_raw"),
 }

@@ -20,9 +20,10 @@ from vkjit.ir.core import Function, Module, Op
 from vkjit.ir.ops import OpName
 from vkjit.ir.types import Scalar, Vector
 
+from ..analysis.value_ranges import Ranges
 from ..arithmetic.bits import BIT_RULES, absolute
 from ..arithmetic.conversion import conversion_rule
-from ..arithmetic.division import INTEGER_RULES
+from ..arithmetic.division import INTEGER_RULES, UNSIGNED_RULES
 from ..arithmetic.floats import FAST_MATH_RULES, FLOAT_RULES, ROUNDING_RULES, multiply_add
 from ..formulas.expansion import Rule, expand
 from ..formulas.formula import Formula, Term
@@ -47,7 +48,17 @@ class LowerArithmetic:
     name: ClassVar[str] = "lower_arithmetic"
 
     def run(self, module: Module) -> Module:
-        return expand(module, partial(_choose, self))
+        non_negative: set[Op] = set()
+        for function in module.all_functions():
+            Ranges(function, partial(_note_non_negative, non_negative)).run()
+        return expand(module, partial(_choose, self, non_negative))
+
+
+def _note_non_negative(non_negative: set[Op], ranges: Ranges, op: Op) -> None:
+    """Add a division to `non_negative` if its operands are; `Ranges` calls this for each operation."""
+    if op.name in UNSIGNED_RULES and isinstance(op.result.type, Scalar) and op.result.type.dtype.is_integer:
+        if all(ranges.of(v)[0] >= 0 for v in op.operands):
+            non_negative.add(op)
 
 
 def _element(op: Op) -> DType | None:
@@ -56,8 +67,11 @@ def _element(op: Op) -> DType | None:
     return operand_type.dtype if isinstance(operand_type, (Scalar, Vector)) else None
 
 
-def _choose(options: LowerArithmetic, function: Function, op: Op) -> Rule | None:
-    """Return the expansion rule for an operation; None if it is kept. `options` are those of the pass."""
+def _choose(options: LowerArithmetic, non_negative: set[Op], function: Function, op: Op) -> Rule | None:
+    """Return the expansion rule for an operation; None if it is kept.
+
+    `options` are those of the pass, and `non_negative` the divisions whose operands aren't negative.
+    """
     element, native = _element(op), options.native
     if element is None:
         return None
@@ -68,6 +82,8 @@ def _choose(options: LowerArithmetic, function: Function, op: Op) -> Rule | None
     if element.is_integer:
         if op.name == "abs":
             return absolute if element.kind == "uint" else None
+        if op.name in UNSIGNED_RULES and (element.kind == "uint" or op in non_negative):
+            return UNSIGNED_RULES[op.name]
         return INTEGER_RULES.get(op.name) or BIT_RULES.get(op.name)
     if not element.is_float:
         return None

@@ -248,8 +248,8 @@ class _Simplifier:
     def _within_iteration(self, x: Value, end: Value) -> bool:
         """True if x <= end by rule 3.
 
-        That is so if x is i + c, where i is the induction variable of a loop in `loops`, the constant c is at most the
-        loop's step, and the loop's end equals `end`.
+        That is so if x is i + c, where i is the induction variable of a loop in `loops`, the constant c is from 0 to
+        the loop's step, and the loop's end equals `end`.
         """
         op = x.op
         if op is None or op.name != "add":
@@ -258,7 +258,7 @@ class _Simplifier:
         loop = self.loops.get(induction)
         if loop is None or not is_constant(offset):
             return False
-        return bool(constant_of(offset) <= constant_of(loop.operands[2])) and self.key(end) == self.key(
+        return bool(0 <= constant_of(offset) <= constant_of(loop.operands[2])) and self.key(end) == self.key(
             loop.operands[1]
         )
 

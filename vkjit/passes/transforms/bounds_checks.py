@@ -38,7 +38,7 @@ from vkjit.ir.types import Array, Matrix
 from ..analysis.loop_ranges import LIMIT, MAX_OPERATIONS, MAX_SANITIZED_OPERATIONS, EndpointIndices, may_be_versioned
 from ..analysis.trip_bound import Intervals
 from ..analysis.value_numbering import ValueNumbers
-from ..arithmetic.division import is_non_negative
+from ..analysis.value_ranges import INDEX_RANGE, Ranges
 
 __all__ = ["Bounds"]
 
@@ -56,7 +56,7 @@ The index is a value or a constant. The extent is an int, the name of an axis, o
 Fact = tuple[str, Value, Value]
 """A fact about signed values that holds at an operation.
 
-("lt", x, y) stands for x < y, and ("ge", x, y) for x >= y with y >= 0.
+("lt", x, y) stands for x < y, and ("ge", x, y) for x >= y.
 """
 
 
@@ -99,7 +99,7 @@ class _Checker:
       accesses so far.
     - `names` maps array axes to their names, `first_axes` each name to the first axis with that name.
     - `sites` maps report sites to their numbers, `mapping` replaced values to their replacements.
-    - `intervals` computes constant bounds of indices.
+    - `intervals` computes constant bounds of indices, `ranges` bounds that hold wherever an index is defined.
     """
 
     module: Module
@@ -118,10 +118,11 @@ class _Checker:
     names: dict[tuple[Value, int], str] = field(default_factory=dict)
     first_axes: dict[str, tuple[Value, int]] = field(default_factory=dict)
     intervals: Intervals = field(init=False)
+    ranges: Ranges = field(init=False)
 
     def __post_init__(self) -> None:
         """Collect the names of the kernel's array axes, and the first axis of each name."""
-        self.intervals = Intervals(self.function)
+        self.intervals, self.ranges = Intervals(self.function), Ranges(self.function)
         for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
             self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
         if self.versioning:  # of equal names, the dictionary keeps the last, so the items are reversed
@@ -166,7 +167,7 @@ class _Checker:
         The sanitizer's check `races` adds much code to each access that it watches, so loops with such accesses aren't
         versioned.
         """
-        if not may_be_versioned(op, MAX_SANITIZED_OPERATIONS if self.sanitized else MAX_OPERATIONS):
+        if not may_be_versioned(op, self.ranges, MAX_SANITIZED_OPERATIONS if self.sanitized else MAX_OPERATIONS):
             return False
         if "races" not in self.sanitized:
             return True
@@ -342,14 +343,50 @@ class _Checker:
         if literal.isdecimal() and self.within(index, int(literal)):
             return True
         base, offset = _parts(index)
-        if not (is_non_negative(index) or _lower_bound(base, facts) + offset >= 0):
+        if base is None:
+            return False
+        low, high = self.range_under(base, facts)
+
+        def is_exact(number: int) -> bool:
+            """True if base + `number` doesn't wrap around."""
+            return INDEX_RANGE[0] <= low + number and high + number <= INDEX_RANGE[1]
+
+        index_low = max([self.ranges.of(index)[0], *(n for n, at in self.lower_bounds(base, facts) if at == offset)])
+        if index_low < 0 and not (is_exact(offset) and low + offset >= 0):
             return False
         # The index is base + offset. Each limit is a fact base + shift < y, which means that index < y + offset -
-        # shift.
-        limits = [
-            (y, _parts(x)[1]) for fact, x, y in facts if fact == "lt" and _parts(x)[0] is base and base is not None
-        ]
-        return any(self.is_limit(y, array, axis, shape, offset - shift) for y, shift in limits)
+        # shift. Where the sums may wrap around, only a limit of the index itself is valid.
+        limits = [(y, _parts(x)[1]) for fact, x, y in facts if fact == "lt" and _parts(x)[0] is base]
+        return any(
+            self.is_limit(y, array, axis, shape, offset - shift)
+            for y, shift in limits
+            if shift == offset or (is_exact(shift) and is_exact(offset))
+        )
+
+    def lower_bounds(self, base: Value, facts: frozenset[Fact]) -> list[tuple[int, int]]:
+        """Return pairs (number, offset) for which the facts imply number <= base + offset, wrapped around."""
+        bounds = []
+        for fact, x, y in facts:
+            smaller, larger = (x, y) if fact == "lt" else (y, x)
+            large, offset = _parts(larger)
+            if large is base:
+                bounds.append((self.ranges.of(smaller)[0] + (fact == "lt"), offset))
+        return bounds
+
+    def range_under(self, base: Value, facts: frozenset[Fact]) -> tuple[int, int]:
+        """Return the range of a value, from its operations and the facts."""
+        low, high = self.ranges.of(base)
+        # If base + offset wraps around for an offset > 0, base is large, so the bound holds, too. For offsets < 0 the
+        # sum must not wrap around, by the bounds from the others.
+        for number, offset in sorted(self.lower_bounds(base, facts), key=lambda bound: -bound[1]):
+            if offset >= 0 or low + offset >= INDEX_RANGE[0]:
+                low = max(low, number - offset)
+        for fact, x, y in facts:
+            smaller, larger = (x, y) if fact == "lt" else (y, x)
+            small, offset = _parts(smaller)
+            if small is base and offset <= 0:  # if the sum wraps around, base is small
+                high = min(high, self.ranges.of(larger)[1] - (fact == "lt") - offset)
+        return low, high
 
     def within(self, index: Value, extent: int) -> bool:
         """True if constant bounds of the index prove 0 <= index < extent."""
@@ -361,6 +398,8 @@ class _Checker:
     def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, offset: int) -> bool:
         """True if limit + `offset` is provably at most the extent of an array's axis."""
         base, base_offset = _parts(limit)
+        if abs(base_offset) > INDEX_RANGE[1] // 2:  # smaller ones can't wrap an extent below 0
+            return False
         if base is None:
             return shape is not None and base_offset + offset <= shape[axis]
         op = base.op
@@ -420,9 +459,9 @@ class _Hoisted:
 
 
 def _parts(value: Value) -> tuple[Value | None, int]:
-    """Split a value into (base, number) with value = base + number; base is None for constants.
+    """Split a value into (base, number) with value = base + number modulo 2**64; base is None for constants.
 
-    The base is found through additions and subtractions of constants, which don't overflow in index arithmetic.
+    The base is found through additions and subtractions of constants.
     """
     total = 0
     while value.type == types.INDEX or is_constant(value):
@@ -441,27 +480,6 @@ def _parts(value: Value) -> tuple[Value | None, int]:
         number = int(constant_of(constant))
         total += -number if op.name == "sub" else number
     return value, total
-
-
-_INT64_MIN = -(1 << 63)
-"""The lower bound of values about which nothing is known."""
-
-
-def _lower_bound(base: Value | None, facts: frozenset[Fact]) -> int:
-    """Return a lower bound of a value, from its operations and the facts."""
-    if base is None:
-        return 0  # the value is a constant: `_parts` returned all of it as the number
-    candidates = [0] if is_non_negative(base) else []
-    for fact, x, y in facts:
-        # Split both sides: the fact is small + low < large + high or, for "ge", 0 <= small + low <= large + high.
-        smaller, larger = (x, y) if fact == "lt" else (y, x)
-        small, low = _parts(smaller)
-        large, high = _parts(larger)
-        if large is base and small is None:  # low < base + high, or low <= base + high
-            candidates.append(low - high + (1 if fact == "lt" else 0))
-        elif fact == "ge" and large is base:  # 0 <= base + high
-            candidates.append(-high)
-    return max(candidates, default=_INT64_MIN)
 
 
 def _zero_value(type: types.Type, builder: Builder) -> Value:
@@ -508,8 +526,7 @@ def _facts(condition: Value) -> frozenset[Fact]:
     if op.name in ("lt", "gt"):
         return frozenset({("lt", x, y) if op.name == "lt" else ("lt", y, x)})
     if op.name in ("ge", "le"):
-        large, small = (x, y) if op.name == "ge" else (y, x)
-        return frozenset({("ge", large, small)}) if is_non_negative(small) else frozenset()
+        return frozenset({("ge", x, y) if op.name == "ge" else ("ge", y, x)})
     return frozenset()
 
 
@@ -519,7 +536,4 @@ def _loop_facts(op: Op) -> frozenset[Fact]:
     if not is_constant(step) or constant_of(step) <= 0 or getattr(low.type, "dtype", dtypes.u32).kind == "uint":
         return frozenset()
     induction = op.regions[0].args[0]
-    facts: set[Fact] = {("lt", induction, high)}
-    if is_non_negative(low):
-        facts.add(("ge", induction, low))
-    return frozenset(facts)
+    return frozenset({("lt", induction, high), ("ge", induction, low)})

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.ir.core import Function, Op, Region, Value
 from vkjit.ir.ops import OpName
@@ -194,7 +193,7 @@ class Shapes:
             return UNIFORM
         number = constant_number(step)
         exact = shape.exact and shape.size > 0 and number is not None and number > 0
-        return Step(shape.size, exact or low.type == Scalar(dtypes.index))
+        return Step(shape.size, exact)
 
     def carry(self, op: Op, arguments: Sequence[Value]) -> None:
         masked = op in self.masked
@@ -251,7 +250,6 @@ class Shapes:
         if op.name in _QUOTIENTS or op.name in _REMAINDERS:
             return self.divided(op)
         steps = [s for s in shapes if s is not None]
-        wide = op.result.type == Scalar(dtypes.index) or op in self.unwrapped
         name, size = op.name, None
         if name in ("add", "sub"):
             size = steps[0].size + steps[1].size * (1 if name == "add" else -1)
@@ -263,7 +261,7 @@ class Shapes:
             return self.converted(op, steps[0])
         if size is None or abs(size) > _LARGEST_STEP:
             return VARYING
-        return Step(size, size == 0 or (wide and all(s.exact for s in steps)))
+        return Step(size, size == 0 or (op in self.unwrapped and all(s.exact for s in steps)))
 
     def divided(self, op: Op) -> Shape:
         """Return the shape of a quotient or remainder: precise for an aligned id and a divisor that the width divides."""

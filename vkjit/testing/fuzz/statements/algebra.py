@@ -125,6 +125,18 @@ def _shift(m: Maker) -> Value:
     return m.builder.emit(m.pick(["shl", "shr"]), m.value(type), amount)
 
 
+def _product_of_ids(m: Maker) -> Value:
+    """A power of the invocation's id plus a constant, which may wrap around, and an operation that reads its sign."""
+    b = m.builder
+    assert m.row is not None
+    factor = b.emit("add", m.row, b.index(m.pick([0, 1000, (1 << 31) - 1, 1 << 40])))
+    product = factor
+    for _ in range(m.draw(1, 5)):
+        product = b.emit("mul", product, factor)
+    name: OpName = m.pick(["floordiv", "floormod", "truncdiv", "truncrem", "lt", "min"])
+    return b.emit(name, product, b.index(m.pick([3, 16, 1000003, (1 << 33) + 1])))
+
+
 def _wide_index(m: Maker) -> Value:
     """Index arithmetic near the limits of 32 bits, followed by an operation that depends on all bits."""
     b = m.builder
@@ -185,7 +197,7 @@ def _components(m: Maker) -> Value:
 
 _PATTERNS: tuple[Callable[[Maker], Value], ...] = (
     _special, _special, _special, _chain, _chain, _negated, _pair, _casts, _casts, _near_tie, _choice, _same, _shift,
-    _wide_index, _wide_index, _loop, _loop, _components,
+    _wide_index, _product_of_ids, _loop, _loop, _components,
 )  # fmt: skip
 """The forms; repeated ones are chosen more often."""
 
