@@ -60,6 +60,8 @@ class FunctionAttrs(TypedDict, total=False):
     dims: tuple[str, ...]  # names or constant sizes of each parameter's dimensions; equal names mean equal extents
     over: str  # the parameter whose elements the grid covers
     subgroups: bool  # uses subgroup operations
+    full_subgroups: bool  # requires the workgroup size to be a multiple of the subgroup size
+    padded: bool  # invocations that do nothing complete the last subgroup, see `passes.lowering.pad_subgroups`
     subgroup_size: int  # overrides the device's
     tiles: tuple[str, ...]  # remarks of the tile lowering: what it chose and why
     bound_checked: bool  # before a launch, the host compares a bound on the trip counts with the driver's limit

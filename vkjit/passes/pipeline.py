@@ -31,6 +31,7 @@ from .lowering.lower_atomics import LowerAtomics
 from .lowering.lower_bf16 import LowerBf16
 from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
+from .lowering.pad_subgroups import PadSubgroups
 from .sanitizer import MarkUniformAssumptions, Sanitize
 from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
@@ -164,6 +165,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
             ],
         ),
         (final_form, [*(simplify_and_hoist if optimizing else simplify), strength_reduction, *workarounds]),
+        (final_form, [] if for_llvm else [PadSubgroups(caps.subgroup_size)]),
     ]
 
 

@@ -19,6 +19,7 @@ from .lowering.lower_atomics import LowerAtomics
 from .lowering.lower_bf16 import LowerBf16
 from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
+from .lowering.pad_subgroups import PadSubgroups
 from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .transforms.barrier_elimination import RemoveBarriers
@@ -86,6 +87,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     LowerMath.name: LowerMath,
     LowerTiles.name: lambda: LowerTiles(options_for(PLAIN_DEVICE), PLAIN_DEVICE),
     NarrowIndex.name: NarrowIndex,
+    PadSubgroups.name: lambda: PadSubgroups(PLAIN_DEVICE.subgroup_size),
     PoisonShared.name: PoisonShared,
     RemoveBarriers.name: RemoveBarriers,
     ScalarReplacement.name: ScalarReplacement,

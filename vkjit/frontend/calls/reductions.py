@@ -36,6 +36,8 @@ __all__ = [
 
 MIN_SUBGROUP_SIZE = 4
 """The minimum subgroup size of any device. It bounds the number of subgroups in a workgroup."""
+MAX_SUBGROUP_SIZE = 128
+"""The maximum subgroup size of any device, a multiple of all others."""
 NO_INDEX = 2**63 - 1
 """The index that stands for "no element". It is the largest `index`, so every element's index is less."""
 
@@ -100,7 +102,7 @@ def _reduce_across_subgroups(ctx: Context, node: ast.AST, op: OpName, value: Val
 
     The values, one per subgroup, are stored to an array. Each iteration of a loop replaces the elements by fewer ones,
     each the result of as many adjacent elements as a subgroup has lanes, until the elements fit into one subgroup. Then
-    each subgroup reduces all of them.
+    each subgroup reduces all of them, except a partial one.
     """
     max_count = max_subgroup_count(ctx)
     if max_count == 1:
@@ -119,7 +121,21 @@ def _reduce_across_subgroups(ctx: Context, node: ast.AST, op: OpName, value: Val
     with b.at(body):
         _reduce_iteration(ctx, op, array, element_index, body.args[0], (lane, subgroup, size))
     remaining = b.op("loop", count, types=[types.INDEX], regions=[body]).result
-    return emit(ctx, "sg_reduce", _element_or_identity(ctx, op, array, lane, remaining), op=op)
+    result = emit(ctx, "sg_reduce", _element_or_identity(ctx, op, array, lane, remaining), op=op)
+    if invocations(ctx) % MAX_SUBGROUP_SIZE == 0:
+        return result
+    # A partial subgroup has too few lanes for all elements: it takes the result of the first one.
+    shared_result, own_result = Region(), Region()
+    with b.at(shared_result):
+        b.op("barrier")  # all elements have been read
+        is_first = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("eq", subgroup, b.index(0)))
+        emit_when(ctx, is_first, lambda: b.op("store", array, b.index(0), result))
+        b.op("barrier")
+        b.op("yield", b.emit("load", array, b.index(0)))
+    with b.at(own_result):
+        b.op("yield", result)
+    is_partial = b.emit("ne", b.emit("floormod", b.index(invocations(ctx)), size), b.index(0))
+    return b.op("if", is_partial, types=[value.type], regions=[shared_result, own_result]).result
 
 
 def max_subgroup_count(ctx: Context) -> int:

@@ -66,6 +66,7 @@ def _workgroup(ctx: Context, call: Call) -> KernelValue:
 @lowers(lang.subgroup)
 def _subgroup(ctx: Context, call: Call) -> KernelValue:
     not_in_over(ctx, call, "a collective")
+    ctx.session.module.kernel.attrs["full_subgroups"] = True
     return ScopeValue("subgroup")
 
 

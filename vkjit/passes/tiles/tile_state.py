@@ -169,7 +169,7 @@ class LoweringContext:
 
     def record_subgroup_use(self) -> None:
         """Record that the kernel uses subgroup operations."""
-        self.function.attrs["subgroups"] = True
+        self.function.attrs["subgroups"] = self.function.attrs["full_subgroups"] = True
 
     def coordinate(self, axis: Axis, scope: str) -> Value:
         """Return the invocation's coordinate along an axis (see the formula in `layout`)."""

@@ -17,13 +17,13 @@ from vkjit.backends.codegen.usage import root_of
 from vkjit.errors import InternalError
 from vkjit.ir.core import Op, Value
 from vkjit.ir.ops import OpName
-from vkjit.ir.types import Array
+from vkjit.ir.types import BOOL, Array
 from vkjit.spirv import OpenBlock
 
 from .arguments import field_of, load_field, load_word
 from .context import Context
 
-__all__ = ["HANDLERS", "emitted_local_size", "global_id_word", "lane_word", "local_size_of"]
+__all__ = ["HANDLERS", "emitted_local_size", "global_id_word", "has_partner", "lane_word", "local_size_of"]
 
 
 def local_size_of(ctx: Context) -> tuple[int, int, int]:
@@ -33,9 +33,12 @@ def local_size_of(ctx: Context) -> tuple[int, int, int]:
 
 
 def emitted_local_size(ctx: Context) -> tuple[int, int, int]:
-    """Return the LocalSize of the entry point: one-dimensional if the kernel uses subgroups."""
+    """Return the LocalSize of the entry point: one-dimensional if the kernel uses subgroups, and full with `padded`."""
     size = local_size_of(ctx)
-    return (math.prod(size), 1, 1) if ctx.kernel.attrs.get("subgroups") else size
+    if not ctx.kernel.attrs.get("subgroups"):
+        return size
+    count = math.prod(size)
+    return (count + (-count % ctx.subgroup_size if ctx.kernel.attrs.get("padded") else 0), 1, 1)
 
 
 def _builtin(ctx: Context, name: str, axis: int) -> int:
@@ -65,6 +68,14 @@ def _linear_local(ctx: Context) -> int:
         return entry.emit("OpIAdd", ctx.uint, first, lane)
 
     return ctx.once("linear_local", make)
+
+
+def has_partner(ctx: Context, mask: int) -> int:
+    """Return a boolean: True if the invocation whose lane id is the own one xor `mask` is one of the program's."""
+    block = ctx.block
+    partner = block.emit("OpBitwiseXor", ctx.uint, _linear_local(ctx), ctx.word(mask))
+    count = ctx.word(math.prod(local_size_of(ctx)))
+    return block.emit("OpULessThan", ctx.type(BOOL), partner, count)
 
 
 def _local_word(ctx: Context, axis: int) -> int:

@@ -2,8 +2,9 @@
 
 - Reductions of floats are butterflies with increasing strides (lane ^ 1, ^ 2, ^ 4...), so the order of operations
   doesn't depend on the driver; only `fast_math` kernels use native float reductions. A butterfly needs all invocations
-  to be active. They are: collectives are in uniform control flow, and subgroups are full. Reductions with the attribute
-  `partial` may have inactive invocations and are always native.
+  to be active. They are: collectives are in uniform control flow, and subgroups are full. In `padded` kernels, lanes
+  without a partner keep their value, and all take the result of lane 0, which always has one. Reductions with the
+  attribute `partial` may have inactive invocations and are always native.
 - Integer reductions are exact in any order, so they are native where that is fast. Min and max of floats are computed
   on integers of the same order (see `min_max`), except in `fast_math` kernels.
 - Scans that aren't native double their stride in each step (Hillis-Steele): lane i combines its value with that of lane
@@ -27,7 +28,7 @@ from vkjit.ir.types import Scalar, Type
 
 from .context import Context, dtype_of, lanes_of
 from .conversions import round_to_bf16
-from .ids import lane_word
+from .ids import has_partner, lane_word
 from .min_max import float_to_ordered, ordered_extreme, ordered_to_float
 
 __all__ = ["HANDLERS"]
@@ -208,10 +209,18 @@ def _reduce_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) ->
         value = ctx.block.emit(native, ctx.type(working), _scope(ctx), "Reduce", value)
         return _from_working_type(ctx, value, working, dtype)
     stride = 1
+    padded = ctx.kernel.attrs.get("padded")
     while stride < ctx.subgroup_size:
         other = _shuffled(ctx, value, working, _by_xor(ctx, stride))
-        value = _step(ctx, name, value, other, working, op)
+        combined = _step(ctx, name, value, other, working, op)
+        value = (
+            ctx.block.emit("OpSelect", ctx.type(working), has_partner(ctx, stride), combined, value)
+            if padded
+            else combined
+        )
         stride *= 2
+    if padded:
+        value = _shuffled(ctx, value, working, _by_lane(ctx, ctx.word(0)))
     return _from_working_type(ctx, value, working, dtype)
 
 
