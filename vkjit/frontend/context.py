@@ -170,6 +170,8 @@ class Context:
     - `allocations`: the shared and local arrays, by the syntax node they belong to, type and label.
     - `weak`: the run-time values that are weak, with their origins.
     - `is_kernel`: True for the kernel itself, False for a device function.
+    - `is_always_called`: True if all invocations call the function, and for the kernel itself.
+    - `outermost`: the region in which the function's body starts: that of `target`, or in an `over=` kernel one in it.
     - `index`: in an `over=` kernel, the index of the invocation's element, one item per axis; else None.
     """
 
@@ -196,7 +198,14 @@ class Context:
         self.allocations: dict[tuple[ast.AST, Array, str], Op] = {}
         self.weak: dict[Value, Origins] = {}
         self.is_kernel = False
+        self.is_always_called = True
+        self.outermost = target.body
         self.index: tuple[Value, ...] | None = None
+
+    def is_certainly_reached(self) -> bool:
+        """True if all invocations reach the current point: it is under no run-time condition, and after no return."""
+        may_have_left = any(op.name == "return" for op in self.outermost.walk())
+        return self.is_always_called and self.builder.region is self.outermost and not may_have_left
 
     # -- locations and errors
     def loc(self, node: Place) -> Loc:

@@ -183,6 +183,7 @@ def _lower_body(ctx: Context, spec: KernelSpec) -> None:
         return
     inside = _over_index(ctx, spec)
     regions = [Region(), Region()]
+    ctx.outermost = regions[0]
     with ctx.builder.at(regions[0]):
         if not ctx.block(body):
             ctx.builder.loc = def_loc

@@ -369,3 +369,93 @@ def test_casts_that_wrap_in_some_lanes(device: Any) -> None:
         from_negative(base, 20, y)
         first = base + lanes
         np.testing.assert_array_equal(y, np.where(first < 0, 0, np.maximum(20 - first, 0)))
+
+
+@vk.struct
+class Pair:
+    a: vk.i32
+    b: vk.f32
+
+
+@vk.struct
+class Nested:
+    pair: Pair
+    lanes: vk.vec(vk.f32, 2)
+
+
+@vk.kernel(groups=1, local=1)
+def equalities(x: vk.In[vk.i32, "N"], f: vk.In[vk.f32, "M"], y: vk.InOut[vk.i32, "K"]):
+    p, nan = Pair(x[0], f[0]), Pair(x[0], f[2])
+    v, w = vk.vec(vk.f32, 2)(f[0], f[1]), vk.vec(vk.f32, 2)(f[0], f[0])
+    y[0] = x.shape == (2,)
+    y[1] = (x[0], 2) == (1, x[1])
+    y[2] = (1, (x[0], 2)) != (x[0], (1, 3))
+    y[3] = p == Pair(1, 1.0) and p != Pair(1, 2.0)
+    y[4] = (x[0], x[1]) in ((1, 3), (1, 2)) and x[0] not in (x[1], 3)
+    y[5] = nan != nan and not (nan == nan)
+    y[6] = Nested(p, v) == Nested(Pair(1, 1.0), v)
+    y[7] = Nested(p, v) != Nested(p, w)
+    y[8] = x.shape != f.shape[0:0] and () == ()
+    y[9] = x.dtype == np.int32 and np.float32 == f.dtype and x.dtype in (np.float32, np.intc)
+    y[10] = x.dtype != np.float32 and x.dtype != np.complex64 and vk.bf16 != np.float32
+    y[11] = (x.dtype, x[0]) == (np.int32, 1)
+
+
+def test_equality_is_that_of_the_parts(device: Any) -> None:
+    y = np.zeros(12, np.int32)
+    with vk.use_device(device):
+        equalities(np.array([1, 2], np.int32), np.array([1, 2, np.nan], np.float32), y)
+    assert y.tolist() == [1] * 12
+
+
+@vk.func
+def never(v):
+    assert False, "never"  # noqa: B011, PT015
+    return v
+
+
+@vk.kernel(over="x")
+def unreachable(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"], size: vk.Const[int] = 3):
+    v = x[vk.global_id(0)]
+    if v > 100:
+        assert size == 4, f"{v} of {size}"
+    for _ in range(v - 200):
+        assert size == 4, "in a loop"
+    y[vk.global_id(0)] = v if v <= 150 else never(v)
+    if v > 160:
+        vk.assume(size == 4)
+    if v <= 170:
+        return
+    assert size > 3
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(101, "101 of 3"), (201, "201 of 3|in a loop|never"), (150, "150 of 3")]
+)
+def test_assertions_that_are_false_at_compile_time_fail_where_they_are_reached(
+    device: Any, value: int, message: str
+) -> None:
+    with vk.use_device(device):
+        assert unreachable(np.array([1, 100], np.int32)).tolist() == [1, 100]
+        with pytest.raises(vk.errors.KernelAssertionError, match=message):
+            unreachable(np.array([1, value], np.int32))
+
+
+def test_assertions_that_are_certainly_reached_fail_at_compile_time(device: Any) -> None:
+    @vk.kernel(over="x")
+    def always(x: vk.InOut[vk.i32, "N"], size: vk.Const[int] = 3):
+        if size == 3:
+            x[vk.global_id(0)] = never(1)
+
+    with vk.use_device(device), pytest.raises(vk.CompileError, match="assertion fails at compile time: never"):
+        always(np.zeros(3, np.int32))
+
+
+def test_identity_of_element_types_and_numpy_types_is_refused(device: Any) -> None:
+    @vk.kernel(over="x")
+    def identical(x: vk.InOut[vk.i32, "N"]):
+        if x.dtype is np.int32:
+            x[vk.global_id(0)] = 1
+
+    with vk.use_device(device), pytest.raises(vk.CompileError, match=r"(?s)other objects.*write =="):
+        identical(np.zeros(3, np.int32))

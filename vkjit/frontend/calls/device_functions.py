@@ -22,7 +22,7 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.types import ArrayAnnotation, ConstAnnotation
 from vkjit.lang.vectors import VectorType
 
-from ..context import Call, Context, Return, Session
+from ..context import Call, Context, Return
 from ..intrinsics import bind_arguments, callable_values
 from ..kernel_values import Aggregate, Binding, KernelValue, StructArrayKind, describe_value, parts_of, with_parts
 from ..resolve import also_capturable, captured
@@ -186,7 +186,7 @@ def _instance_for(
     if cached is not None:
         return cast(Instance, cached)
     try:
-        instance = _lower_instance(ctx.session, callee, arguments, typevars)
+        instance = _lower_instance(ctx, callee, arguments, typevars)
     except CompileError as error:
         raise error.with_note(ctx.loc(call.node), f"in {callee.fn.__name__}, called from here") from None
     ctx.session.instances[key] = instance
@@ -194,9 +194,10 @@ def _instance_for(
 
 
 def _lower_instance(
-    session: Session, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+    caller: Context, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
-    """Lower a device function to a new function of the module."""
+    """Lower a device function to a new function of the module; `caller` is the context of its first call."""
+    session = caller.session
     source = source_of(callee.fn)
     types: list[Type] = []
     names: list[str] = []
@@ -205,6 +206,7 @@ def _lower_instance(
     function = Function(name, Region(types, names), [], {"param_names": tuple(names)}, source.name_loc())
     session.module.functions[name] = function
     inner = Context(session, callee.fn, source, analyze(source.node), function, typevars)
+    inner.is_always_called = caller.is_certainly_reached()
     for parameter, structure in structures.items():
         inner.env[parameter] = Binding(rebuild(structure, function.params), source.name_loc())
     session.active.append(callee.fn)

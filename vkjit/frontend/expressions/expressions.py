@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Literal
 
+import numpy as np
+
 from vkjit.dtypes import DType
 from vkjit.ir import types
 from vkjit.ir.core import Region, Value
@@ -286,6 +288,12 @@ def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -
         return a is b
     if isinstance(a, Value) or isinstance(b, Value):
         raise ctx.error(node, "`is` compares what is known at compile time only", "write ==")
+    for one, other in ((a, b), (b, a)):
+        is_numpy = isinstance(other, np.dtype) or (isinstance(other, type) and issubclass(other, np.generic))
+        if isinstance(one, DType) and is_numpy:
+            raise ctx.error(
+                node, "`is` doesn't compare element types with NumPy's, which are other objects", "write =="
+            )
     return a is b or (isinstance(a, bool | int | str) and type(a) is type(b) and a == b)
 
 

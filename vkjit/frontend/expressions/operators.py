@@ -10,10 +10,14 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+import numpy as np
+
 from vkjit import dtypes
 from vkjit.dtypes import DType
+from vkjit.errors import DTypeError
 from vkjit.ir.core import Value
 from vkjit.ir.ops import OpName
+from vkjit.ir.types import Vector
 
 from ..context import Context, Place
 from ..kernel_values import (
@@ -40,6 +44,7 @@ from ..values.conversions import (
     truth,
     unify,
 )
+from ..values.vectors import lane
 from .elementwise import is_mapped, map_elements
 
 __all__ = ["binary", "combine", "compare", "negate", "unary"]
@@ -206,19 +211,22 @@ def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dt
 
 def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
     """Lower a comparison. Compile-time values of any class can be compared by "eq" and "ne", tuples and structs part by
-    part.
+    part, and element types with NumPy's.
     """
     if is_mapped(a) or is_mapped(b):
         return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
     if name in ("eq", "ne") and same_structure(a, b):
         pairs = zip(parts_of(a) or (), parts_of(b) or (), strict=True)
-        parts = (truth(ctx, node, compare(ctx, node, name, x, y)) for x, y in pairs)
-        return combine(ctx, "and" if name == "eq" else "or", parts)
+        junction: Literal["and", "or"] = "and" if name == "eq" else "or"
+        parts = (_truth_of_part(ctx, node, junction, compare(ctx, node, name, x, y)) for x, y in pairs)
+        return combine(ctx, junction, parts)
     if not (isinstance(a, Value) or isinstance(b, Value)):
         if name in ("eq", "ne"):
             for value in (a, b):
                 if isinstance(value, Range | Unrolled | GridStride | Method):  # may hold run-time values
                     raise ctx.error(node, f"{describe_value(value)} can't be compared", "compare numbers or tuples")
+            if isinstance(a, DType) or isinstance(b, DType):
+                a, b = (_as_element_type(ctx, node, value) for value in (a, b))
             return bool(_PYTHON_OPERATORS[name](a, b))
         return _fold(ctx, node, name, a, b)
     _check_operands(ctx, node, name, a, b)
@@ -226,6 +234,30 @@ def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVa
     if dtype.kind == "bool" and name not in ("eq", "ne"):
         dtype = dtypes.i32
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _truth_of_part(ctx: Context, node: Place, name: Literal["and", "or"], value: KernelValue) -> Value | bool:
+    """Return the truth value of a comparison of parts; those of the lanes of vectors are combined by `name`."""
+    if isinstance(value, Value) and isinstance(value.type, Vector):
+        return combine(ctx, name, (lane(ctx, value, number) for number in range(value.type.size)))
+    return truth(ctx, node, value)
+
+
+def _as_element_type(ctx: Context, node: Place, value: KernelValue) -> KernelValue:
+    """Return the element type of a NumPy dtype or scalar class. Values that equal no element type are unchanged.
+
+    Raises CompileError for what NumPy would take for a dtype: strings, Python's types and abstract classes.
+    """
+    if isinstance(value, np.dtype) or any(value is scalar for scalar in np.sctypeDict.values()):
+        try:
+            return dtypes.from_numpy(value)
+        except DTypeError:
+            return value
+    if isinstance(value, str) or (isinstance(value, type) and issubclass(value, (bool, int, float, np.generic))):
+        found = repr(value) if isinstance(value, str) else value.__name__
+        hint = "compare with an element type, such as vk.f32 or np.float32"
+        raise ctx.error(node, f"an element type is compared with {found}", hint)
+    return value
 
 
 def combine(ctx: Context, name: Literal["and", "or"], conditions: Iterable[Value | bool]) -> Value | bool:

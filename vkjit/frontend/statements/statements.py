@@ -11,7 +11,7 @@ import ast
 
 from vkjit.errors import ReportSite
 from vkjit.ir.core import Region, Value
-from vkjit.ir.types import Array, Scalar, Vector
+from vkjit.ir.types import BOOL, Array, Scalar, Vector
 
 from ..calls.messages import message_of
 from ..context import Context, Return, statement
@@ -195,19 +195,20 @@ def _holds_array(value: KernelValue) -> bool:
 def _assert(ctx: Context, node: ast.Assert) -> bool:
     """Lower an assertion. If it fails at run time, the failure is reported, and the kernel continues.
 
-    A condition that is false at compile time is a CompileError.
+    A condition that is false at compile time is a CompileError if the assertion is certainly reached.
     """
     test = condition(ctx, node.test)
     if test is True:
         return False
     template, values = message_of(ctx, node.msg) if node.msg is not None else (_quoted(node.test), [])
-    if test is False:
+    if test is False and ctx.is_certainly_reached():
         raise ctx.error(node.test, f"assertion fails at compile time: {template.format(*values)}")
     if len(values) > VALUE_LIMIT:
         raise ctx.error(node.msg or node, f"{len(values)} values in one message (up to {VALUE_LIMIT})", "show fewer")
     site = ctx.session.module.add_site(ReportSite("assert", ctx.loc(node), template))
     ctx.builder.loc = ctx.loc(node)
-    ctx.builder.op("report", ctx.builder.emit("not", test), *[v for v in values if isinstance(v, Value)], site=site)
+    failed = ctx.builder.const(True, BOOL) if test is False else ctx.builder.emit("not", test)
+    ctx.builder.op("report", failed, *[v for v in values if isinstance(v, Value)], site=site)
     return False
 
 
