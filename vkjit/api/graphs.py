@@ -295,6 +295,7 @@ def _encoded_scalar(places: list[tuple[Launch, int]], name: str, value: Any) -> 
             raise ArgumentError(
                 f"replay(): {name} decides how often loops run, and this driver stops long ones: capture again"
             )
-        fitted = bind.coerce_scalar(value, field.dtype, name)
+        dtype = launch.kernel.artifact.info.get("scalars", {}).get(number, field.dtype)  # the field of a bf16 is an f32
+        fitted = bind.coerce_scalar(value, dtype, name)
         updates.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
     return updates

@@ -520,6 +520,10 @@ def _bound_from_json(data: Any) -> TripBound | None:
 
 _INFO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "grid_axes": (list, tuple),
+    "unwritten_reads": (
+        lambda reads: [(number, (loc.file, loc.line, loc.col, loc.end)) for number, loc in reads.items()],
+        lambda rows: {number: Loc(*loc) for number, loc in rows},
+    ),
     "trip_bound": (_bound_to_json, _bound_from_json),
     "report_values": (_rows, lambda rows: {site: tuple(kinds) for site, kinds in rows}),
     "print_values": (_rows, lambda rows: {site: tuple(map(tuple, kinds)) for site, kinds in rows}),

@@ -158,18 +158,20 @@ def _compile(
 ) -> KernelArtifact:
     """Compile a kernel from source to code, and add the time of each stage to `TIMES`."""
     __tracebackhide__ = True
+    from ..passes.analysis.check_written import unwritten_reads
+
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
-    axes = _grid_axes(module)
+    info: dict[str, Any] = {"grid_axes": _grid_axes(module), "unwritten_reads": unwritten_reads(module)}
     lowered = time.perf_counter()
     module, bound = _optimize(module, caps, guarded=guarded)
     optimized = time.perf_counter()
     artifact = target.emit(module, caps)
-    artifact = replace(artifact, info={**artifact.info, "grid_axes": axes})
     if bound is not None:
-        artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
+        info["trip_bound"] = bound
     if signature.sanitize:
-        artifact = replace(artifact, info={**artifact.info, "sanitizer": module.kernel.attrs["sanitizer_plan"]})
+        info["sanitizer"] = module.kernel.attrs["sanitizer_plan"]
+    artifact = replace(artifact, info=artifact.info | info)
     emitted = time.perf_counter()
     TIMES.frontend += (lowered - start) * 1e3
     TIMES.passes += (optimized - lowered) * 1e3

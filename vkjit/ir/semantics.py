@@ -224,12 +224,24 @@ def _saturate(x: Array, target: np.dtype[Any]) -> Array:
 
 
 def to_bf16(x: Array) -> Array:
-    """Round float32 to the nearest bf16 (ties to even); the result is still a float32 array."""
-    bits = np.asarray(x, dtype=np.float32).view(np.uint32)
+    """Round numbers to the nearest bf16 (ties to even); the result is a float32 array."""
+    x = _to_odd_f32(np.asarray(x))
+    bits = x.view(np.uint32)
     # add just under half a bf16 ULP, or exactly half to an odd value, and clear the lower half
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     rounded = np.where(np.isnan(x), np.uint32(0x7FC00000), rounded).astype(np.uint32)  # all NaNs become the default one
     return rounded.view(np.float32)
+
+
+def _to_odd_f32(x: Array) -> Array:
+    """Convert to float32, inexact values to the neighbor with an odd last bit, so that rounding again is correct."""
+    result = np.asarray(x, dtype=np.float32)
+    if np.can_cast(x.dtype, np.float32):
+        return result
+    exact = result.astype(x.dtype) if x.dtype.kind == "f" else _saturate(result, x.dtype)
+    is_larger = np.where(x >= 0, exact > x, exact < x)  # in magnitude
+    odd = (result.view(np.uint32) - is_larger.astype(np.uint32)) | np.uint32(1)
+    return np.where((exact == x) | np.isnan(result), result, odd.view(np.float32))
 
 
 def cast(x: Array, source: DType, target: DType) -> Array:
@@ -242,8 +254,7 @@ def cast(x: Array, source: DType, target: DType) -> Array:
         return x != 0
     if source.is_float and not target.is_float:
         return _saturate(x, target.numpy)
-    result = x.astype(target.numpy)
-    return to_bf16(result) if target.name == "bf16" else result
+    return to_bf16(x) if target.name == "bf16" else x.astype(target.numpy)
 
 
 _erf = _per_element(math.erf)

@@ -312,7 +312,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 @kernel_only
 def fma(x: Any, y: Any, z: Any) -> Any:
-    """Return x * y + z; the device chooses whether it is fused."""
+    """Return x * y + z, rounded once or twice, as the device chooses; twice with `strict=True`."""
 
 
 def cdiv(x: Any, y: Any) -> Any:

@@ -17,12 +17,16 @@ import numpy as np
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, CompileError, DTypeError, Loc, ShapeError
 from ..frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
+from ..ir import semantics
 from ..runtime.array import fresh_layout
 from ..runtime.device import Device, DeviceArray
 
-__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_dims", "bind_types", "coerce_scalar", "poison"]
+__all__ = [
+    "MISSING", "Missing", "allocate_outs", "bind", "bind_dims", "bind_types", "check_allocated", "coerce_scalar",
+    "poison",
+]  # fmt: skip
 
 
 class Missing:
@@ -290,7 +294,7 @@ def _coerce_float(value: Any, dtype: DType, name: str) -> Any:
             f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it"
         )
     with np.errstate(over="ignore"):
-        fitted = dtype.numpy.type(number)
+        fitted = semantics.to_bf16(np.asarray(number))[()] if dtype is dtypes.bf16 else dtype.numpy.type(number)
     if math.isfinite(number) and not np.isfinite(fitted):
         raise DTypeError(f"argument {name} is {number!r}, out of range for {dtype!r}")
     return fitted
@@ -368,6 +372,19 @@ def allocate_outs(
         values[i] = DeviceArray(device.allocate(nbytes), 0, dtype, shape, strides)
         allocated.append(i)
     return allocated
+
+
+def check_allocated(spec: KernelSpec, allocated: list[int], unwritten_reads: dict[int, Loc]) -> None:
+    """Raise CompileError for an allocated Out that the kernel certainly reads before it writes to it."""
+    __tracebackhide__ = True
+    for i in allocated:
+        if i in unwritten_reads:
+            name = spec.params[i].name
+            raise CompileError(
+                f"{name} is read, and nothing was written to it before: the launch allocates it without values",
+                unwritten_reads[i],
+                hint=f"assign to each element first, as in {name}[i] = 0; or declare {name} as vk.InOut and pass an array",
+            )
 
 
 def poison(array: DeviceArray) -> None:

@@ -269,6 +269,7 @@ class Kernel(Tunable):
         if self._expanded is not self.spec:
             values, structs = struct_arguments.expand_values(self._expanded, self.spec, given)
         spec = bind.resolve(self._expanded, values)
+        tensors = {i: values[i] for i in spec.arrays if hasattr(values[i], "__vkjit_launched__")}
         device, wrap, hosts, array_dtypes, changed = self._arrays(spec, values)
         bound = bind.bind_types(spec, array_dtypes, values)
         known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes})
@@ -281,6 +282,9 @@ class Kernel(Tunable):
         grid = self.grid.groups(groups, device, named, local, shape)
         code = self._code(spec, device, values, bound, scalars, local, grid)
         signature, artifact = code.signature, code.plan.artifact
+        for i, tensor in tensors.items():
+            tensor.__vkjit_launched__(self.name, spec.params[i].name)
+        bind.check_allocated(spec, made, artifact.info.get("unwritten_reads", {}))
         if not plan.of_library(self.__module__):  # the library checks this itself, and may fill overlapping elements
             host_arrays.check_places(self.spec.name, spec, artifact.writes, hosts, values)
         if groups is not None and (groups[1] > 1 or groups[2] > 1):
@@ -492,7 +496,11 @@ class Kernel(Tunable):
                     return code
             with host_spans.span("compile", self.name):
                 artifact = driver.compile_kernel(self._expanded, signature, device.caps)
-                told = {"parameters": self._parameters, "alignments": plan.alignments(signature, self.__module__)}
+                told = {
+                    "parameters": self._parameters,
+                    "scalars": {i: arg.dtype for i, arg in enumerate(signature.args) if isinstance(arg, ScalarArg)},
+                    "alignments": plan.alignments(signature, self.__module__),
+                }
                 made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
                 code = self._plans[key] = _Code(signature, made, constant_captures([*values, *self._elements]))
                 return code

@@ -38,11 +38,9 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     if dtype is not dtypes.bf16:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
-    bits = np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape).view(np.uint32)
-    # bf16 is the upper half of an f32; adding half of its last bit, less 1 if that bit is even, rounds ties to even
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet_nan = np.uint32(0x7FC0)
-    stored: npt.NDArray[Any] = np.where(np.isnan(bits.view(np.float32)), quiet_nan, rounded).astype(np.uint16)
+    with np.errstate(over="ignore"):
+        rounded = semantics.to_bf16(np.ascontiguousarray(values).reshape(values.shape))
+    stored: npt.NDArray[Any] = (rounded.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return stored
 
 

@@ -46,6 +46,16 @@ def written_by_a_function(y: vk.Out[vk.i32, "N"]):
     y[1] = s[0]
 
 
+def written_by_the_iteration_before(y: vk.Out[vk.i32, "N"]):
+    s = vk.local(vk.i32, 4)
+    for i in range(4):
+        total = i
+        for k in range(i):
+            total += s[k]
+        s[i] = total
+    y[0] = s[3]
+
+
 def only_measured(y: vk.Out[vk.i32, "N"]):
     s = vk.local(vk.i32, 4)
     y[0] = len(s)
@@ -53,7 +63,14 @@ def only_measured(y: vk.Out[vk.i32, "N"]):
 
 @pytest.mark.parametrize(
     "kernel",
-    [written_in_the_round_before, written_perhaps, written_by_an_atomic, written_by_a_function, only_measured],
+    [
+        written_in_the_round_before,
+        written_by_the_iteration_before,
+        written_perhaps,
+        written_by_an_atomic,
+        written_by_a_function,
+        only_measured,
+    ],
     ids=lambda k: k.__name__,
 )
 def test_what_may_be_right_is_compiled(kernel: FunctionType) -> None:

@@ -1,6 +1,6 @@
 """Expansions of the operation `cast`, for `lower_arithmetic`.
 
-Floats are converted to integers with saturation, bools to 0 or 1, and f16 values without double rounding. Expansions of
+Floats are converted to integers with saturation, bools to 0 or 1, and f16 and bf16 values without double rounding. Expansions of
 float-to-integer conversions end in a `cast` with the attribute `raw`: its operand is in the target's range, where
 SPIR-V defines the result. Conversions between integers, which wrap around, and to wider floats need no expansion.
 """
@@ -33,7 +33,9 @@ def conversion_rule(op: Op, source: DType, target: DType) -> Rule | None:
     if source.is_integer and target is dtypes.f16:
         return partial(_through_f32, target)
     if source is dtypes.f64 and target is dtypes.f16:
-        return _double_to_half
+        return partial(_through_odd_f32, target)
+    if target is dtypes.bf16 and source.bits > 16 and source is not dtypes.f32:
+        return partial(_through_odd_f32, target)
     return None
 
 
@@ -69,15 +71,19 @@ def _saturated(target: DType, f: Formula, x: Term) -> Term:
     return f.select(outside, limit, converted)
 
 
-def _double_to_half(f: Formula, x: Term) -> Term:
-    """Convert f64 to f16 through an f32 that is rounded to odd, which avoids errors of double rounding.
+def _through_odd_f32(target: DType, f: Formula, x: Term) -> Term:
+    """Convert f64 or an integer to f16 or bf16 through an f32 that is rounded to odd, which avoids errors of double
+    rounding.
 
     Rounding to odd truncates, and sets the last bit to 1 if the result is inexact. The last bit then tells the second
-    rounding that the value isn't exactly halfway between two f16 values.
+    rounding that the value isn't exactly halfway between two values of the target type.
     """
     as_f32 = x.cast(dtypes.f32)
-    widened = as_f32.cast(dtypes.f64)
+    widened = as_f32.cast(x.dtype)
+    is_larger = widened > x  # in magnitude
+    if x.dtype.is_signed:
+        is_larger = f.select(x < 0, widened < x, is_larger)
     # if f32 rounding increased the magnitude, decrement the bits to truncate instead
-    rounded_away = (widened.abs() > x.abs()).cast(dtypes.u32)
-    odd = ((as_f32.bits() - rounded_away) | 1).as_bits_of(dtypes.f32)
-    return f.select(widened.equals(x) | is_nan(as_f32), as_f32, odd).cast(dtypes.f16)
+    odd = ((as_f32.bits() - is_larger.cast(dtypes.u32)) | 1).as_bits_of(dtypes.f32)
+    is_exact = widened.equals(x) | is_nan(as_f32) if x.dtype.is_float else widened.equals(x)
+    return f.select(is_exact, as_f32, odd).cast(target)

@@ -90,8 +90,9 @@ def _dtype(type: Type) -> DType | None:
 def _array(value: Any, type: Type) -> Any:
     """Return a constant as a NumPy scalar array of its type; bf16 values are held in float32."""
     dtype = _dtype(type)
-    result = np.array(value, dtype=dtype.numpy if dtype is not None else None)
-    return semantics.to_bf16(result) if dtype is dtypes.bf16 else result
+    if dtype is dtypes.bf16:
+        return semantics.to_bf16(np.asarray(value))
+    return np.array(value, dtype=dtype.numpy if dtype is not None else None)
 
 
 def _bitcast(value: Any, source: DType, target: DType) -> Any:

@@ -58,8 +58,7 @@ def number(value: Any, dtype: DType) -> Any:
         return dtype.numpy.type(wrapped - (1 << bits) if dtype.is_signed and wrapped >> (bits - 1) else wrapped)
     if dtype is dtypes.boolean:
         return np.bool_(bool(value))
-    made = dtype.numpy.type(value)
-    return semantics.to_bf16(np.asarray(made))[()] if dtype is dtypes.bf16 else made
+    return semantics.to_bf16(np.asarray(value))[()] if dtype is dtypes.bf16 else dtype.numpy.type(value)
 
 
 def literal(value: Any, type: Type) -> Lanes:
