@@ -277,8 +277,14 @@ class CallForm:
         device = args[self._arrays[0]].__vkjit_array__.buffer.device
         key: list[Any] = [device]
         for place in self._arrays:
-            array = args[place].__vkjit_array__
+            given = args[place]
+            array = given.__vkjit_array__
             buffer = array.buffer
+            recording = getattr(given, "__vkjit_recording__", None)
+            if recording is not None:
+                requires_grad, history, recorded, is_enabled = recording(given)
+                if is_enabled and (requires_grad or history != recorded):  # refused, unless the slow path allows it
+                    return none
             if buffer.device is not device:
                 return none
             if array.layout is None and buffer.shared:  # others may hold its memory, too

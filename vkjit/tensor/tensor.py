@@ -11,6 +11,7 @@ old values. `view_tracking.follow` updates it.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -205,6 +206,17 @@ class Tensor(TensorMethods):
     def __vkjit_written__(self) -> None:
         """Count a write by a kernel that got this tensor as an Out or InOut argument; called by kernel launches."""
         self._version.value += 1
+
+    def __vkjit_launched__(self, kernel: str, parameter: str) -> None:
+        """Check that a kernel may get this tensor as an argument; called by kernel launches.
+
+        Raises ArgumentError if gradients are recorded and the tensor requires one: autograd doesn't see the launch.
+        """
+        if state.enabled and self.requires_grad:
+            raise ArgumentError(
+                f"{kernel}(): argument {parameter} requires a gradient, and autograd doesn't record kernels: pass "
+                f"{parameter}.detach(), launch it inside vk.no_grad(), or define its gradient in a vk.autograd.Function"
+            )
 
     @property
     def memory_key(self) -> object:
@@ -504,6 +516,15 @@ class Tensor(TensorMethods):
 
 # compiled launch code may increment this counter instead of calling the method
 Tensor.__vkjit_written__.counter = (Tensor, "_version", Version, "value")  # type: ignore[attr-defined]
+# cached launches read this: whether the tensor requires a gradient, whether it is stale, whether gradients are recorded
+Tensor.__vkjit_recording__ = operator.attrgetter(  # type: ignore[attr-defined]
+    "meta.requires_grad", "_history", "_version.recorded", "__vkjit_mode__.enabled"
+)
+Tensor.__vkjit_mode__ = state  # type: ignore[attr-defined]
+# compiled launch code refuses tensors that require a gradient or are stale by these slots
+Tensor.__vkjit_launched__.slots = (  # type: ignore[attr-defined]
+    (Tensor, "meta", GradMeta, "requires_grad"), (Tensor, "_version", Version, "recorded"), "_history",
+)  # fmt: skip
 # launches read this for each argument; the slot descriptor avoids a property call
 Tensor.__vkjit_array__ = vars(Tensor)["_array"]  # type: ignore[method-assign]
 

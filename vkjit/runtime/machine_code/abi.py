@@ -51,11 +51,15 @@ class Row(IntEnum):
     PLACE is its offset in the argument array, TYPE its class, and SLOT the offset of the slot that holds its array.
     SPEC, SHAPE and STRIDES are the array's, or 0 if they aren't checked. WRITTEN is 1 if the kernel writes the array.
     COUNTER is the slot of a version counter of class COUNTS, which holds the version in the slot at COUNT; COUNTS is 0
-    if writes aren't counted. The last three are set during a call: the buffer, the address of the items of the array's
-    descriptor (Python integers; for a buffer, of its address), and the new version.
+    if writes aren't counted. META is the slot of a tensor's autograd state, which holds in the slot at REQUIRES whether
+    the tensor requires a gradient, and VERSION that of an object that holds in the slot at RECORDED what the tensor's
+    slot HISTORY does unless it is stale; META is 0 if neither is checked. The last three are set during a call: the
+    buffer, the address of the items of the array's descriptor (Python integers; for a buffer, of its address), and the
+    new version.
     """
 
-    PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT, BUFFER, ITEMS, NEW, WORDS = range(14)
+    PLACE, TYPE, SLOT, SPEC, SHAPE, STRIDES, WRITTEN, COUNTER, COUNTS, COUNT = range(10)
+    META, REQUIRES, VERSION, RECORDED, HISTORY, BUFFER, ITEMS, NEW, WORDS = range(10, 19)
 
 
 ITSELF, NO_ARRAY = 0, -1

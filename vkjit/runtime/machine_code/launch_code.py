@@ -169,6 +169,7 @@ class LaunchCode(ABC):
             row = t.row(rows, number, Row.WORDS)
             given = t.load("%args", t.load(row, 8 * Row.PLACE))
             t.unless(t.same(t.load(given, at.type), t.load(row, 8 * Row.TYPE)), "next")
+            self.check_unrecorded(given, row)
             slot = t.load(row, 8 * Row.SLOT)
             buffer, spec = t.cell(given), t.load(row, 8 * Row.SPEC)
             with t.where(t.new(f"icmp ne i64 {slot}, {NO_ARRAY}")):
@@ -196,6 +197,17 @@ class LaunchCode(ABC):
                 apart = t.new(f"icmp ne i64 {t.load(other, 8 * Row.BUFFER)}, {found}")
                 both = t.new(f"or i64 {t.load(row, 8 * Row.WRITTEN)}, {t.load(other, 8 * Row.WRITTEN)}")
                 t.unless(t.new(f"or i1 {apart}, {t.same(both, 0)}"), "refused")
+
+    def check_unrecorded(self, given: str, row: str) -> None:
+        """Refuse a tensor that requires a gradient, or may do so since it is stale."""
+        t = self.t
+        meta = t.load(row, 8 * Row.META)
+        with t.where(t.new(f"icmp ne i64 {meta}, 0")):
+            requires_grad = t.load(t.load(given, meta), t.load(row, 8 * Row.REQUIRES))
+            t.unless(t.same(requires_grad, t.known("False")), "refused")
+            version = t.load(given, t.load(row, 8 * Row.VERSION))
+            recorded = t.load(version, t.load(row, 8 * Row.RECORDED))
+            t.unless(t.same(recorded, t.load(given, t.load(row, 8 * Row.HISTORY))), "refused")
 
     def item(self, array: str, item: str) -> str:
         """Load an integer of an array's descriptor."""

@@ -97,7 +97,10 @@ def _array_row(pattern: CallPattern, place: int, buffers: type[Buffer], written:
         checked = (id(array.spec_class), 0, 0)
         if pattern.shapes is None:
             checked = (id(array.spec_class), id(array.shape), id(array.strides))
-    return (_WORD * place, id(type(value)), slot, *checked, int(written), *counter, 0, 0, 0)
+    recording = _recording(type(value)) if pattern.checked else (0,) * 5
+    if recording is None:
+        return None
+    return (_WORD * place, id(type(value)), slot, *checked, int(written), *counter, *recording, 0, 0, 0)
 
 
 def _slot(value: Any, buffers: type[Buffer]) -> int | None:
@@ -124,6 +127,21 @@ def _counter(kind: type[Any]) -> tuple[int, int, int] | None:
     holder, name, counter, number = named
     outer, inner = cpython.offsets(holder, name), cpython.offsets(counter, number)
     return None if outer is None or inner is None else (outer[name], id(counter), inner[number])
+
+
+def _recording(kind: type[Any]) -> tuple[int, ...] | None:
+    """Return the slots from META to HISTORY in `Row`, which `__vkjit_launched__.slots` names; zeros without it."""
+    named = getattr(getattr(kind, "__vkjit_launched__", None), "slots", None)
+    if named is None:
+        return (0,) * 5
+    places: list[int] = []
+    for holder, name, inner, number in named[:2]:
+        outer, within = cpython.offsets(holder, name), cpython.offsets(inner, number)
+        if outer is None or within is None:
+            return None
+        places += [outer[name], within[number]]
+    history = cpython.offsets(named[0][0], named[2])
+    return None if history is None else (*places, history[named[2]])
 
 
 def _word_row(hole: Hole, block: int, row: int, item: int) -> tuple[int, ...]:
