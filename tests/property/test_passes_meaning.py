@@ -37,6 +37,7 @@ CHAINS = [
     ("lower_exits,inline,lower_access,narrow_index,fold,dce", "normal"),
     ("narrow_index,dce", "high"),
     ("sroa", "high"),
+    ("lower_exits,inline,limit_nesting,dce", "normal"),
     ("lower_exits,inline,sroa,dce", "normal"),
     ("lower_exits,fold,unroll", "normal"),
     ("cse,dead_stores", "high"),

@@ -57,6 +57,7 @@ from .workarounds.carry_words import CarryBoolsAsWords
 from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
 from .workarounds.hide_zeros import HideZeros
+from .workarounds.limit_nesting import LimitNesting
 
 __all__ = ["LLVM_FLOATS", "AfterPass", "native_functions", "passes_for", "run"]
 
@@ -140,6 +141,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         HideParity("parity_products" in caps.quirks),
         HideF16Rounding("unrounded_halves" in caps.quirks),
         CarryBoolsAsWords("carried_truths" in caps.quirks),
+        LimitNesting("shallow_nesting" in caps.quirks),
     )
     arithmetic = LowerArithmetic(
         LLVM_FLOATS if for_llvm else frozenset(),

@@ -44,6 +44,7 @@ from .workarounds.carry_words import CarryBoolsAsWords
 from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
 from .workarounds.hide_zeros import HideZeros
+from .workarounds.limit_nesting import LimitNesting
 
 __all__ = ["PASSES", "PIPELINES", "PLAIN_DEVICE", "run_passes"]
 
@@ -78,6 +79,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     HideZeros.name: HideZeros,
     Inline.name: Inline,
     LICM.name: LICM,
+    LimitNesting.name: lambda: LimitNesting(max_depth=2),  # low, so that small programs are split, too
     LoopGuard.name: lambda: LoopGuard(65535),  # `PLAIN_DEVICE` has no cap on iterations, without which it does nothing
     LowerAccess.name: LowerAccess,
     LowerArithmetic.name: LowerArithmetic,

@@ -53,6 +53,7 @@ CHAINS = (
     "fold", "simplify_branches", "cse", "dce", "licm", "lower_exits", "lower_exits,inline",
     "fold,simplify_branches,cse,fold,dce", "lower_exits,inline,lower_access,licm,cse,dce",
     "lower_exits,inline,lower_access,narrow_index,fold,dce",
+    "lower_exits,inline,limit_nesting",
 )  # fmt: skip
 """Chains of passes: pass names, separated by commas. Each program runs through one chain."""
 TILE_CHAINS = (

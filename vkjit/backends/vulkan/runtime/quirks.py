@@ -21,6 +21,7 @@ The names:
 - ``unrounded_halves``: a float that is rounded to f16 and widened again keeps all its digits;
 - ``far_whole_numbers``: on CPUs without AVX-512, trunc and round treat f64 as f32 (values beyond 2^24 stay unchanged), and
   ties don't round to even; floor and ceil are correct;
+- ``shallow_nesting``: branches and loops that are nested more than 80 deep ignore their conditions;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper;
 - ``slow_timestamps``: a timestamp after earlier work takes 5 to 50 us, which count as time of that work. Each command is
   complete before the next starts, so a timestamp at the top of the pipe is exact.
@@ -81,6 +82,7 @@ _ROWS = (
                 "ordered_atomics",
                 "far_whole_numbers",
                 "slow_timestamps",
+                "shallow_nesting",
             }
         ),
         loop_cap=65535,
