@@ -79,7 +79,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     HideZeros.name: HideZeros,
     Inline.name: Inline,
     LICM.name: LICM,
-    LimitNesting.name: lambda: LimitNesting(max_depth=2),  # low, so that small programs are split, too
+    LimitNesting.name: lambda: LimitNesting(max_depth=5),  # low, so that small programs are split, too
     LoopGuard.name: lambda: LoopGuard(65535),  # `PLAIN_DEVICE` has no cap on iterations, without which it does nothing
     LowerAccess.name: LowerAccess,
     LowerArithmetic.name: LowerArithmetic,

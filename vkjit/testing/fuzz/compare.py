@@ -25,11 +25,16 @@ __all__ = ["difference"]
 
 
 def difference(program: Program, found: Outcome, expected: Outcome) -> str:
-    """Describe the first difference between an outcome and the expected one; "" if there is none."""
+    """Describe the first difference between an outcome and the expected one; "" if there is none.
+
+    Buffers aren't compared after a BoundsError: the invalid access ends a run of the interpreter, but not of devices.
+    """
     if found.error != expected.error:
         return f"raised {found.error or 'nothing'}, expected {expected.error or 'nothing'}"
     if found.lines != expected.lines:
         return f"printed {found.lines[:4]}, expected {expected.lines[:4]}"
+    if expected.error == "BoundsError":
+        return ""
     # parameters that hold scales of inexact results; they aren't compared
     scales = {entry[1] for entry in program.tolerances.values()}
     for number, param in enumerate(program.module.kernel.params):

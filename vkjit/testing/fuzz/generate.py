@@ -26,7 +26,15 @@ from vkjit.ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
 
 from . import layouts
 from .program import Layout, Program, Triple
-from .statements import algebra, collectives, control, expressions, memory  # noqa: F401  they register statements
+from .statements import (  # noqa: F401  they register statements
+    algebra,
+    collectives,
+    control,
+    deep,
+    expressions,
+    limits,
+    memory,
+)
 from .statements.builder import COLUMNS as INEXACT_COLUMNS, Inexact, Maker, Place, Probe, Traits
 from .tiles import generate_tiles
 
@@ -51,7 +59,7 @@ _NUMBERS: list[Scalar] = [Scalar(d) for d in dtypes.ALL if d.kind != "bool"]
 """The numeric types from which a program's types are chosen."""
 COLUMNS, PROBES = 4, 8
 """`COLUMNS` is the number of elements per `row` in most arrays that statements write, `PROBES` the number in the arrays
-for results of `algebra` statements (see `Probe`).
+for results of statements (see `Probe`).
 """
 
 TILES = 1 << 40
@@ -132,7 +140,7 @@ class _Kernel:
         """Add a parameter and return its index. `role` and `detail` make up its entry in `roles`.
 
         `name` is the first letter of the parameter's name: s for scalars, x for read-only arrays, y for arrays that are
-        written, n for counters, m for results of inexact operations, q for results of statements in `algebra`.
+        written, n for counters, m for results of inexact operations, q for results that are kept (see `Probe`).
         """
         self.types.append(type)
         self.names.append(f"{name}{len(self.names)}")
@@ -216,14 +224,14 @@ class _Kernel:
         return arrays
 
     def probed(self) -> list[tuple[Type, int]]:
-        """If the program has statements of `algebra`, add an array for each type of their results (see `Probe`).
+        """Add an array of i64 for results of statements (see `Probe`), and for those of `algebra` one for each type.
 
         Returns the types with the parameter indices of the arrays.
         """
-        if not self.traits.algebra:
-            return []
-        types = {BOOL: None, Scalar(dtypes.i64): None, Scalar(dtypes.i32): None}
-        types.update({t: None for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX})
+        types: dict[Scalar, None] = {Scalar(dtypes.i64): None}
+        if self.traits.algebra:
+            types |= {BOOL: None, Scalar(dtypes.i32): None}
+            types |= {t: None for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX}
         shape = (self.rows, PROBES)
         return [
             (type, self.param("q", Array(type, 2, contiguous=True), layouts.contiguous(shape, self.random, "zeros")))

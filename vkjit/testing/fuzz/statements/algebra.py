@@ -206,21 +206,4 @@ _PATTERNS: tuple[Callable[[Maker], Value], ...] = (
 def _pattern(m: Maker) -> None:
     """One of `_PATTERNS`, and a store of its result."""
     value = m.keep(m.pick(_PATTERNS)(m))
-    _probe(m, value)
-
-
-def _probe(m: Maker, value: Value) -> None:
-    """Store a value in the next free column of the probe for its type; of a vector, store one component.
-
-    Does nothing if there is no probe for the type, or no free column.
-    """
-    if isinstance(value.type, Vector):
-        lane = m.draw(0, value.type.size - 1)
-        value = m.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))
-    if value.type == INDEX:
-        value = m.builder.cast(value, dtypes.i64)
-    columns = m.probes.get(value.type)
-    if columns is None or columns.taken >= columns.columns or m.row is None:
-        return
-    m.builder.op("store", columns.array, m.row, m.builder.index(columns.taken), value)
-    columns.taken += 1
+    m.probe(value)

@@ -130,7 +130,8 @@ class Inexact:
 
 @dataclass(slots=True)
 class Probe:
-    """An array for the results of statements in the module `algebra`; there is one such array per result type.
+    """An array for the results of statements in the modules `algebra` and `limits`, which aren't overwritten; there is
+    one such array per result type.
 
     It has a row for each invocation and a column for each statement that stores to it. The first `taken` of its
     `columns` columns are in use.
@@ -156,7 +157,7 @@ class Maker:
     - `uniform_values`: values that are the same in all invocations of the workgroup.
     - `loops`: the enclosing loops that may be exited at this point, innermost last.
     - `places`: the arrays that statements may access.
-    - `inexact` and `probes`: the arrays for results of inexact operations and of `algebra` statements, by type.
+    - `inexact` and `probes`: the arrays for results of inexact operations and of other statements, by type.
     - `functions`: the device functions that may be called.
     - `row`: the value named `row`, the invocation's linear index in the grid (None in device functions).
     - `invocations`: the number of invocations per workgroup.
@@ -272,6 +273,22 @@ class Maker:
     def is_uniform(self, value: Value) -> bool:
         """True if a value is known to be uniform over the workgroup."""
         return value in self.uniform_values or (value.op is not None and value.op.name == "const")
+
+    def probe(self, value: Value) -> None:
+        """Store a value in the next free column of the probe for its type; of a vector, store one component.
+
+        Does nothing if there is no probe for the type, or no free column.
+        """
+        if isinstance(value.type, Vector):
+            lane = self.draw(0, value.type.size - 1)
+            value = self.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))
+        if value.type == INDEX:
+            value = self.builder.cast(value, dtypes.i64)
+        columns = self.probes.get(value.type)
+        if columns is None or columns.taken >= columns.columns or self.row is None:
+            return
+        self.builder.op("store", columns.array, self.row, self.builder.index(columns.taken), value)
+        columns.taken += 1
 
     def emit(self, name: OpName, *operands: Value, **attrs: Unpack[Attrs]) -> Value:
         """Emit an operation and add its result to the scope."""
