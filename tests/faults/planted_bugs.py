@@ -1,4 +1,4 @@
-"""Thirty typical compiler bugs, planted one at a time, that the fuzzer must find.
+"""Thirty-four typical compiler bugs, planted one at a time, that the fuzzer must find.
 
 `BUGS` lists them; planting one changes the compiler for the rest of the process. Run by
 `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`, which starts a process for each.
@@ -20,16 +20,20 @@ from vkjit.backends.vulkan.codegen import (
     lower as emit_lower,
     storage as emit_storage,
 )
-from vkjit.ir.core import Op
+from vkjit.frontend.calls import collectives as frontend_collectives, lazy_collectives, reductions, scans
+from vkjit.frontend.expressions import operators
+from vkjit.frontend.values.scopes import invocations
+from vkjit.ir.core import Op, Value
 from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.rewrite import constant_of, is_constant
 from vkjit.ir.types import Array
-from vkjit.passes.analysis import value_ranges
+from vkjit.passes.analysis import loop_ranges, value_ranges
 from vkjit.passes.arithmetic import bits, conversion, division
 from vkjit.passes.lowering import lower_exits
 from vkjit.passes.transforms import (
     algebraic_simplify,
     barrier_elimination as barriers_pass,
+    bounds_checks,
     cse,
     dead_stores,
     licm,
@@ -40,6 +44,7 @@ from vkjit.passes.transforms import (
     strength_reduction,
     unroll,
 )
+from vkjit.passes.workarounds.limit_nesting import LimitNesting
 
 __all__ = ["BUGS", "Bug"]
 
@@ -372,6 +377,53 @@ def bf16_cut_off() -> None:
 
     _change(emit_conversions, "round_to_bf16", wrong)
     _change(emit_storage, "round_to_bf16", wrong)
+
+
+# -- at the limits
+
+
+@_bug("products of ids never wrap, so that they are never negative")
+def products_never_wrap() -> None:
+    def wrong(right: Any) -> Any:
+        def is_non_negative(value: Value, depth: int = 8) -> bool:
+            op = value.op
+            if op is None or depth == 0 or op.name != "mul" or getattr(value.type, "dtype", None) is not dtypes.index:
+                return bool(right(value, depth))
+            return all(is_non_negative(v, depth - 1) for v in op.operands)
+
+        return is_non_negative
+
+    for owner in (division, bounds_checks, loop_ranges):
+        _change(owner, "is_non_negative", wrong)
+
+
+@_bug("a reduction leaves out the last invocation of a workgroup with a size that isn't a multiple of four")
+def last_invocation_left_out() -> None:
+    def wrong(right: Any) -> Any:
+        def reduce_value(ctx: Any, node: Any, kind: str, op: OpName, value: Value, label: str = "") -> Value:
+            count, b = invocations(ctx), ctx.builder
+            if kind == "workgroup" and count % 4:
+                first = b.emit("mul", b.emit("subgroup_id"), b.emit("subgroup_size"))
+                is_last = b.emit("eq", b.emit("add", first, b.emit("lane_id")), b.index(count - 1))
+                value = b.emit("select", is_last, reductions.identity_element(ctx, op, value.type), value)
+            result: Value = right(ctx, node, kind, op, value, label)
+            return result
+
+        return reduce_value
+
+    for owner in (reductions, frontend_collectives, lazy_collectives, scans):
+        if hasattr(owner, "reduce_value"):
+            _change(owner, "reduce_value", wrong)
+
+
+@_bug("branches may be nested to any depth, which llvmpipe doesn't support")
+def nesting_not_limited() -> None:
+    _change(LimitNesting, "run", lambda _right: lambda _self, module: module)
+
+
+@_bug("tuples and structs are compared by identity")
+def tuples_compared_by_identity() -> None:
+    _change(operators, "same_structure", lambda _right: lambda _a, _b: False)
 
 
 assert all(name in OPS for name in ("vec_extract", "extent", "barrier"))

@@ -1,6 +1,6 @@
 """Tests that the fuzzer finds planted bugs and that it reports a process that dies without ending the run.
 
-All thirty are run by `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`; a few of them here, without
+All are run by `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`; a few of them here, without
 devices.
 """
 
@@ -9,32 +9,58 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.faults.planted_bugs import BUGS
 from vkjit.errors import ArgumentError
-from vkjit.testing.fuzz import parse_program
+from vkjit.passes.workarounds.limit_nesting import LimitNesting
+from vkjit.testing.fuzz import Checker, generate, parse_program
 from vkjit.testing.fuzz.command import coverage_text, main
 from vkjit.testing.fuzz.planted import find_bug
+from vkjit.testing.fuzz.sources import HEAD, SOURCES, check_source, generate_source
 
 LIST = str(Path(__file__).with_name("planted_bugs.py"))
 
 
 def test_the_list() -> None:
-    assert len(BUGS) == 30
-    assert len({bug.name for bug in BUGS}) == 30
+    assert len(BUGS) == 34
+    assert len({bug.name for bug in BUGS}) == 34
     assert all(bug.text for bug in BUGS)
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("remainder_of_c", 3), ("lossy_cast_chain", 3), ("cse_across_stores", 3), ("sroa_mixes_rows", 8)]
+    ("name", "seed"),
+    [
+        ("remainder_of_c", 3),
+        ("lossy_cast_chain", 3),
+        ("cse_across_stores", 3),
+        ("sroa_mixes_rows", 8),
+        ("products_never_wrap", 3),
+        ("tuples_compared_by_identity", 3),
+    ],
 )
 def test_planted_bugs_are_found(name: str, seed: int) -> None:
     """With seeds under which a few programs are enough; other bugs, and other seeds, may take hundreds."""
     count, found = find_bug(LIST, name, seed=seed, programs=400, devices=())
     assert found is not None, f"{name} not found in {count} programs"
-    parse_program(found["program"])
+    assert found["program"].startswith(HEAD) or parse_program(found["program"])
+
+
+@pytest.mark.parametrize("kind", ["deep_returns", "IR"])
+def test_deep_nesting_is_found(device: Any, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Without the workaround, programs show what the driver does with deep branches."""
+    if "shallow_nesting" not in device.caps.quirks:
+        pytest.skip("the driver supports deep branches")
+    monkeypatch.setattr(LimitNesting, "run", lambda _, module: module)
+    if kind == "IR":
+        finding = Checker([device]).check(generate(1_000_044))
+    else:
+        texts = (generate_source(seed) for seed in range(SOURCES, SOURCES + 100))
+        deep = [text for text in texts if text.splitlines()[0].endswith(kind)]
+        finding = next(filter(None, (check_source(text, [device], Counter()) for text in deep)), None)
+    assert finding is not None and device.name in finding.stage
 
 
 def test_an_unknown_bug_is_told_and_not_found() -> None:

@@ -6,6 +6,8 @@ shrinking; each runs on every executor, at every level.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,7 @@ from vkjit.testing.fuzz.check import MAX_HARDWARE_WORDS, is_too_long
 from vkjit.testing.fuzz.compare import difference
 from vkjit.testing.fuzz.execute import interpret
 from vkjit.testing.fuzz.program import Memory
+from vkjit.testing.fuzz.sources import SOURCES, check_source, generate_source
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.ir"))
 
@@ -39,8 +42,29 @@ def test_fresh_programs(device: Any, seed: int) -> None:
     assert finding is None, finding
 
 
+def sources(kind: str, count: int) -> list[str]:
+    """Return the first programs in Python of a kind."""
+    texts = (generate_source(seed) for seed in itertools.count(SOURCES))
+    return list(itertools.islice((t for t in texts if t.splitlines()[0].endswith(f", {kind}")), count))
+
+
+@pytest.mark.parametrize("kind", ["comparisons", "deep_returns", "ranges"])
+def test_programs_in_python(device: Any, kind: str) -> None:
+    devices = [] if device.caps.kind == "interpreter" else [device]
+    for text in sources(kind, 3):
+        finding = check_source(text, devices, Counter())
+        assert finding is None, f"{finding}\n{text}"
+
+
+def test_a_difference_of_a_program_in_python_is_seen() -> None:
+    (text,) = sources("ranges", 1)
+    finding = check_source(text.replace("n += 1", "n += 2"), [], Counter())
+    assert finding is not None and finding.stage == "source on interpreter"
+
+
 def test_the_same_seed_gives_the_same_program() -> None:
     assert program_text(generate(11)) == program_text(generate(11)) != program_text(generate(12))
+    assert generate_source(SOURCES + 11) == generate_source(SOURCES + 11) != generate_source(SOURCES + 12)
 
 
 def test_text_keeps_everything() -> None:

@@ -22,6 +22,7 @@ from .generate import generate
 from .planted import run_planted
 from .program import program_text
 from .requests import device_names, requests
+from .sources import HEAD, SOURCES, generate_source
 from .worker import Config
 from .worker_pool import WorkerPool
 
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--statements", type=int, default=0, help="statements of a program (default: 6 to 26)")
     parser.add_argument("--tiles", action="store_true", help="only programs on tiles (otherwise one in eight)")
+    parser.add_argument("--sources", action="store_true", help="only programs in Python (otherwise one in eight)")
     parser.add_argument("--keep", default="fuzz-findings", help="folder for failing programs")
     parser.add_argument("--thorough", action="store_true", help="every level for every program, all passes verified")
     parser.add_argument(
@@ -64,6 +66,11 @@ def coverage_text(seen: Counter[str]) -> str:
     lines = [f"coverage: {len(OPS) - len(missing)} of {len(OPS)} operations, {1 - len(missing) / len(OPS):.1%}"]
     lines += [f"  without {name}: {NOT_GENERATED.get(name, 'too rare for so few programs')}" for name in missing]
     return "\n".join(lines)
+
+
+def _text_of(seed: int, statements: int, notes: Sequence[str] = ()) -> str:
+    """Return the program of a seed as text; `notes` become comments of programs in IR."""
+    return generate_source(seed) if seed >= SOURCES else program_text(generate(seed, statements), notes)
 
 
 @dataclass(slots=True)
@@ -107,9 +114,9 @@ class _Summary:
         seed = answer.get("seed", -1)
         text = answer["program"]
         if not text and seed >= 0:
-            text = program_text(generate(seed, statements), [f"{answer['stage']}: {answer['text']}"])
+            text = _text_of(seed, statements, [f"{answer['stage']}: {answer['text']}"])
         self.keep.mkdir(parents=True, exist_ok=True)
-        path = self.keep / f"program-{seed}.ir"
+        path = self.keep / f"program-{seed}.{'py' if text.startswith(HEAD) else 'ir'}"
         path.write_text(text, encoding="utf-8")
         self.findings.append(f"{answer['stage']}: {answer['text']}")
         say(f"FOUND in program {seed}, {answer['stage']}\n  {answer['text']}")
@@ -153,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     options = _parser().parse_args(arguments)
     if options.show is not None:
-        say(program_text(generate(options.show, options.statements)))
+        say(_text_of(options.show, options.statements))
         return 0
     if options.planted:
         return run_planted(options.planted, options.bug, options)
@@ -162,7 +169,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.no_shrink = True
         options.thorough = True
         return _run(options, iter([{"text": Path(options.replay).read_text(encoding="utf-8")}]))
-    work = requests(options.seed, options.programs, options.statements, options.minutes, tiles=options.tiles)
+    work = requests(
+        options.seed,
+        options.programs,
+        options.statements,
+        options.minutes,
+        tiles=options.tiles,
+        sources=options.sources,
+    )
     return _run(options, work)
 
 

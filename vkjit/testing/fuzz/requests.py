@@ -10,6 +10,7 @@ from typing import Any
 from vkjit.errors import ArgumentError
 
 from .generate import TILES
+from .sources import SOURCES
 
 __all__ = ["device_names", "requests"]
 
@@ -39,17 +40,18 @@ def device_names(wanted: str) -> tuple[str, ...]:
 
 
 def requests(
-    seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False
+    seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False, sources: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the requests for `count` generated programs (see `worker`), until `minutes` have passed (0: no limit).
 
     The seeds of the programs are consecutive numbers from `seed * _SEEDS_PER_RUN`, with `TILES` added for programs on
-    tiles. One program in eight is on tiles; if `tiles` is True, all programs are. `statements` is the number of
-    statements of each program (0: random).
+    tiles and `SOURCES` for programs in Python. One program in eight is on tiles, and one in eight in Python; if `tiles`
+    or `sources` is True, all programs are. `statements` is the number of statements of each program (0: random).
     """
     start = time.monotonic()
     for number in itertools.count():
         if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
             return
-        tile_offset = TILES if tiles or number % 8 == 7 else 0
-        yield {"seed": tile_offset + seed * _SEEDS_PER_RUN + number, "statements": statements}
+        is_source = sources or (number % 8 == 3 and not tiles)
+        offset = SOURCES if is_source else TILES if tiles or number % 8 == 7 else 0
+        yield {"seed": offset + seed * _SEEDS_PER_RUN + number, "statements": statements}

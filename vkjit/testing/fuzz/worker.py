@@ -2,7 +2,8 @@
 
 `worker_pool` starts a worker as `python -m vkjit.testing.fuzz.worker CONFIG`, where CONFIG is a `Config` as JSON. The
 worker reads requests from standard input, one JSON object per line: {"seed": n, "statements": m} for a generated
-program, {"text": t} for a program from text. It writes messages to standard output, also one JSON object per line:
+program, {"text": t} for a program from text, in IR or in Python. It writes messages to standard output, also one JSON
+object per line:
 
 - {"ready": true} after the start of the worker;
 - {"start": seed} before each check, also while it shrinks a program, so that the parent knows that it is alive;
@@ -26,6 +27,7 @@ from .check import Checker, Finding, Options
 from .generate import generate
 from .program import Program, parse_program, program_text
 from .shrink import shrink
+from .sources import HEAD, SOURCES, check_source, generate_source
 
 __all__ = ["Config", "load_planted", "main"]
 
@@ -93,17 +95,26 @@ class _Worker:
 
     def run(self, request: dict[str, Any]) -> None:
         """Check the program that is requested and send the answer."""
-        self.say(start=request.get("seed", -1))
-        if "text" in request:
-            program = parse_program(request["text"])
-        else:
-            program = generate(request["seed"], request.get("statements", 0))
+        seed, text = request.get("seed", -1), request.get("text", "")
+        self.say(start=seed)
         self.checker.counts = Counter()
+        if seed >= SOURCES or text.startswith(HEAD):
+            self.run_source(seed, text or generate_source(seed))
+            return
+        program = parse_program(text) if text else generate(seed, request.get("statements", 0))
         finding = self.checker.check(program)
         names = sorted({op.name for f in program.module.all_functions() for op in f.body.walk()})
         answer: dict[str, Any] = {"done": program.seed, "ops": names, "counts": dict(self.checker.counts)}
         if finding is not None:
             answer.update(stage=finding.stage, text=finding.text, program=self.reduced(program, finding))
+        self.say(**answer)
+
+    def run_source(self, seed: int, text: str) -> None:
+        """Check a program in Python and send the answer. It isn't reduced."""
+        finding = check_source(text, self.checker.devices, self.checker.counts)
+        answer: dict[str, Any] = {"done": seed, "ops": [], "counts": dict(self.checker.counts)}
+        if finding is not None:
+            answer.update(stage=finding.stage, text=finding.text, program=text)
         self.say(**answer)
 
     def reduced(self, program: Program, finding: Finding) -> str:

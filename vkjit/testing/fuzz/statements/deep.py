@@ -33,7 +33,7 @@ def _deep(m: Maker) -> None:
     """One of the forms in which programs nest branches deeply. It counts as several statements."""
     m.fuel -= 4
     levels = m.draw(66, 110)
-    value = m.builder.emit("floormod", m.builder.cast(m.value(m.pick([_I32, INDEX])), _I32), m.builder.const(127, _I32))
+    value = _level_of_exit(m, levels)
     forms = [_nested, _elif_chain, _continues]
     form = m.pick([*forms, _returns] if m.returnable else forms)
     with m.divergent() if form is not _returns else m.inside(m.builder.region):
@@ -41,6 +41,15 @@ def _deep(m: Maker) -> None:
     if result is not None:
         m.keep(result)
         m.probe(m.builder.cast(result, dtypes.i64))
+
+
+def _level_of_exit(m: Maker, levels: int) -> Value:
+    """Return a value from 0 to `levels` + 3, which mostly differs between invocations."""
+    b = m.builder
+    value = b.cast(m.value(m.pick([_I32, INDEX])), INDEX)
+    if m.row is not None:
+        value = b.emit("add", value, b.emit("mul", m.row, b.index(m.pick([1, 7, 37]))))
+    return b.cast(b.emit("floormod", value, b.index(levels + 4)), _I32)
 
 
 def _nested(m: Maker, value: Value, levels: int) -> Value:
@@ -93,7 +102,7 @@ def _continues(m: Maker, value: Value, levels: int) -> Value:
     counter, carried = body.args
     breaks = m.chance(0.3)
     with m.inside(body):
-        turned = b.emit("xor", value, counter)
+        exit_level = b.emit("xor", value, counter)
         for number in range(levels):
             leave, stay = Region(), Region()
             with m.inside(leave):
@@ -102,8 +111,8 @@ def _continues(m: Maker, value: Value, levels: int) -> Value:
                 b.op("break" if breaks and m.chance(0.2) else "continue", passed)
             with b.at(stay):
                 b.op("yield")
-            b.op("if", b.emit("eq", turned, b.const(number, _I32)), types=[], regions=[leave, stay])
-        b.op("continue", b.emit("sub", carried, turned))
+            b.op("if", b.emit("eq", exit_level, b.const(number, _I32)), types=[], regions=[leave, stay])
+        b.op("continue", b.emit("sub", carried, exit_level))
     iterations = b.emit("and", b.cast(m.value(INDEX), _I32), b.const(3, _I32))
     return b.op("for", b.const(0, _I32), iterations, b.const(1, _I32), value, types=[_I32], regions=[body]).result
 
