@@ -159,6 +159,7 @@ class _Split:
         self.position = position
         self.hoisted: list[Op] = []
         self.levels: list[_Level] = []
+        self.ends = not completes(path[0][0])  # before its regions are changed
         self.level_of: dict[Value, int] = {}  # of values that are defined on the path
         for number, (branch, inside, tallest) in enumerate(path):
             (outside,) = (r for r in branch.regions if r is not inside)
@@ -177,13 +178,12 @@ class _Split:
         inside.ops = kept
 
     def run(self) -> None:
-        levels, outer = self.levels, self.levels[0].branch
-        ends = not completes(outer)
+        levels, outer, ends = self.levels, self.levels[0].branch, self.ends
         for level in levels:
             level.branch.results = [Value(r.type, level.branch, index) for index, r in enumerate(level.results)]
         for number, level in enumerate(levels):
             builder = Builder(level.inside, level.branch.loc)
-            if self.passes_on(number):
+            if self.passes_on(number) and level.tail[0].name == "yield":
                 builder.op("yield", *levels[number + 1].branch.results)
             else:
                 builder.op("yield", *(builder.emit("poison", type=r.type) for r in level.results))
@@ -196,7 +196,9 @@ class _Split:
                 number -= 1
             level = levels[number]
             if number == 0 and ends:  # all others have left the region
-                moved.ops += levels[source].tail
+                # a `return` of poison takes the place of `unreachable` at the end of the function's body
+                tail, last = levels[source].tail, self.region.ops[-1]
+                moved.ops += [*tail[:-1], last] if last.name == "return" else tail
             else:
                 inside, outside = Region(), Region()
                 inside.ops = levels[source].tail
