@@ -54,7 +54,7 @@ class TunedLaunch:
 
 def _open_choices(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return the possible values of each tunable parameter that the call doesn't set."""
-    bound = bound_names(kernel.spec, len(args), kwargs)
+    bound = bound_names(kernel.spec, args, kwargs)
     open_choices = {
         p.name: p.default.choices for p in kernel.spec.params if isinstance(p.default, Tune) and p.name not in bound
     }
@@ -117,7 +117,7 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device:
 
 def _arguments_key(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return the part of a call's key that depends on its arguments: types, shapes, and values of Const arguments."""
-    names = bound_names(kernel.spec, len(args), kwargs)
+    names = bound_names(kernel.spec, args, kwargs)
     values = dict(zip(names, (*args, *kwargs.values()), strict=True))
     return "; ".join(f"{p.name}: {_argument_key(p, values[p.name])}" for p in kernel.spec.params if p.name in values)
 
@@ -194,7 +194,7 @@ class _Bench:
         self, kernel: Kernel, groups: Any, device: Device, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.kernel, self.groups, self.device = kernel, groups, device
-        self.names = bound_names(kernel.spec, len(args), kwargs)
+        self.names = bound_names(kernel.spec, args, kwargs)
         self.values = dict(zip(self.names, (*args, *kwargs.values()), strict=True))
         """The arguments by parameter name; arrays are on the device, and written ones are copies."""
         self.original: dict[str, DeviceArray] = {}

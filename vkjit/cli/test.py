@@ -148,7 +148,10 @@ def _reason_to_skip(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> st
     unannotated = [p.name for p in params if p.kind == "any"]
     if unannotated:
         return f"parameter {unannotated[0]} has no annotation"
-    constants = [p.name for p in params if p.kind == "const" and p.default is REQUIRED and p.name not in elements]
+    constants = [
+        p.name for i, p in enumerate(params)
+        if p.kind == "const" and p.default is REQUIRED and p.name not in elements and i not in kernel.spec.size_constants
+    ]  # fmt: skip
     if constants:
         return f"the Const parameter {constants[0]} has no default: give --elements {constants[0]}=..."
     if kernel.spec.over is None and kernel._groups is None and groups is None:

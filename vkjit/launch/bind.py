@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -52,7 +52,8 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     """Bind arguments and return one value per parameter, in order.
 
     Positional arguments bind to the parameters in order. If there are fewer than parameters without a default, the Outs
-    are skipped. Keywords may name any parameter.
+    are skipped. Keywords may name any parameter. An omitted Const that is the size of a dimension stays `MISSING`, until
+    `bind_dims` infers it.
     """
     __tracebackhide__ = True
     params = spec.params
@@ -60,28 +61,33 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
         for i in spec.constants:
             _check_constant(spec, params[i], args[i])
         return list(args)
-    indices = parameter_indices(spec, len(args), tuple(kwargs))
+    indices = parameter_indices(spec, args, tuple(kwargs))
     if indices is None:
-        raise _unbound(spec, len(args), kwargs)
+        raise _unbound(spec, args, kwargs)
     values: list[Any] = [MISSING] * len(params)
     for i, value in zip(indices, (*args, *kwargs.values()), strict=True):
         values[i] = value
     for i, param in enumerate(params):
-        if values[i] is MISSING and not _is_out(param):
+        if values[i] is MISSING and not _is_out(param) and i not in spec.size_constants:
             if param.default is REQUIRED:
-                method = "; a kernel can't be a method: define it outside of the class, and pass it arrays and numbers"
-                raise ArgumentError(
-                    f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
-                    f"{method if params[0].name == 'self' else ''}"
-                )
+                raise _missing(spec, param)
             values[i] = tune_choice(param.default)
         if param.kind == "const":
             _check_constant(spec, param, values[i])
     return values
 
 
-def _unbound(spec: KernelSpec, count: int, kwargs: dict[str, Any]) -> ArgumentError:
+def _missing(spec: KernelSpec, param: ParamSpec) -> ArgumentError:
+    method = "; a kernel can't be a method: define it outside of the class, and pass it arrays and numbers"
+    return ArgumentError(
+        f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
+        f"{method if spec.params[0].name == 'self' else ''}"
+    )
+
+
+def _unbound(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentError:
     """Return the error for arguments that `parameter_indices` can't bind."""
+    count = len(args)
     names = [p.name for p in spec.params]
     unknown = [k for k in kwargs if k not in names]
     if unknown:
@@ -91,7 +97,7 @@ def _unbound(spec: KernelSpec, count: int, kwargs: dict[str, Any]) -> ArgumentEr
         return ArgumentError(
             f"{spec.name}() got several values for {twice[0]!r}, one of them by its name: it takes {signature_text(spec)}"
         )
-    slots = _free_slots(spec, count, kwargs)
+    slots = _free_slots(spec, args, kwargs)
     return ArgumentError(
         f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {count} "
         f"were given: it takes {signature_text(spec)}"
@@ -112,27 +118,34 @@ def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
         ) from None
 
 
-def bound_names(spec: KernelSpec, count: int, kwargs: Collection[str]) -> list[str]:
-    """Return the names of the parameters that `count` positional arguments and the given keywords bind to."""
-    slots = _free_slots(spec, count, kwargs)
-    return [*(spec.params[i].name for i in slots[:count]), *kwargs]
+def bound_names(spec: KernelSpec, args: Sequence[Any], kwargs: Collection[str]) -> list[str]:
+    """Return the names of the parameters that positional arguments and the given keywords bind to."""
+    slots = _free_slots(spec, args, kwargs)
+    return [*(spec.params[i].name for i in slots[: len(args)]), *kwargs]
 
 
-def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
-    """Return the parameters available to positional arguments, without the Outs if there are too few arguments."""
+def _free_slots(spec: KernelSpec, args: Sequence[Any], named: Collection[str]) -> list[int]:
+    """Return the parameters available to positional arguments, without the Outs if there are too few arguments.
+
+    Consts that are sizes of dimensions are left out instead if one of them would get an array.
+    """
     params = spec.params
     free = [i for i, p in enumerate(params) if p.name not in named]
     outs = [i for i in free if _is_out(params[i])]
     required = [i for i in free if not _is_out(params[i]) and params[i].default is REQUIRED]
-    return free if count >= len(required) + len(outs) else [i for i in free if i not in outs]
+    slots = free if len(args) >= len(required) + len(outs) else [i for i in free if i not in outs]
+    if any(i in spec.size_constants and hasattr(value, "shape") for i, value in zip(slots, args, strict=False)):
+        slots = [i for i in free if i not in spec.size_constants]
+    return slots
 
 
-def parameter_indices(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
-    """Return the parameter indices of `count` positional and then the named arguments; None if they don't bind."""
+def parameter_indices(spec: KernelSpec, args: Sequence[Any], names: tuple[str, ...]) -> list[int] | None:
+    """Return the parameter indices of positional and then the named arguments; None if they don't bind."""
+    count = len(args)
     if not names and count == len(spec.params):
         return list(range(count))
     numbers = {p.name: i for i, p in enumerate(spec.params)}
-    slots = _free_slots(spec, count, names)
+    slots = _free_slots(spec, args, names)
     if count > len(slots) or any(name not in numbers for name in names):
         return None
     return [*slots[:count], *(numbers[name] for name in names)]
@@ -309,9 +322,15 @@ def _is_composite(dims: Dims | None) -> bool:
     return dims is not None and any(d.value is not None and not d.simple for d in dims.dims)
 
 
-def bind_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
-    """Bind dimension names to sizes. Raises ShapeError that shows both arguments that disagree."""
+def bind_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]], values: list[Any]) -> dict[str, Any]:
+    """Bind dimension names to sizes. Raises ShapeError that shows both arguments that disagree.
+
+    Const parameters named like a dimension are its size: those given in `values` must agree with the shapes, those that
+    are `MISSING` there are set to the size, or to their defaults if no array has that dimension.
+    """
     __tracebackhide__ = True
+    if spec.size_constants:
+        return _bind_size_constants(spec, shapes, values)
     sizes: dict[str, Any] = {}
     for i, shape in shapes.items():
         dims = spec.params[i].dims
@@ -326,11 +345,42 @@ def bind_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str,
     return sizes
 
 
-def _match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
-    """Implementation of `bind_dims` for dimensions of all kinds."""
+def _bind_size_constants(spec: KernelSpec, shapes: dict[int, tuple[int, ...]], values: list[Any]) -> dict[str, Any]:
+    """Implementation of `bind_dims` for kernels with Const parameters named like dimensions."""
     __tracebackhide__ = True
-    sizes: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+    constants = {spec.params[i].name: i for i in spec.size_constants}
+    given = {name: _size(spec, name, values[i]) for name, i in constants.items() if values[i] is not MISSING}
+    sizes = _match_dims(spec, shapes, given)
+    params = [spec.params[i] for name, i in constants.items() if name not in sizes]
+    for param in params:
+        if param.default is REQUIRED:
+            raise _missing(spec, param)
+    if params:
+        sizes = _match_dims(spec, shapes, given | {p.name: _size(spec, p.name, p.default) for p in params})
+    for name, i in constants.items():
+        if values[i] is MISSING:
+            values[i] = sizes[name]
+    return sizes
+
+
+def _size(spec: KernelSpec, name: str, value: Any) -> int | tuple[int, ...]:
+    """Return the value of a Const parameter that is the size of a dimension. Raises ShapeError if it isn't a size."""
+    parts = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in parts):
+        raise ShapeError(
+            f"{spec.name}(): argument {name} is {value!r}, and the size of the dimension {name}: expected an int of at "
+            f"least 0; leave it out to have it inferred"
+        )
+    return tuple(map(int, value)) if isinstance(value, tuple) else int(value)
+
+
+def _match_dims(
+    spec: KernelSpec, shapes: dict[int, tuple[int, ...]], constants: Mapping[str, int | tuple[int, ...]] = {}
+) -> dict[str, Any]:
+    """Implementation of `bind_dims` for dimensions of all kinds; `constants` are the sizes given by Const parameters."""
+    __tracebackhide__ = True
+    sizes: dict[str, Any] = dict(constants)
+    origins = {name: f"argument {name} is {size}" for name, size in constants.items()}
     pending = [i for i in shapes if spec.params[i].dims is not None]
     # expressions over names that later arguments bind are checked in a second pass
     composite = [i for i in pending if _is_composite(spec.params[i].dims)]

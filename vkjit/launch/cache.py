@@ -373,11 +373,12 @@ class CallForm:
         self.call, self._plans, self._device = None, [], None
 
 
-def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRule | None:
+def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid, values: Sequence[Any]) -> ShapeRule | None:
     """Return the `ShapeRule` of launches for `arrays` (parameter indices); None if no rule describes them.
 
-    `local` is the workgroup size.
+    `local` is the workgroup size, `values` has the values of Const parameters that are sizes of dimensions.
     """
+    constants = {spec.params[i].name: values[i] for i in spec.size_constants}
     first: dict[str, tuple[int, int]] = {}
     equal, sizes = [], []
     for number, param in enumerate(arrays):
@@ -385,7 +386,9 @@ def shape_rule(spec: KernelSpec, arrays: Sequence[int], local: Grid) -> ShapeRul
         for axis, dim in enumerate(dims.dims if dims is not None else ()):
             if dim.variadic or (dim.names and not dim.simple):
                 return None
-            if dim.simple:
+            if dim.text in constants:
+                sizes.append((number, axis, int(constants[dim.text])))
+            elif dim.simple:
                 known = first.setdefault(dim.text, (number, axis))
                 if known != (number, axis):
                     equal.append((known, (number, axis)))

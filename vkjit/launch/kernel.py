@@ -272,7 +272,7 @@ class Kernel(Tunable):
         tensors = {i: values[i] for i in spec.arrays if hasattr(values[i], "__vkjit_launched__")}
         device, wrap, hosts, array_dtypes, changed = self._arrays(spec, values)
         bound = bind.bind_types(spec, array_dtypes, values)
-        known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes})
+        known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes}, values)
         scalars = bind.coerce_scalars(spec, values, bound)
         staged = host_arrays.stage(device, spec, hosts, array_dtypes, values) if hosts else None
         made = bind.allocate_outs(spec, values, known, bound, device)
@@ -315,13 +315,15 @@ class Kernel(Tunable):
         wrap: Callable[[DeviceArray], Any],
     ) -> None:  # fmt: skip
         """Cache a launch for calls with the same key, if it can be cached."""
-        params, given = bind.parameter_indices(self.spec, len(args), tuple(kwargs)), (*args, *kwargs.values())
+        params, given = bind.parameter_indices(self.spec, args, tuple(kwargs)), (*args, *kwargs.values())
         if params is None or not is_cacheable(self.spec, given, params):
             return
         form_key = _form_key(groups, args, kwargs)
         form = self._forms.get(form_key)
         if form is None:
             form = CallForm(self.spec, self._captures, params, self._in_key)
+        elif form.params != tuple(params):  # a call that leaves out other parameters
+            return
         arrays, scalars = form.arrays, form.scalars
         coercions = {i: ScalarCoercion(types[i], self.spec.params[i].name) for i in scalars}
         signature, device = code.signature, code.plan.device
@@ -329,10 +331,11 @@ class Kernel(Tunable):
             form.add_to_key([i for i in scalars if coercions[i].dtype.is_integer])
 
         shapes = None
-        is_tuned = self._tunable and has_open_choices(self.spec, self._local, params)  # its settings differ by shape
-        if not (made or code.plan.trip_bound or signature.cut or self.grid.local_is_computed or is_tuned):
+        by_call = self.grid.local_is_computed or not all(i in params for i in self.spec.size_constants)
+        by_call |= self._tunable and has_open_choices(self.spec, self._local, params)  # its settings differ by shape
+        if not (made or code.plan.trip_bound or signature.cut or by_call):
             if groups is not None or not self.grid.groups_are_computed:
-                shapes = shape_rule(self.spec, arrays, signature.local_size)
+                shapes = shape_rule(self.spec, arrays, signature.local_size, values)
 
         def cached(ready: LaunchPlan, grid: Grid, values: list[Any]) -> CachedLaunch | None:
             launch = ready.prepare(grid, values, [*arrays, *made], scalars, shapes is not None)
@@ -353,7 +356,7 @@ class Kernel(Tunable):
                 values[i] = value.__vkjit_array__ if i in arrays else value
             for i, coercion in coercions.items():
                 values[i] = bind.coerce_scalar(values[i], coercion.dtype, coercion.name)
-            known = bind.bind_dims(self.spec, {i: values[i].shape for i in arrays})
+            known = bind.bind_dims(self.spec, {i: values[i].shape for i in arrays}, values)
             bind.allocate_outs(self.spec, values, known, bound, device)
             shape = self.grid.over_shape(values)
             grid = self.grid.groups(groups, device, values, signature.local_size, shape)
@@ -370,8 +373,7 @@ class Kernel(Tunable):
 
         found = cached(ready, grid, values)
         if found is not None and arrays:
-            by_call = shapes is not None or self.grid.local_is_computed or is_tuned
-            form.add(given, found, None if by_call else resolve)
+            form.add(given, found, None if by_call or shapes is not None else resolve)
             self._forms[form_key] = form
 
     def _arrays(
@@ -543,6 +545,12 @@ class Kernel(Tunable):
     ) -> None:
         """Report the declared cost of a launch to profile listeners."""
         values = bind.bind(self.spec, args, kwargs)
+        if self.spec.size_constants:
+            full = struct_arguments.expand_values(self._expanded, self.spec, values)[0]
+            shapes = {i: full[i].shape for i in bind.resolve(self._expanded, full).arrays if full[i] is not MISSING}
+            sizes = bind.bind_dims(self._expanded, shapes, full)
+            for i in self.spec.size_constants:
+                values[i] = sizes[self.spec.params[i].name]
         made = iter(result if isinstance(result, tuple) else (result,))
         named = {
             p.name: describe_argument(next(made, None) if value is MISSING else value)

@@ -115,7 +115,7 @@ def _shape_of(spec: KernelSpec, composite: Composite, values: list[Any]) -> tupl
     """Return the shape of an omitted Out of structs, from the dimension names that the other arrays bind."""
     shapes = {i: np.shape(v) for i, v in enumerate(values) if spec.params[i].kind == "array" and v is not MISSING}
     dims = composite.parameter.dims
-    shape = None if dims is None else dims.evaluate(bind.bind_dims(spec, shapes))
+    shape = None if dims is None else dims.evaluate(bind.bind_dims(spec, shapes, values))
     if shape is None:
         name = composite.parameter.name
         raise ArgumentError(

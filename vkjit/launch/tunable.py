@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..frontend import tune_choice
 from ..lang.control import Tune
-from . import extensions
+from . import bind, extensions
 from .grid import Grid, LaunchGrid
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class Tunable:
         if any(p.name not in values for p in self.spec.params if p.kind != "const"):
             return None
         listed = [values.get(p.name, tune_choice(p.default)) for p in self.spec.params]
+        if self.spec.size_constants:
+            for i in self.spec.size_constants:
+                listed[i] = values.get(self.spec.params[i].name, bind.MISSING)
+            bind.bind_dims(self.spec, {i: listed[i].shape for i in self.spec.arrays}, listed)
         shape = None if self.spec.over is None else tuple(values[self.spec.over].shape)
         local: Grid = self.grid.local_size(device, listed, shape)
         given = None if groups is None else ((groups,) if isinstance(groups, int) else tuple(groups))

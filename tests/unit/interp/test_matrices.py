@@ -45,7 +45,7 @@ ALL = dataclasses.replace(
 
 @vk.kernel(groups=1, local=64)
 def product(
-    a: vk.In[A, "I K"], b: vk.In[A, "K J"], c: vk.Out[C, "I J"], M: vk.Const[int], N: vk.Const[int], K: vk.Const[int]
+    a: vk.In[A, "I D"], b: vk.In[A, "D J"], c: vk.Out[C, "I J"], M: vk.Const[int], N: vk.Const[int], K: vk.Const[int]
 ):
     """Two subgroups, each with its own rows; c = 2 (a @ b) - 1."""
     sg = vk.subgroup()

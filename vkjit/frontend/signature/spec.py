@@ -101,6 +101,12 @@ class KernelSpec:
         return self._of_kind("const")
 
     @functools.cached_property
+    def size_constants(self) -> tuple[int, ...]:
+        """The indices of the Const parameters that have the name of a dimension of an array: they are its size."""
+        dimensions = {name for p in self.params if p.dims is not None for name in p.dims.names}
+        return tuple(i for i in self.constants if self.params[i].name in dimensions)
+
+    @functools.cached_property
     def scalars(self) -> tuple[int, ...]:
         """The indices of the parameters of the kind "scalar"."""
         return self._of_kind("scalar")
@@ -133,6 +139,13 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
     spec = KernelSpec(fn.__name__, fn, params, over)
     if over is not None:
         _check_over(spec, over)
+    for param in map(spec.params.__getitem__, spec.size_constants):
+        if isinstance(param.default, Tune):
+            raise CompileError(
+                f"{fn.__name__}: {param.name} has choices to tune and is the size of a dimension {param.name}",
+                place_of(fn),
+                hint="give one of the two another name",
+            )
     return spec
 
 

@@ -301,7 +301,8 @@ class _Builder:
             elif param.kind == "scalar":
                 value = self._scalar(param, env, fill)
             else:
-                value = self.drawing.choices_of_const(param)[0]
+                is_size = param.name in self.drawing.size_constants
+                value = env[param.name] if is_size else self.drawing.choices_of_const(param)[0]
             if value is None:
                 return None
             arguments[param.name] = value

@@ -44,6 +44,9 @@ _PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
 _LOOSE = (1, 2, 3, 0, 5, 8, 17)
 """Sizes of loose dimensions, which have no name (see `dimensions`), the simplest first."""
 
+_CONST_SIZE = 16
+"""Size of a dimension for which kernels are compiled to find the types that they support, if a Const is that size."""
+
 _SCALARS = (0, 1, 2, -1, 3, 5, -7, 10)
 _FLOAT_SCALARS = (0.0, 1.0, 2.0, -1.0, 0.5, -1.5, 3.25, 0.1, -0.3)
 """Values of scalar arguments without constraints, the simplest first."""
@@ -95,6 +98,7 @@ class Drawing:
     - `dimensions` and `domains` hold the constraints on sizes and values.
     - `plain_layouts` maps arrays that are fields of structs to their layouts, which are the only ones they can have.
     - `special` are the kinds of special values to mix in, `aliases` the pairs of arrays that may share memory.
+    - `size_constants` names the Const parameters that are sizes of dimensions.
     - `types` maps each type variable to its usable types; `left_out` has the reasons why other types aren't used.
     """
 
@@ -116,8 +120,15 @@ class Drawing:
         self.spec: KernelSpec = kernel.expanded_spec
         refuse_unknown_types(self.spec)
         self.plain_layouts = plain_layouts(self.spec)
-        self.dimensions = Dimensions(kernel, dims or {})
-        self.domains = _domains(self.spec, elements or {})
+        elements, dims = dict(elements or {}), dict(dims or {})
+        self.size_constants = tuple(self.spec.params[i].name for i in self.spec.size_constants)
+        for name in self.size_constants:  # their values are sizes of dimensions
+            if name in elements and name in dims:
+                raise ArgumentError(f"{self.spec.name}: {name} is in dims= and in elements=: give it in one of them")
+            if name in elements:
+                dims[name] = elements.pop(name)
+        self.dimensions = Dimensions(kernel, dims)
+        self.domains = _domains(self.spec, elements)
         self.where = where
         self.special = special_kinds_of(special)
         self.aliases = alias_pairs(kernel.spec, aliases)
@@ -133,8 +144,15 @@ class Drawing:
         """Return the values to try for a Const parameter: those given by the user, the choices of `Tune`, or the
         default.
 
-        Raises ArgumentError if there are none.
+        Raises ArgumentError if there are none. For a Const that is the size of a dimension, which cases draw with the
+        other sizes, it is one size.
         """
+        if param.name in self.size_constants:
+            allowed = self.dimensions.sizes[param.name]
+            if allowed.choices is not None:
+                return allowed.choices[-1:]
+            size = max(allowed.low, _CONST_SIZE if allowed.high is None else min(_CONST_SIZE, allowed.high))
+            return ((size,) if param.name in self.dimensions.variadic else size,)
         domain = self.domains[param.name]
         if domain.choices is not None:
             return domain.choices
@@ -202,7 +220,8 @@ class Drawing:
             elif param.kind == "scalar":
                 arguments[param.name] = self._choose_scalar(chooser, param, bound, env)
             else:
-                arguments[param.name] = chooser.pick(self.choices_of_const(param))
+                is_size = param.name in self.size_constants
+                arguments[param.name] = env[param.name] if is_size else chooser.pick(self.choices_of_const(param))
         case = Case(env, bound, arguments)
         # at most one pair of aliases; None twice, so that many cases have none
         pair = chooser.pick((None, None, *self.aliases)) if self.aliases else None

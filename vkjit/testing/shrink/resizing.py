@@ -41,7 +41,7 @@ class Resize:
         shapes = self.drawing.dimensions.shapes(env, {})
         if shapes is None:
             return None
-        arguments = dict(case.arguments)
+        arguments = {**case.arguments, **{name: env[name] for name in self.drawing.size_constants}}
         for name, given in case.arrays().items():
             shape = shapes[name]
             values = given.values
