@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from tests.parity.nn.nn_functions import check, check_linear, functional, normal, run
+from tests.parity.nn.nn_functions import check, check_linear, functional, normal, run, torch
 from tests.parity.reference import to_numpy
 from tests.parity.tolerance import UNIT
 from vkjit.nn import functional as F
@@ -150,6 +150,17 @@ def test_interpolate_over_one_and_three_axes(device: Any) -> None:
             lambda x, m=mode: functional.interpolate(x, scale_factor=2, mode=m),
             [normal(1, *shape)], f"{shape} {mode}", terms=32, gradient_terms=[64],
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_interpolate_halfway_between_elements(device: Any, mode: str) -> None:
+    """The element depends on the rounding of the ratio of sizes, which is f32."""
+    for size, out in [(26, 11), (7, 22), (3, 41), (14, 19), (26, 33), (25, 47), (29, 58), (44, 12), (58, 54), (52, 22)]:
+        for axes in (1, 2) if size < 30 else (1,):
+            values = np.arange(size**axes, dtype=np.float32).reshape(1, 1, *(size,) * axes)
+            ours = F.interpolate(vk.tensor(values), size=(out,) * axes, mode=mode).numpy()
+            theirs = functional.interpolate(torch.from_numpy(values), size=(out,) * axes, mode=mode).numpy()
+            np.testing.assert_array_equal(ours, theirs, err_msg=f"{size} to {out}, {axes} axes")
 
 
 def test_shuffles(device: Any) -> None:

@@ -88,9 +88,10 @@ def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corne
     extent = x.shape[axis]
     output_indices = np.arange(out, dtype=np.float64)
     if mode.startswith("nearest"):
-        # "nearest-exact" samples at the centers of the outputs, "nearest" at their lower edges
-        shifted = output_indices + 0.5 if mode == "nearest-exact" else output_indices
-        return index_select(x, axis, _index(np.floor(shifted * step), extent, x))
+        # "nearest-exact" samples at the centers of the outputs, "nearest" at their lower edges; in f32 as in PyTorch,
+        # since the nearest element of a position halfway between two depends on how the ratio is rounded
+        shifted = np.float32(output_indices + 0.5 if mode == "nearest-exact" else output_indices)
+        return index_select(x, axis, _index(np.floor(shifted * np.float32(step)), extent, x))
     # `source` has the (fractional) input position of each output
     if align_corners:
         source = output_indices * ((extent - 1) / (out - 1) if out > 1 else 0.0)
