@@ -10,6 +10,8 @@ import ast
 import functools
 import inspect
 import linecache
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -17,6 +19,9 @@ from types import CodeType, FunctionType
 from ..errors import CompileError, Loc
 
 __all__ = ["FunctionSource", "reject_async_and_generators", "source_of", "with_edited_source"]
+
+_PROCESS_BEGAN = time.time_ns() - time.process_time_ns() - 50_000_000
+"""The time at which this process began, in ns, or earlier: times of files may lag by some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,12 @@ def _read_source(function: FunctionType, code: CodeType) -> FunctionSource:
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         raise _no_source(code, loc)
+    if _changed_in_this_process(code.co_filename) and not _defines("".join(lines), code):
+        raise CompileError(
+            f"the text of {code.co_name} isn't what was imported: the file has changed since the function was defined",
+            loc,
+            hint="import the module anew, or run the program again",
+        )
     node = _parse_definition(code, lines)
     if node is None:
         node = _parse_file(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
@@ -143,6 +154,34 @@ def reject_async_and_generators(function: FunctionType) -> None:
     if kind:
         hint = "write a plain `def` without async, await and yield; results go into Out arrays"
         raise CompileError(f"{function.__name__} is {kind}", Loc(code.co_filename, code.co_firstlineno), hint=hint)
+
+
+def _changed_in_this_process(file: str) -> bool:
+    """True if a file may have been changed or replaced since the process began."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):  # no file, such as a cell of a notebook
+        return False
+    return max(found.st_mtime_ns, found.st_ctime_ns) > _PROCESS_BEGAN
+
+
+def _defines(text: str, code: CodeType) -> bool:
+    """True if the text of a file compiles to a module with this code.
+
+    True as well for code with the assertions of pytest, which can't be compared.
+    """
+    if any(name.startswith("@py") for name in (*code.co_names, *code.co_varnames)):
+        return True
+    try:
+        waiting = [compile(text, code.co_filename, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return False
+    while waiting:
+        found = waiting.pop()
+        if found == code:
+            return True
+        waiting += [constant for constant in found.co_consts if isinstance(constant, CodeType)]
+    return False
 
 
 def _parse_definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:

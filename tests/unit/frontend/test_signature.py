@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import linecache
 import math
 from enum import Enum, IntEnum
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -230,6 +232,76 @@ def test_a_file_that_changed() -> None:
     linecache.cache["<cell changed>"] = (0, None, ["\n", "\n", "def f(x):\n", "    pass\n"], "<cell changed>")
     with pytest.raises(CompileError, match="changed since"):
         source_of(scope["f"])
+
+
+EDITED = """\
+import vkjit as vk
+
+@vk.struct
+class Pair:
+    a: vk.f32
+
+    def twice(self):
+        return self.a * 2
+
+@vk.func
+def twice(v):
+    return v * 2
+
+@vk.kernel(over="x")
+def plain(x: vk.InOut[vk.f32, "N"]):
+    x[vk.global_id(0)] *= 2
+
+@vk.kernel(over="x")
+def calling(x: vk.InOut[vk.f32, "N"]):
+    x[vk.global_id(0)] = twice(x[vk.global_id(0)])
+
+@vk.kernel(over="x")
+def with_method(x: vk.InOut[vk.f32, "N"]):
+    x[vk.global_id(0)] = Pair(x[vk.global_id(0)]).twice()
+
+def make():
+    @vk.kernel(over="x")
+    def inner(x: vk.InOut[vk.f32, "N"]):
+        x[vk.global_id(0)] *= 2
+    return inner
+
+def unrelated():
+    return "other"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("*= 2", "*= 3", "plain inner"),
+        ("v * 2", "v * 3", "calling"),
+        ("self.a * 2", "self.a * 3", "with_method"),
+        ("import vkjit as vk\n", "import vkjit as vk\n\n", "plain calling with_method inner"),
+        ('"other"', '"another"', ""),
+        ("", "", ""),
+        (EDITED, "def (", "plain calling with_method inner"),
+    ],
+)
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_module_that_is_edited_before_the_first_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, refused: str, replaced: bool
+) -> None:
+    file = tmp_path / f"edited{len(old)}_{len(new)}_{int(replaced)}.py"
+    file.write_text(EDITED)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(file.stem)
+    target = tmp_path / "new" if replaced else file
+    target.write_text(EDITED.replace(old, new) if old else EDITED)
+    target.replace(file)
+    for name in ("plain", "calling", "with_method", "inner"):
+        kernel = module.make() if name == "inner" else getattr(module, name)
+        if name not in refused.split():
+            vk.check(kernel)
+            continue
+        for _ in range(2):
+            with pytest.raises(CompileError, match="isn't what was imported"):
+                vk.check(kernel)
 
 
 # -- captures
