@@ -253,6 +253,10 @@ class Tensor(TensorMethods):
         self._version.recorded += 1
         self.reset_meta()
 
+    def keep_meta(self) -> None:
+        """Keep the GradMeta after a write through a tensor that is detached from this one."""
+        self._history = self._version.recorded
+
     def reset_meta(self) -> None:
         """Replace the GradMeta by a new one for the current values; the caller records the operation that made them."""
         self._history = self._version.recorded

@@ -3,8 +3,10 @@
 A view's `root` is the tensor that owns its memory. When a view is written, the new value of its root is recorded as the
 old value with that part replaced (operation `replace_part`). All other views of the root become stale: their autograd
 history describes the old values. When a stale view is next used, it *follows* its root: it is recorded as a part of the
-root's current value (operation `part_of`). Cases that can't be tracked (a view made while recording was off, a root
-whose memory has gaps) raise an error rather than yield gradients of old values.
+root's current value (operation `part_of`). A tensor without a root keeps its history: a write through a detached tensor doesn't
+concern the tensor that it was detached from, nor the reverse; as in PyTorch, only the values change. Cases that can't
+be tracked (a view made while recording was off, a root whose memory has gaps) raise an error rather than yield
+gradients of old values.
 
 `dispatch` calls `check_writable` before and `record_written` after a write in place. It reaches `follow`, for stale
 operands, as a method of `Tensor` (`METHODS`).
@@ -26,7 +28,9 @@ __all__ = ["METHODS", "check_writable", "record_written"]
 def can_follow(view: Tensor) -> bool:
     """True if a stale view can be recorded as a part of its root's current value."""
     root = view.root
-    if not isinstance(root, Tensor) or root.is_stale or _order(root._array) is None:
+    if root is None:
+        return True
+    if not isinstance(root, Tensor) or (root.is_stale and not can_follow(root)) or _order(root._array) is None:
         return False
     # not a view made a leaf by `requires_grad_()`: it keeps its GradMeta, in which its gradient accumulates
     return view.meta.node is not None or not view.meta.requires_grad
@@ -58,6 +62,10 @@ def _follow(view: Tensor) -> None:
             "its gradient would be wrong: make the view again after the change, or .clone() it before"
         )
     root = view.root
+    if root is None:
+        view.keep_meta()
+        return
+    follow(root)
     view.reset_meta()
     tape.record("part_of", (_in_c_order(root),), _location(root, view), (view,), always=True)
 

@@ -38,6 +38,7 @@ VIEWS: list[Step] = [
     lambda _, x, y: x.reshape(-1),
     lambda _, x, y: x[0] if x.ndim > 1 else x.reshape(1, -1),
     lambda _, x, y: x.unsqueeze(0)[0],
+    lambda _, x, y: x.detach(),
 ]
 WRITES: list[Step] = [
     lambda _, x, y: x.mul_(2.0),
@@ -102,3 +103,37 @@ def test_programs_agree(part: int) -> None:
     finally:
         vk.set_default_device(before)
     assert compared >= 10  # otherwise the test checks too little
+
+
+def _trained(x: Any, y: Any, detached: Any) -> Any:
+    ((y - detached) ** 2 + y * 3).sum().backward()
+    return x.grad
+
+
+DETACHED: dict[str, Callable[[Any, Any], Any]] = {
+    "used after": lambda x, y: (y.detach(), y.add_(1))[0] * 2,
+    "view": lambda x, y: (y.detach()[1:], y.add_(1))[0] * 2,
+    "detached view": lambda x, y: (y[1:].detach(), y.add_(1))[0] * 2,
+    "reshaped after": lambda x, y: (y.detach(), y.add_(1))[0].reshape(2, 2) * 2,
+    "view written": lambda x, y: (y.detach(), y[1:].add_(1))[0] * 2,
+    "transposed": lambda x, y: (y.reshape(2, 2).t().detach(), y.mul_(3))[0] * 2,
+    "data": lambda x, y: (y.data, y.mul_(3))[0] - 1,
+    "element": lambda x, y: (y.detach(), y.add_(1))[0].sum(),
+    "in a loss": lambda x, y: _trained(x, y, (y.detach(), y.add_(1))[0]),
+    "both written": lambda x, y: (d := y.detach(), y.add_(1), d.mul_(2), y * 1)[-1],
+    "both written, gradient": lambda x, y: (d := y.detach(), y.add_(1), d.mul_(2), _trained(x, y, 0.0))[-1],
+    "recorded write": lambda x, y: (d := y.detach(), d.mul_(x), _trained(x, y, 0.0))[-1],
+    "recorded write, view": lambda x, y: (v := y[1:], d := y.detach(), d.mul_(x), v.sum().backward(), x.grad)[-1],
+    "leaf of its own": lambda x, y: (
+        d := y.detach().requires_grad_(), y.add_(1), (d * d).sum().backward(), d.grad
+    )[-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DETACHED)
+def test_writes_beside_detached_tensors(device: Any, name: str) -> None:
+    results = []
+    for library in (torch, vk):
+        x = library.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+        results.append(DETACHED[name](x, x * 2).detach().numpy())
+    np.testing.assert_array_equal(*results)
