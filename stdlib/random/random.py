@@ -85,11 +85,13 @@ def integers(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.i64, span
             y[4 * e + i] = T(low + vk.i64(vk.where(span == 0, word, word % vk.max(span, 1))))
 
 
-@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
+@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=True)
 def bernoulli(probability: vk.In[P, "N"], y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64):
     """y[n] = 1 with probability probability[n], else 0."""
     e = vk.global_id(0)
     words = vk.philox(seed, counter + vk.u64(e))
     for i in vk.unroll(4):
         if 4 * e + i < y.shape[0]:
-            y[4 * e + i] = T(vk.f32(words[i] >> 8) * TO_UNIT < vk.f32(probability[4 * e + i]))
+            p = vk.f32(probability[4 * e + i])
+            assert 0 <= p <= 1, f"bernoulli: {p} is no probability, expected 0 to 1"
+            y[4 * e + i] = T(vk.f32(words[i] >> 8) * TO_UNIT < p)

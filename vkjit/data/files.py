@@ -30,7 +30,7 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
     """Read a table of numbers from a UTF-8 file. Example i is row i as f32.
 
     `label` is the name or index of a label column. With it, example i is the pair of the other columns of row i and the
-    label. If all labels are integers, they become i64; if all are numbers, f32; otherwise they are class names, and
+    label. If all labels are integers that fit, they become i64; if all are numbers, f32; otherwise they are class names, and
     become i64 indices into the alphabetically sorted names. `header`: True if the first row holds the column names.
 
     Raises ArgumentError if the file can't be read, and (with the line) for rows of different length, cells that aren't
@@ -106,9 +106,16 @@ def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
     except ValueError:
         classes = tuple(sorted(set(cells)))
         return np.array([classes.index(c) for c in cells], np.int64), classes
-    # integers above 2**53 aren't exact in f64
-    integral = (np.abs(values) <= 2**53).all() and (values == np.rint(values)).all()
-    return values.astype(np.int64 if integral else np.float32), ()
+    if not (values == np.rint(values)).all():
+        return values.astype(np.float32), ()
+    exact = [int(c) if c.lstrip("+-").isdecimal() else v for c, v in zip(cells, values.tolist(), strict=True)]
+    if any(isinstance(n, float) and abs(n) > 2**53 for n in exact):  # no exact integers
+        return values.astype(np.float32), ()
+    if min(exact) < -(2**63) or max(exact) >= 2**63:
+        raise ArgumentError(
+            f"the labels from {min(exact)} to {max(exact)} don't fit i64: give names instead of numbers"
+        )
+    return np.array([int(n) for n in exact], np.int64), ()
 
 
 def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:

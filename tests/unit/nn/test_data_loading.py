@@ -485,3 +485,15 @@ def test_labels_become_vectors() -> None:
         data.one_hot([0, 2], 2)
     with pytest.raises(ArgumentError, match="labels are integers"):
         data.one_hot([0.5], 2)
+
+
+def test_csv_labels_beyond_f64(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    numbers = [2**53, 2**53 + 1, 2**63 - 1, -(2**63), 7]
+    file.write_text("x,y\n" + "".join(f"1,{n}\n" for n in numbers))
+    assert [int(label) for _, label in vk.data.csv(file, "y")] == numbers
+    file.write_text(f"x,y\n1,{2**63}\n")
+    with pytest.raises(vk.ArgumentError, match="don't fit i64"):
+        vk.data.csv(file, "y")
+    file.write_text("x,y\n1,1e300\n2,3\n")
+    assert vk.data.csv(file, "y")[1][1].dtype == np.float32

@@ -66,7 +66,7 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
     The result is scaled and shifted to preserve zero mean and unit variance. Returns x itself if not training.
     """
     check_float(x, "alpha_dropout")
-    if not training or _check_probability(p, "alpha_dropout") == 0:
+    if _check_probability(p, "alpha_dropout") == 0 or not training:
         return x  # type: ignore[no-any-return]
     return _dropped(x, x.shape, float(p))
 
@@ -76,7 +76,7 @@ def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Ten
     check_float(x, "feature_alpha_dropout")
     if x.ndim < 2:
         raise ShapeError(f"feature_alpha_dropout() takes (N, C, ...), found {x.shape}")
-    if not training or _check_probability(p, "feature_alpha_dropout") == 0:
+    if _check_probability(p, "feature_alpha_dropout") == 0 or not training:
         return x  # type: ignore[no-any-return]
     return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
 

@@ -85,6 +85,8 @@ def triplet_margin_loss(
 
     `swap` replaces d(anchor, negative) by d(positive, negative) where that is smaller.
     """
+    if not margin > 0:
+        raise ArgumentError(f"triplet_margin_loss(margin={margin!r}): expected a margin above 0")
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         swapped = pairwise_distance(positive, negative, p, eps)

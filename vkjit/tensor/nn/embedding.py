@@ -166,7 +166,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     The random state is seeded by `vk.manual_seed`.
     """
     check_float(x, "dropout")
-    if not training or _check_probability(p, "dropout") == 0:
+    if _check_probability(p, "dropout") == 0 or not training:
         return x
     return dropout_with_seed(x, random.next_seed_tensor(x.device), float(p))
 

@@ -37,7 +37,7 @@ def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
     if size is not None:
         return int_per_axis(size, axes, "interpolate", "size", 1), (None,) * axes
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * axes
-    if len(scales) != axes or any(not isinstance(s, (int, float)) or s <= 0 for s in scales):
+    if len(scales) != axes or any(not isinstance(s, (int, float)) or not 0 < s < math.inf for s in scales):
         raise ArgumentError(
             f"interpolate(): scale_factor={scale_factor!r}, expected a number above 0, or {axes} of them"
         )

@@ -15,10 +15,11 @@ import numpy as np
 
 from vkjit import dtypes, lang
 from vkjit.dtypes import DType
-from vkjit.errors import ArgumentError, DTypeError
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.elementwise import functions
 
 from ..dispatch import operation
+from ..memory import fitted
 from ..op_cache import cached
 from ..promotion import category, result_type
 from ..tensor import Tensor
@@ -328,12 +329,11 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
 
     Raises DTypeError if x's type can't hold the value.
     """
-    if x.dtype.kind == "bool" and not isinstance(value, Tensor):
-        value = bool(value)
-    dtype = result_type(x, value)
-    if category(dtype) > category(x.dtype):
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(f"masked_fill() takes a number or a 0-d tensor, found shape {value.shape}")
+    if category(result_type(x, value)) > category(x.dtype) and x.dtype.kind != "bool":
         raise DTypeError(f"masked_fill(): a tensor of {x.dtype!r} can't hold {value!r}")
-    return where(mask, value, x)
+    return where(mask, value if isinstance(value, Tensor) else fitted(value, x.dtype), x)
 
 
 @cached("clamp()")

@@ -18,7 +18,7 @@ from vkjit.stdlib.rows.cat import cat_pair
 from vkjit.stdlib.rows.copy_vec4 import copy_reversed
 
 from ..dispatch import operation, run_in_place
-from ..memory import allocate
+from ..memory import allocate, fitted
 from ..op_cache import cached
 from ..promotion import promote_types, result_type
 from ..tensor import Tensor
@@ -199,7 +199,7 @@ def fill_values(target: Tensor, value: Any) -> None:
         return
     [flat] = elementwise_launch._flattened([], array, math.prod(array.shape))
     compute = elementwise_launch.arithmetic_type(array.dtype)
-    scalar = bool(value) if array.dtype.kind == "bool" else value
+    scalar = fitted(value, array.dtype)
     elementwise_launch.fill_array(
         flat, elementwise_launch.scalar_type(compute), elementwise_launch.scalar_for(compute, scalar)
     )

@@ -21,7 +21,7 @@ from vkjit.errors import ArgumentError, DTypeError, OutOfMemoryError
 from vkjit.launch.bind import poison
 from vkjit.settings import boolean_setting
 
-from ..memory import allocate, to_storage, write_value
+from ..memory import allocate, as_int, check_fits, to_storage, write_value
 from ..tensor import Tensor, as_shape
 
 __all__ = [
@@ -100,17 +100,35 @@ def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
         raise ArgumentError(f"a tensor is made of numbers, found a {type(data).__name__} that holds other objects")
     if dtype is not None:
         element = as_dtype(dtype)
-        if not typed and element.is_integer and values.dtype.kind in "iu" and values.size:
-            limits = np.iinfo(element.storage)
-            if int(values.min()) < limits.min or int(values.max()) > limits.max:
-                raise DTypeError(
-                    f"numbers from {values.min()} to {values.max()} don't fit {element!r} ({limits.min} to {limits.max})"
-                )
+        if not typed and element.is_integer and values.dtype.kind in "iuf" and values.size:
+            values = _as_integers(data, values, element)
         return values, element
     inferred = dtypes.from_numpy(values.dtype)
     if not typed and inferred is dtypes.f64:
+        _check_exact(data, values)
         inferred = dtypes.f32  # the default type of Python floats
     return values, inferred
+
+
+def _as_integers(data: Any, values: npt.NDArray[Any], element: DType) -> npt.NDArray[Any]:
+    """Return Python numbers, of which `values` is the array, as integers. Raises DTypeError if `element` can't hold them."""
+    limits = np.iinfo(element.storage)
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise DTypeError(f"numbers that aren't finite don't fit {element!r} ({limits.min} to {limits.max})")
+        exact = np.array(data, dtype=object)  # f64 rounds large ints that stand beside floats
+        values = np.array([int(v) for v in exact.reshape(-1)], dtype=object).reshape(exact.shape)
+    if int(values.min()) < limits.min or int(values.max()) > limits.max:
+        raise DTypeError(
+            f"numbers from {values.min()} to {values.max()} don't fit {element!r} ({limits.min} to {limits.max})"
+        )
+    return values
+
+
+def _check_exact(data: Any, values: npt.NDArray[Any]) -> None:
+    """Raise DTypeError for ints, of which `values` is the array, that NumPy has turned to floats: no type holds them all."""
+    if np.abs(values).max(initial=0) >= 2**63 and all(type(v) is int for v in np.array(data, dtype=object).reshape(-1)):
+        raise DTypeError("ints beyond 2**63 beside negative ones fit no integer type: give dtype=, such as vk.f32")
 
 
 def tensor(data: Any, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
@@ -240,6 +258,8 @@ def arange(
     count = max(0, length)
     if element is None:
         element = dtypes.i64 if integral else dtypes.f32
+    for value in (low, high, low + count * step) if integral and count else ():
+        check_fits(value - (value == 2**63), dtypes.i64)  # an end of 2**63 is exclusive
     if element.is_integer and not integral:
         low, step, integral = int(low), int(step), True
     with _on_host("arange", count):
@@ -254,11 +274,11 @@ def _evenly_spaced(name: str, start: Any, end: Any, steps: int, dtype: DType) ->
     As in PyTorch, each number is computed from the nearer end. If `dtype` is an integer type, the ends are truncated
     first, and `logspace` computes its exponents in f32.
     """
-    steps = int(steps)
-    if steps < 0:
-        raise ArgumentError(f"{name}() takes a number of steps of at least 0, found {steps}")
+    steps = as_int(steps, f"{name}(steps=)", 0)
     low, high = (float(v.item()) if isinstance(v, Tensor) else float(v) for v in (start, end))
     if dtype.is_integer:
+        for value in (low, high):
+            check_fits(value, dtype)
         low, high = float(int(low)), float(int(high))
     float_type: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
     step = float_type(high - low) / float_type(max(steps - 1, 1))
@@ -300,6 +320,8 @@ def eye(
     n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
     """Return an n by m matrix (m defaults to n) with ones on the diagonal and zeros elsewhere."""
-    with _on_host("eye", n * (n if m is None else m)):
+    n = as_int(n, "eye(n=)", 0)
+    m = n if m is None else as_int(m, "eye(m=)", 0)
+    with _on_host("eye", n * m):
         values = np.eye(n, m)
     return _with_requires_grad(upload(values, as_dtype(dtype), device), requires_grad)

@@ -21,7 +21,7 @@ from vkjit.stdlib.registry import device_class
 from vkjit.stdlib.scan_sort import scan as kernels, scan_tiles as tiles
 
 from ..dispatch import operation
-from ..memory import allocate
+from ..memory import allocate, as_int
 from ..op_cache import cached
 from ..precision import computed_in_f32
 from ..tensor import Tensor
@@ -408,7 +408,7 @@ def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, appen
     if x.ndim == 0:
         raise ShapeError("diff() takes a tensor with at least one axis")
     axis = axis_of(dim, x.ndim, "diff")
-    if n == 0:  # a copy, as results aren't views of x
+    if as_int(n, "diff(n=)", 0) == 0:  # a copy, as results aren't views of x
         return x.clone()  # type: ignore[no-any-return]
     x = (
         cat([p for p in (prepend, x, append) if p is not None], axis)

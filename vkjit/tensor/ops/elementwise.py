@@ -16,6 +16,7 @@ from vkjit.errors import ArgumentError, DTypeError
 from vkjit.stdlib.elementwise import functions
 
 from ..dispatch import operation
+from ..memory import as_int
 from ..tensor import Tensor
 from .elementwise_launch import arithmetic_type, run_map
 
@@ -169,7 +170,7 @@ def square(x: Tensor) -> Tensor:
 
 def round(x: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` decimal places (negative: to tens, hundreds...), halves to even, elementwise."""
-    if decimals == 0 or not checked(x, "round").dtype.is_float:
+    if as_int(decimals, "round(decimals=)") == 0 or not checked(x, "round").dtype.is_float:
         return _round(x)
     scale = 10.0 ** builtin_abs(decimals)
     return _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale

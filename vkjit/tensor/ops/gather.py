@@ -6,7 +6,7 @@ along that axis and any indices along the others.
 
 from __future__ import annotations
 
-from vkjit.errors import ShapeError
+from vkjit.errors import DTypeError, ShapeError
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.index import gather_scatter as kernels, gather_vec4 as vec4_kernels
 
@@ -51,6 +51,8 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the slices of x along an axis that a vector of indices selects."""
     if index.ndim > 1:
         raise ShapeError(f"index_select() takes a vector of positions, found shape {index.shape}")
+    if not index.dtype.is_integer:
+        raise DTypeError(f"index_select() takes a tensor of integers as positions, found {index.dtype!r}")
     if x.ndim == 0:
         return reshape(take(at_least_1d(x), dim=axis_of(dim, 1, "index_select"), index=at_least_1d(index)), ())
     return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=at_least_1d(index))

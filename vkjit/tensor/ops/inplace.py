@@ -16,6 +16,7 @@ from vkjit.errors import ArgumentError, DTypeError
 from vkjit.stdlib.elementwise import functions
 
 from ..dispatch import run_in_place
+from ..memory import fitted
 from ..promotion import category, result_type
 from ..tensor import Tensor
 from .arithmetic import operand
@@ -155,7 +156,10 @@ def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
         compute = target.dtype if target.dtype.kind == "bool" else arithmetic_type(target.dtype)
         write_map(functions.select, (mask, value, target), target, compute, first=dtypes.boolean)
 
-    return run_in_place("masked_fill", write, self, (mask, operand(value, "masked_fill_")), {})
+    value = operand(value, "masked_fill_")
+    if not isinstance(value, Tensor):
+        value = fitted(value, self.dtype)
+    return run_in_place("masked_fill", write, self, (mask, value), {})
 
 
 _round = _unary("round", lang.round)

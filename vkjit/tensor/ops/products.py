@@ -13,6 +13,7 @@ from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 
+from ..memory import as_int
 from ..precision import computed_in_f32
 from ..promotion import result_type
 from ..tensor import Tensor
@@ -77,6 +78,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     the axes of b to contract them with.
     """
     if isinstance(dims, int):
+        as_int(dims, "tensordot(dims=)", 0)
         contracted_a, contracted_b = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
         contracted_a, contracted_b = ([d] if isinstance(d, int) else list(d) for d in dims)

@@ -7,6 +7,7 @@ tensor takes the next counter values of its stream, one for 4 elements. So resul
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import Any
 
@@ -22,7 +23,7 @@ from vkjit.runtime.handles import new_lock
 from vkjit.stdlib.random import random as kernels
 
 from ..autograd.mode import state
-from ..memory import allocate
+from ..memory import allocate, as_int, check_fits
 from ..tensor import Tensor, as_shape
 from . import creation
 from .creation import DeviceLike, as_dtype
@@ -49,6 +50,8 @@ class Generator:
         """Restart the stream from a non-negative seed."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ArgumentError(f"a seed is an int of at least 0, found {seed!r}")
+        if seed >= 2**64:
+            raise ArgumentError(f"a seed is an int below 2**64, found {seed!r}")
         with self._lock:
             self._seed, self._counter = int(seed) % 2**64, 0
         return self
@@ -185,6 +188,12 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 
 def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
     """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter value)."""
+    for bound in (low, high, high - low):
+        check_fits(bound, out.dtype)
+    if not low <= high or not math.isfinite(high - low):
+        raise ArgumentError(
+            f"a uniform distribution over [{low}, {high}) doesn't exist: expected low <= high, both finite"
+        )
     if not out.numel():
         return out
     if out.dtype is dtypes.f64:
@@ -235,14 +244,25 @@ def normal(
     if not tensors:
         if size is None:
             raise ArgumentError("normal() of numbers needs a size: vk.normal(0.0, 1.0, (2, 3))")
+        check_deviation(std, "normal")
         drawn: Any = randn(as_shape((size,)), dtype=dtype, device=device, generator=generator)
         return drawn * float(std) + float(mean)  # type: ignore[no-any-return]
     from .broadcast import broadcast_shapes
 
+    if not isinstance(std, Tensor):
+        check_deviation(std, "normal")
+    elif std.numel() and not is_capturing(std.device) and not bool((std.detach() >= 0).all().item()):
+        raise ArgumentError("normal(): std has elements below 0 or NaN, expected at least 0")
     first = tensors[0]
     shape = broadcast_shapes(*(t.shape for t in tensors))
     drawn = randn(shape, dtype=first.dtype, device=first.device, generator=generator)
     return drawn * std + mean  # type: ignore[no-any-return]
+
+
+def check_deviation(std: Any, name: str) -> None:
+    """Raise ArgumentError unless a standard deviation is a number of at least 0."""
+    if not isinstance(std, (int, float, np.generic)) or not std >= 0:
+        raise ArgumentError(f"{name}(): std={std!r}, expected a number of at least 0")
 
 
 def rand_like(x: Tensor, **options: Any) -> Tensor:
@@ -264,8 +284,16 @@ def randint(
         size = size if high is None else high
         low, high = 0, low
     element, sizes = as_dtype(dtype), as_shape((size,))
+    low, high = as_int(low, "randint(low=)"), as_int(high, "randint(high=)")
     if not low < high:
         raise ArgumentError(f"randint() needs low < high, found {low} and {high}")
+    if element.kind == "bool" or (element.is_integer and not element.is_signed):
+        highest = 1 if element.kind == "bool" else np.iinfo(element.storage).max
+        if low < 0 or high - 1 > highest:
+            raise DTypeError(f"randint(): {low} to {high - 1} is out of range for {element!r} (0 to {highest})")
+    for bound in (low, high - 1):
+        check_fits(bound, element if element.is_integer else dtypes.i64)
+        check_fits(bound, element)
     values = creation.empty(sizes, dtype=element if element.is_integer else dtypes.i64, device=device)
     start = _start(values.numel(), None, generator)
     if values.numel():
@@ -285,6 +313,8 @@ def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -
 
     The probabilities are the elements of x, or `p`, a number or tensor, if it is given.
     """
+    if p is not None and not isinstance(p, Tensor) and not (isinstance(p, (int, float)) and 0 <= p <= 1):
+        raise ArgumentError(f"bernoulli(p={p!r}): expected a chance from 0 to 1")
     chances = x if p is None else p if isinstance(p, Tensor) else creation.full(x.shape, float(p), device=x.device)
     if not chances.dtype.is_float:
         raise DTypeError(f"bernoulli() takes chances as floats, found {chances.dtype!r}")
@@ -302,5 +332,7 @@ def randperm(
     """Return a random permutation of 0 to n - 1, obtained by sorting random 63-bit keys."""
     from .sorting import argsort
 
+    if n:
+        check_fits(as_int(n, "randperm(n=)", 0) - 1, as_dtype(dtype))
     keys = randint(0, 2**63 - 1, (n,), device=device, generator=generator)
     return argsort(keys, 0).to(as_dtype(dtype))

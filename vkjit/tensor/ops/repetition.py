@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkjit.errors import ShapeError
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.capture import is_capturing
+from vkjit.stdlib.registry import device_class
 
+from ..memory import as_int
 from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation
+from .copies import stack
 from .cumulative import cumsum
 from .gather import index_select
 from .sorting import searchsorted
@@ -47,16 +51,19 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
     """Repeat each slice along the axis `dim`, or each element of the flattened tensor if `dim` is None.
 
     `repeats` is one count for all slices, or a vector with one count per slice. `output_size`, the sum of that vector,
-    avoids reading it back from the device.
+    avoids reading it back from the device; it is checked on CPUs, and not in captures.
     """
     if dim is None:
         x, dim = reshape(x, (x.numel(),)), 0
     x = reshape(x, 1) if x.ndim == 0 else x
     axis = axis_of(dim, x.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
+        if not repeats.dtype.is_integer:
+            raise DTypeError(f"repeat_interleave() takes counts as integers, found {repeats.dtype!r}")
         if repeats.numel() != 1:  # a tensor of one element is a count for all slices
             return _repeated_by_counts(x, axis, repeats, output_size)
         repeats = int(repeats.item())
+    repeats = as_int(repeats, "repeat_interleave(repeats=)", 0)
     with_repeat_axis = unsqueeze(x, axis + 1)
     shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
     stretched = with_repeat_axis.expand(shape).clone()  # the result must not be a view
@@ -71,7 +78,13 @@ def _repeated_by_counts(x: Tensor, axis: int, repeats: Tensor, output_size: int 
     if repeats.ndim != 1 or repeats.shape[0] != x.shape[axis]:
         raise ShapeError(f"repeat_interleave(): {x.shape[axis]} slices, but repeats of shape {repeats.shape}")
     ends = cumsum(repeats, 0)  # slice i of x fills the slices of the result before ends[i]
-    # the result's size: without `output_size` the last of the ends, or 0 if there are none
-    size = int(ends[-1].item()) if output_size is None and repeats.numel() else output_size or 0
+    size = 0 if output_size is None else as_int(output_size, "repeat_interleave(output_size=)", 0)
+    if repeats.numel() and (output_size is None or (device_class(x.device) == "cpu" and not is_capturing(x.device))):
+        least, total = (int(v) for v in stack([repeats.min().to(ends.dtype), ends[-1]]).tolist())
+        if least < 0:
+            raise ArgumentError(f"repeat_interleave() takes counts of at least 0, found {least}")
+        if output_size is not None and size != total:
+            raise ArgumentError(f"repeat_interleave(): output_size={size}, but the counts add up to {total}")
+        size = total
     indices = searchsorted(ends, creation.arange(size, device=x.device), right=True)
     return index_select(x, axis, indices)

@@ -18,7 +18,7 @@ from vkjit.runtime.device import DeviceArray, contiguous_strides
 from vkjit.stdlib.index import gather_scatter as kernels
 
 from ..dispatch import operation
-from ..memory import allocate
+from ..memory import allocate, fitted
 from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation
@@ -225,6 +225,8 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     axis = axis_of(dim, x.ndim, "index_fill")
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(f"index_fill() takes a number or a 0-d tensor, found shape {value.shape}")
+    if not isinstance(value, Tensor):
+        value = fitted(value, x.dtype)
     shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
     falses = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
     is_chosen = scatter(falses, 0, at_least_1d(index), True)  # for each slice, True if it is to be filled

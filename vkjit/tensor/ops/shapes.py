@@ -16,7 +16,7 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, ShapeError
 
 from ..dispatch import operation
-from ..memory import allocate
+from ..memory import allocate, as_int, check_fits
 from ..promotion import promote_types
 from ..tensor import Tensor, as_shape
 from . import broadcast, creation
@@ -201,7 +201,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     a, b = (axis_of(d, x.ndim, "rot90") for d in dims)
     if a == b:
         raise ShapeError(f"rot90(): dims {tuple(dims)} name one axis twice")
-    turns = k % 4
+    turns = as_int(k, "rot90(k=)") % 4
     if turns == 0:
         return x.clone()
     if turns == 2:
@@ -332,6 +332,9 @@ def slice_scatter(
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Return the Cartesian product of vectors, one combination per row."""
+    for x in tensors:
+        if x.ndim != 1:
+            raise ShapeError(f"cartesian_prod() takes vectors, found shape {x.shape}")
     if len(tensors) == 1:
         return tensors[0]
     return stack([reshape(g, (g.numel(),)) for g in meshgrid(*tensors)], 1)
@@ -341,7 +344,7 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
     """Return all combinations of r elements of a vector, in order, one per row."""
     if x.ndim != 1:
         raise ShapeError(f"combinations() takes a vector, found shape {x.shape}")
-    if r == 0:
+    if as_int(r, "combinations(r=)", 0) == 0:
         return creation.empty(0, dtype=x.dtype, device=x.device)
     # combinations of indices
     pick = choose_again if with_replacement else choose
@@ -369,7 +372,10 @@ builtin_sum = sum  # for `block_diag`; in other functions of this module, `sum` 
 
 def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, indices_of: Any) -> Tensor:
     """Return the indices that `indices_of`, NumPy's `tril_indices` or `triu_indices`, computes, as a tensor (2, n)."""
-    indices = np.stack(indices_of(row, offset, col)).astype(np.int64)
+    row, col = as_int(row, f"{indices_of.__name__}(row=)", 0), as_int(col, f"{indices_of.__name__}(col=)", 0)
+    indices = np.stack(indices_of(row, as_int(offset, f"{indices_of.__name__}(offset=)"), col)).astype(np.int64)
+    if indices.size:
+        check_fits(indices.max(), creation.as_dtype(dtype))
     return creation.upload(indices, creation.as_dtype(dtype), device)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
@@ -20,7 +22,7 @@ from vkjit.stdlib.scan_sort import merge_sort as kernels, radix_sort, radix_sort
 
 from ..autograd.mode import state
 from ..dispatch import operation
-from ..memory import allocate
+from ..memory import allocate, as_int
 from ..op_cache import cached
 from ..precision import is_half
 from ..promotion import result_type
@@ -266,7 +268,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         values, indices = topk(reshape(x, 1), k, 0, largest)
         return Order(reshape(values, ()), reshape(indices, ())) if k == 1 else Order(values, indices)
     axis = _axis(x, dim, "topk")
-    if not 0 <= k <= x.shape[axis]:
+    if not 0 <= as_int(k, "topk(k=)") <= x.shape[axis]:
         raise ShapeError(f"topk({k}): axis {axis} has {x.shape[axis]} elements")
     if k == 0 or x.numel() == 0:  # the result is empty, too: `empty` as index gathers no elements
         shape = tuple(k if i == axis else e for i, e in enumerate(x.shape))
@@ -285,7 +287,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> MinMax:
     """Return the k-th smallest value (counting from 1) along an axis, and its index."""
     flat = reshape(x, 1) if x.ndim == 0 else x
     axis = _axis(flat, dim, "kthvalue")
-    if not 1 <= k <= flat.shape[axis]:
+    if not 1 <= as_int(k, "kthvalue(k=)") <= flat.shape[axis]:
         raise ShapeError(f"kthvalue({k}): axis {dim} has {flat.shape[axis]} elements")
     indices = narrow(argsort(flat, axis), axis, k - 1, 1).contiguous()
     return _value_at(flat, axis, indices, keepdim, x.ndim == 0)
@@ -364,6 +366,13 @@ def _quantile(
         raise DTypeError(f"{name}() takes f32 or f64, found {x.dtype!r}")
     if interpolation not in _INTERPOLATIONS:
         raise ArgumentError(f"{name}(interpolation=...) is one of {_INTERPOLATIONS}, found {interpolation!r}")
+    if isinstance(q, Tensor):
+        if q.ndim > 1:
+            raise ShapeError(f"{name}() takes a number or a vector of levels, found shape {q.shape}")
+        if q.dtype is not x.dtype:
+            raise DTypeError(f"{name}(): the levels are {q.dtype!r}, the elements {x.dtype!r}: convert one of them")
+    elif not all(isinstance(n, (int, float, np.generic)) and 0 <= n <= 1 for n in np.reshape(np.array(q, object), -1)):
+        raise ArgumentError(f"{name}(q={q!r}): expected levels from 0 to 1")
     if isinstance(q, (int, float)):
         levels = creation.full((), float(q), dtype=x.dtype, device=x.device)
     else:
@@ -382,6 +391,8 @@ def _quantile(
         else where(valid_count > 0, valid_count - 1, 0).to(x.dtype)
     )
     rank: Any = level_column * last_index
+    if isinstance(q, Tensor):  # an index out of range for levels below 0, as for those above 1: `gather` reports both
+        rank = where(level_column < 0, float(count), rank)
     if not ignores_nan:  # the last element is NaN if there is any
         rank = where(nan_count > 0, float(count - 1), rank)
     if interpolation in ("lower", "higher", "nearest"):

@@ -14,6 +14,7 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.index import bincount as counting
 
+from ..memory import as_int
 from ..op_cache import cached
 from ..precision import computed_in_f32
 from ..tensor import Tensor
@@ -113,7 +114,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     low, high = (int(v) for v in _min_max(detached).tolist()) if x.numel() else (0, -1)
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
-    size = max(high + 1, minlength)
+    size = max(high + 1, as_int(minlength, "bincount(minlength=)", 0))
     if not x.numel():  # i64 even with weights, as in PyTorch
         return creation.zeros(size, dtype=dtypes.i64, device=x.device)
     if weights is None and counting.supports_bincount(detached._array, size):

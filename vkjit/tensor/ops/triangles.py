@@ -15,7 +15,7 @@ from vkjit.stdlib.rows.copy_vec4 import supports_vec4, triangle_vec4
 from vkjit.stdlib.scan_sort import scan as kernels
 
 from ..dispatch import operation
-from ..memory import allocate
+from ..memory import allocate, as_int
 from ..op_cache import cached
 from ..tensor import Tensor
 from . import creation, views
@@ -127,7 +127,8 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
         raise ArgumentError(f"pad() takes two widths per axis, for at most {x.ndim} axes; found {tuple(pad)}")
     if mode not in ("constant", "reflect", "replicate", "circular"):
         raise ArgumentError(f'pad(mode=...) is "constant", "reflect", "replicate" or "circular", found {mode!r}')
-    pairs = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]
+    sizes = [as_int(width, "a width of pad()") for width in pad]
+    pairs = list(zip(sizes[::2], sizes[1::2], strict=True))
     widths = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
     if (
         mode == "replicate"
