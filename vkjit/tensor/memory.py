@@ -40,7 +40,8 @@ def check_fits(value: Any, dtype: DType) -> None:
         return
     if dtype.is_integer:
         limits = np.iinfo(dtype.storage)
-        low, high = limits.min or -limits.max, limits.max
+        low: Any = limits.min or -limits.max
+        high: Any = limits.max
         fits = math.isfinite(value) if isinstance(value, (float, np.floating)) else True
         fits = fits and low <= int(value) <= high
     else:

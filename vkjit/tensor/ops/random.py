@@ -261,7 +261,7 @@ def normal(
 
 def check_deviation(std: Any, name: str) -> None:
     """Raise ArgumentError unless a standard deviation is a number of at least 0."""
-    if not isinstance(std, (int, float, np.generic)) or not std >= 0:
+    if not isinstance(std, (int, float, np.number)) or not float(std) >= 0:
         raise ArgumentError(f"{name}(): std={std!r}, expected a number of at least 0")
 
 

@@ -371,7 +371,9 @@ def _quantile(
             raise ShapeError(f"{name}() takes a number or a vector of levels, found shape {q.shape}")
         if q.dtype is not x.dtype:
             raise DTypeError(f"{name}(): the levels are {q.dtype!r}, the elements {x.dtype!r}: convert one of them")
-    elif not all(isinstance(n, (int, float, np.generic)) and 0 <= n <= 1 for n in np.reshape(np.array(q, object), -1)):
+    elif not all(
+        isinstance(n, (int, float, np.number)) and 0 <= float(n) <= 1 for n in np.reshape(np.array(q, object), -1)
+    ):
         raise ArgumentError(f"{name}(q={q!r}): expected levels from 0 to 1")
     if isinstance(q, (int, float)):
         levels = creation.full((), float(q), dtype=x.dtype, device=x.device)
