@@ -7,20 +7,22 @@ each new signature.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import frontend
 from ..backends.table import BACKENDS, Backend, Target, target_of
-from ..errors import ArgumentError
+from ..errors import ArgumentError, CompileError
 from ..frontend import ConstArg, KernelSpec, Signature
+from ..frontend.source import source_of
 from ..runtime.artifact import KernelArtifact
 from ..runtime.device import DeviceCaps
 from ..runtime.handles import on_fork
@@ -74,6 +76,17 @@ class _GcPaused:
 
 _gc_paused = _GcPaused()
 on_fork(_gc_paused.forget)
+
+
+@contextlib.contextmanager
+def _bounded_depth(spec: KernelSpec) -> Iterator[None]:
+    """Turn a RecursionError, as the passes raise for deeply nested code, into a CompileError."""
+    try:
+        yield
+    except RecursionError:
+        from ..frontend.context import TOO_DEEP, TOO_DEEP_HINT  # imported here: a cached kernel doesn't load it
+
+        raise CompileError(TOO_DEEP, source_of(spec.fn).name_loc(), hint=TOO_DEEP_HINT) from None
 
 
 @dataclass(slots=True)
@@ -138,13 +151,13 @@ def compile_kernel(
     target = target_of(caps, backends)
     uncached = not target.cached or bool(signature.sanitize)  # the cache can't store sanitizer plans
     # even parsing the source can trigger a garbage collection, which takes a third of the time of a cache lookup
-    with _gc_paused:
+    with _bounded_depth(spec), _gc_paused:
         key = "" if uncached else _cache_key(spec, signature, caps, target, guarded=guarded)
         from_cache = cache.load(key) if key else None
     if from_cache is not None:
         TIMES.cached += 1
         return from_cache
-    with _gc_paused, frontend.naming_instance(spec, signature):
+    with _bounded_depth(spec), _gc_paused, frontend.naming_instance(spec, signature):
         artifact = _compile(spec, signature, caps, target, guarded=guarded)
     if target.spirv:
         _validate(artifact)

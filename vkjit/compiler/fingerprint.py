@@ -158,17 +158,31 @@ class _Walk:
         self.dictionary_entries: list[DictionaryEntry] = []
         self.other_checks: list[Check] = []
         self.seen: set[FunctionType | StructType] = set()
+        self.pending: list[FunctionType] | None = None  # functions to be added; a list while `function` runs
 
     def add(self, *parts: object) -> None:
         """Add the texts of `parts` to the digest, with separators."""
         self.hash.update("\0".join(map(str, parts)).encode() + b"\1")
 
     def function(self, fn: FunctionType) -> None:
-        """Add a Python function: its source and position, default values, annotations and captured names."""
+        """Add a Python function and all functions that it refers to, one after another: chains of them can be long."""
         if fn in self.seen:
             self.add("again", fn.__qualname__)
             return
         self.seen.add(fn)
+        if self.pending is not None:
+            self.add("later", fn.__qualname__)
+            self.pending.append(fn)
+            return
+        self.pending = [fn]
+        try:
+            for function in self.pending:  # grows meanwhile
+                self._parts(function)
+        finally:
+            self.pending = None
+
+    def _parts(self, fn: FunctionType) -> None:
+        """Add the source of a function and its position, default values, annotations and captured names."""
         source = source_of(fn)
         self.add("function", fn.__qualname__, source.text(), source.node.lineno, source.file)
         for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..dtypes import DType
 from ..errors import CompileError, InternalError, Loc
@@ -43,6 +43,12 @@ __all__ = [
     "unloaded_expression",
 ]
 
+MAX_STEPS = 100_000
+"""The maximum number of expressions and statements that are lowered for one kernel, each copy counted: some seconds."""
+TOO_DEEP = "the code is nested too deeply for Python's recursion limit"
+TOO_DEEP_HINT = "split it: assign parts to variables, or write a loop"
+
+Result = TypeVar("Result")
 Place = ast.AST | Loc
 """The location of an error: a syntax node or a `Loc`."""
 
@@ -138,6 +144,7 @@ class Session:
     - `instances`: the cache of lowered device functions (see `calls.device_functions`).
     - `active`: the functions being lowered, to detect recursion.
     - `writes`: the arrays stored to so far, in order, each with the location of the store.
+    - `steps`: the number of expressions and statements lowered so far.
     """
 
     module: Module
@@ -146,6 +153,7 @@ class Session:
     instances: dict[Any, Any] = field(default_factory=dict)
     active: list[FunctionType] = field(default_factory=list)
     writes: list[tuple[Value, Loc]] = field(default_factory=list)
+    steps: int = 0
 
     def unique_name(self, name: str) -> str:
         """Return `name`, or `name.2` and so on if the module has a function of that name."""
@@ -223,7 +231,7 @@ class Context:
         if lower is None:
             raise unsupported(self.source, node)
         saved, self.builder.loc = self.builder.loc, self.loc(node)
-        value = lower(self, node)
+        value = self._lower(lower, node)
         self.builder.loc = saved
         return value
 
@@ -233,9 +241,23 @@ class Context:
         if lower is None:
             return self.evaluate(node)
         saved, self.builder.loc = self.builder.loc, self.loc(node)
-        value = lower(self, node)
+        value = self._lower(lower, node)
         self.builder.loc = saved
         return value
+
+    def _lower(self, lower: Callable[[Context, Any], Result], node: ast.AST) -> Result:
+        """Call a lowering. Raises CompileError if the kernel is too large or too deeply nested to be compiled."""
+        self.session.steps += 1
+        if self.session.steps > MAX_STEPS:
+            raise self.error(
+                node,
+                f"the kernel is too large: compiling it evaluates more than {MAX_STEPS} expressions and statements",
+                "use range() instead of vk.unroll, and shorten tuples and chains of functions",
+            )
+        try:
+            return lower(self, node)
+        except RecursionError:  # raised again by the error below until a caller has enough stack for it
+            raise self.error(node, TOO_DEEP, TOO_DEEP_HINT) from None
 
     def block(self, statements: list[ast.stmt]) -> bool:
         """Lower statements in order; if control never reaches the end of one, stop there and return True."""
@@ -247,7 +269,7 @@ class Context:
         if lower is None:
             raise unsupported(self.source, node)
         self.builder.loc = self.loc(node)
-        return lower(self, node)
+        return self._lower(lower, node)
 
     # -- weak run-time values
     def origins(self, *values: KernelValue) -> Origins | None:

@@ -33,6 +33,7 @@ from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
 from .lowering.pad_subgroups import PadSubgroups
 from .sanitizer import MarkUniformAssumptions, Sanitize
+from .size_limits import check_driver_limits, check_size
 from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .transforms.barrier_elimination import RemoveBarriers
@@ -185,6 +186,8 @@ def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: Aft
             module = step.run(module)
             if after_pass is not None:
                 after_pass(step.name, module)
+        check_size(module)
         if verifying:
             verify(module, form)
+    check_driver_limits(module, caps)
     return module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from vkjit import lang
 from vkjit.dtypes import DType
 from vkjit.ir.types import Array, Scalar, Vector
@@ -11,12 +13,15 @@ from vkjit.lang.vectors import VectorType
 
 from ..context import Call, Context
 from ..intrinsics import lowers, not_in_over, one_of
-from ..kernel_values import KernelValue, describe_value
+from ..kernel_values import KernelValue, describe_value, literal_text
 from ..signature.annotations import dtype_of
 from ..values.conversions import static_value
 from ..values.struct_arrays import allocate
 
 __all__: list[str] = []
+
+MAX_ELEMENTS = 1 << 20
+"""The maximum number of elements of a shared or local array. Devices have kilobytes of such memory."""
 
 
 def _static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...]:
@@ -32,6 +37,12 @@ def _static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ..
             hint = "where there may be none, allocate one and don't use it"
             raise ctx.error(call.node, f"each dimension needs one element or more, found {number}", hint)
         sizes.append(int(number))
+    count = math.prod(sizes)
+    if count > MAX_ELEMENTS:
+        text = literal_text(count)
+        raise ctx.error(
+            call.node, f"{text} elements are too many for memory of an invocation or a workgroup (up to {MAX_ELEMENTS})"
+        )
     return tuple(sizes)
 
 

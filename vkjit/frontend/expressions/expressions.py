@@ -120,9 +120,16 @@ def binary_name(ctx: Context, node: ast.BinOp | ast.AugAssign) -> OpName:
 
 @expression(ast.BinOp)
 def _binary(ctx: Context, node: ast.BinOp) -> KernelValue:
-    name = binary_name(ctx, node)
-    left = ctx.evaluate(node.left)
-    return operators.binary(ctx, node, name, left, ctx.evaluate(node.right))
+    """Lower a binary operator. Left operands are walked in a loop: `a + b + c + ...` is nested as deep as it is long."""
+    chain = [node]
+    while isinstance(left := chain[-1].left, ast.BinOp):
+        chain.append(left)
+    names = [binary_name(ctx, item) for item in chain]
+    value = ctx.evaluate(left)
+    for item, name in zip(reversed(chain), reversed(names), strict=True):
+        ctx.builder.loc = ctx.loc(item)
+        value = operators.binary(ctx, item, name, value, ctx.evaluate(item.right))
+    return value
 
 
 @expression(ast.UnaryOp)

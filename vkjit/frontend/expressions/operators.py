@@ -71,8 +71,10 @@ _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
 }
 
 
-_MAX_TUPLE_REPEAT = 1024
-"""The maximum factor by which a tuple is repeated."""
+_MAX_ITEMS = 65_536
+"""The maximum number of items of a tuple, or of characters of a text, that is computed at compile time."""
+_MAX_BITS = 4096
+"""The maximum number of bits of an integer that is computed at compile time. Python formats up to 4300 digits."""
 
 # Operators as they appear in messages.
 _SIGNS: dict[OpName, str] = {
@@ -127,15 +129,20 @@ def _binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVa
 def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
     """Evaluate an operator of two compile-time values in Python."""
     if isinstance(a, tuple) and isinstance(b, tuple) and name == "add":
+        _check_items(ctx, node, len(a) + len(b))
         return a + b
     if isinstance(a, str) and isinstance(b, str) and name == "add":
+        _check_items(ctx, node, len(a) + len(b))
         return a + b
     if name == "mul" and (isinstance(a, tuple) or isinstance(b, tuple)):
         items, count = (a, b) if isinstance(a, tuple) else (b, a)
-        if isinstance(count, int) and not isinstance(count, bool) and count <= _MAX_TUPLE_REPEAT:
-            return items * count  # type: ignore[operator]
+        if isinstance(items, tuple) and isinstance(count, int) and not isinstance(count, bool):
+            _check_items(ctx, node, len(items) * count)
+            return items * count
     _check_operands(ctx, node, name, a, b)
     try:
+        if isinstance(a, int) and isinstance(b, int) and _bits_at_least(name, a, b) > _MAX_BITS:
+            raise OverflowError(f"the result has more than {_MAX_BITS} bits")
         result = _PYTHON_OPERATORS[name](a, b)
     except (ArithmeticError, ValueError, TypeError) as error:
         if isinstance(error, ZeroDivisionError):
@@ -147,6 +154,23 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
     if not is_literal(result):
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
     return result
+
+
+def _check_items(ctx: Context, node: Place, count: int) -> None:
+    """Raise CompileError if a tuple or text of `count` items is too long."""
+    if count > _MAX_ITEMS:
+        raise ctx.error(node, f"{count} items are too many (up to {_MAX_ITEMS})", "write a loop, or take an array")
+
+
+def _bits_at_least(name: OpName, a: int, b: int) -> int:
+    """Return a lower bound of the number of bits of an integer result, without computing it: at most one bit less."""
+    if name == "pow" and b > 0:
+        return (a.bit_length() - 1) * b + 1 if abs(a) > 1 else 1
+    if name == "shl" and a:
+        return a.bit_length() + b
+    if name == "mul":
+        return a.bit_length() + b.bit_length() - 1
+    return max(a.bit_length(), b.bit_length())
 
 
 def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> Value:

@@ -24,6 +24,8 @@ from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Op, Value
 from vkjit.ir.rewrite import clone_op, rewrite_region
 
+from ..size_limits import check_size
+
 __all__ = ["Inline"]
 
 
@@ -34,6 +36,7 @@ class Inline:
     name: ClassVar[str] = "inline"
 
     def run(self, module: Module) -> Module:
+        check_size(module)
         done: set[str] = set()
         for name in module.functions:
             _inline_calls(module, module.functions[name], done, ())

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -100,9 +101,10 @@ class LoopState:
         return bool(self.going)
 
 
-def size_of(op: Op) -> int:
-    """Return the number of operations in an operation's regions, nested ones included."""
-    return sum(1 for inner in op.regions for _ in inner.walk())
+def size_of(op: Op, limit: int) -> int:
+    """Return the number of operations in an operation's regions, nested ones included, at most `limit` + 1."""
+    nested = (inner for body in op.regions for inner in body.walk())
+    return sum(1 for _ in itertools.islice(nested, limit + 1))
 
 
 def _leaves(op: Op) -> bool:
@@ -181,7 +183,7 @@ def branch(g: Generator, op: Op, masks: bool) -> bool:
     if g.shapes.is_uniform(condition):
         return _uniform(g, op, g.scalar(condition), masks)
     if not masks and not _leaves(op):
-        if size_of(op) <= MAX_TWICE:
+        if size_of(op, MAX_TWICE) <= MAX_TWICE:
             all_active = all_lanes(g, condition)
             if all_active is not None:
                 _with_fast_path(g, op, all_active)
@@ -189,7 +191,7 @@ def branch(g: Generator, op: Op, masks: bool) -> bool:
         if _flat_cost(g, op) <= MAX_FLAT:
             _flat(g, op)
             return True
-        if g.mask is None and _reports(op.regions[1]) and size_of(op) <= MAX_TWICE:
+        if g.mask is None and _reports(op.regions[1]) and size_of(op, MAX_TWICE) <= MAX_TWICE:
             _with_fast_path(g, op, g.all(g.vector(condition)))
             return True
     return _divergent(g, op, masks)

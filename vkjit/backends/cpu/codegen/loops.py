@@ -213,7 +213,7 @@ def _uneven(g: Generator, op: Op) -> None:
     counter = _Counter(g, op)
     entry, labels = g.mask, _Labels(g)
     trips: list[str] = []
-    if size_of(op) <= MAX_TWICE:
+    if size_of(op, MAX_TWICE) <= MAX_TWICE:
         state = LoopState(carried, results, labels.again, labels.leave)
         _iterations(g, op, state, counter, _common_trips(g, op, trips), labels)
     breaks = any(e.name == "break" for e in exits_of(op.regions[0]))

@@ -15,8 +15,8 @@ from __future__ import annotations
 from vkjit.backends.codegen.argument_layout import argument_set, block_layout
 from vkjit.backends.codegen.reports import describe
 from vkjit.backends.codegen.usage import Usage, usage_of
-from vkjit.errors import FeatureError
-from vkjit.ir.core import Function, Module, Value
+from vkjit.errors import CompileError, FeatureError
+from vkjit.ir.core import Function, Module, Region, Value
 from vkjit.ir.ops import OpName
 from vkjit.ir.types import Array, Scalar
 from vkjit.passes.lowering.lower_access import LowerAccess
@@ -45,6 +45,13 @@ ENTRY = "kernel"
 MAX_STACK = 4 << 20
 """Limit in bytes of a workgroup's shared arrays, local arrays and spilled values, which are on a thread's stack."""
 
+UNOPTIMIZED_LINES, UNOPTIMIZED_DEPTH = 25_000, 100
+"""Size of the LLVM IR and nesting of branches above which it is compiled without optimizations, whose time is quadratic
+in either.
+"""
+MAX_LINES = 150_000
+"""The maximum size of the LLVM IR. Without optimizations, 10,000 lines take a second."""
+
 _HANDLERS: dict[OpName, Handler] = {
     **elementwise.HANDLERS,
     **ids.HANDLERS,
@@ -65,7 +72,15 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
     text, module, usage, fields, size = _written(module, caps)
     kernel = module.kernel
     geometry = geometry_of(kernel, caps.subgroup_size)
-    code = llvm.compile_text(text)
+    lines = text.count("\n")
+    if lines > MAX_LINES:
+        raise CompileError(
+            f"the kernel is too large: it has {lines} instructions of LLVM, {MAX_LINES} are allowed",
+            kernel.loc,
+            hint="use range() instead of vk.unroll, or split the kernel",
+        )
+    plain = lines > UNOPTIMIZED_LINES or _depth(kernel.body) > UNOPTIMIZED_DEPTH
+    code = llvm.compile_text(text, 0) if plain else llvm.compile_text(text)
     return KernelArtifact(
         name=kernel.name,
         code=code,
@@ -254,6 +269,14 @@ def _alias_metadata(scopes: dict[Value, int]) -> list[str]:
         lines.append(f"!{100 + 2 * number} = !{{!{own}}}")
         lines.append(f"!{101 + 2 * number} = !{{{others}}}")
     return lines
+
+
+def _depth(body: Region) -> int:
+    """Return how deeply branches and loops are nested in a region."""
+    depth, level = -1, [body]
+    while level:
+        depth, level = depth + 1, [inner for region in level for op in region.ops for inner in op.regions]
+    return depth
 
 
 def _check_stack(g: Generator) -> None:

@@ -127,12 +127,12 @@ def _features_found(llvm: Any) -> dict[str, bool]:
         return {}
 
 
-@functools.lru_cache(maxsize=1)
-def _target_machine() -> Any:
+@functools.cache
+def _target_machine(level: int = 2) -> Any:
     llvm, machine = _llvm(), host()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=machine.name, features=machine.flags, opt=2, reloc="pic", codemodel="small", jit=True
+        cpu=machine.name, features=machine.flags, opt=level, reloc="pic", codemodel="small", jit=True
     )
 
 
@@ -148,7 +148,7 @@ def _passes(level: int) -> tuple[Any, Any]:
 
 
 def compile_text(text: str, level: int = 2) -> bytes:
-    """Compile a module of LLVM IR to object code, at LLVM's optimization level `level`.
+    """Compile a module of LLVM IR to object code, at LLVM's optimization level `level`; level 0 also generates code fast.
 
     VKJIT_CPU_DUMP names a folder to which the module before and after optimization and its assembly are written.
     """
@@ -158,7 +158,7 @@ def compile_text(text: str, level: int = 2) -> bytes:
 
 def _compiled(text: str, level: int) -> bytes:
     """A separate function, so that LLVM's objects are freed before the lock is released."""
-    machine = _target_machine()
+    machine = _target_machine(2 if level else 0)
     module = _optimised(text, level)
     _dump(text, module, machine)
     code: bytes = machine.emit_object(module)
