@@ -114,7 +114,7 @@ def _decode(data: bytes | str) -> Record | None:
     """Decode the contents of a record's file; return None if they are damaged or of another format version."""
     try:
         return _parse_record(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

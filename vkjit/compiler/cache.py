@@ -6,7 +6,8 @@ user counts as a miss, never as an error. The same holds for an unusable directo
 write, evict and clear entries concurrently.
 
 `directory()` contains the folder `kernels` for these entries, the folder `pipelines` for the pipeline caches of Vulkan
-drivers (`load_pipelines`), and folders of other modules (`read_file`). All have mode 0700. A file in `kernels` consists
+drivers (`load_pipelines`), and folders of other modules (`read_file`). All have mode 0700 and contain the file `MARK`; a folder
+that holds other files and no mark belongs to somebody else, and is neither used nor changed. A file in `kernels` consists
 of a magic line, the SHA-256 of the rest, the length of a JSON header (u32, little endian), the header, and the code.
 """
 
@@ -18,6 +19,7 @@ import hashlib
 import json
 import operator
 import os
+import re
 import stat
 import struct
 import sys
@@ -65,6 +67,11 @@ SIZE_CAP = 256 << 20
 """Default limit on the total size of the cached kernels in bytes; VKJIT_CACHE_SIZE overrides it. The least recently
 used kernels are evicted first.
 """
+MARK = ".vkjit-cache"
+"""A file in each folder of the cache: what is in the folder may be deleted."""
+_OWN_NAME = re.compile(r"[0-9a-f]{64}\.(vkjit|json|bin)|(vkjit-|tmp)[a-z0-9_]{8}\.tmp")
+"""Names of files that earlier versions, which wrote no marks, have written."""
+_ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.vkjit")
 ABANDONED_SECONDS = 3600.0
 """Age after which a temporary file is considered abandoned by a killed writer."""
 
@@ -138,10 +145,18 @@ def _unusable_reason(text: str) -> str:
             for status in (path.lstat(), path.stat()):
                 if status.st_uid != os.getuid():
                     return f"{path} belongs to another user (number {status.st_uid}): set VKJIT_CACHE_DIR"
-            if path.stat().st_mode & 0o077:
-                path.chmod(0o700)
-    except OSError as error:
-        return f"{path} can't be made or read ({error.strerror}): set VKJIT_CACHE_DIR"
+        mark = path / MARK
+        if not mark.exists():
+            foreign = next((name for name in sorted(os.listdir(path)) if not _OWN_NAME.fullmatch(name)), None)
+            if foreign is not None:
+                return f"{path} holds {foreign}, which vkjit hasn't written: set VKJIT_CACHE_DIR to another folder"
+            if os.access(path, os.W_OK | os.X_OK):
+                mark.touch()
+        if hasattr(os, "getuid") and path.stat().st_mode & 0o077:
+            path.chmod(0o700)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
+        return f"{path} can't be made or read ({reason}): set VKJIT_CACHE_DIR"
     return "" if os.access(path, os.W_OK | os.X_OK) else f"{path} can't be written: set VKJIT_CACHE_DIR"
 
 
@@ -173,7 +188,7 @@ def compiler_digest(sources: tuple[str, ...] = COMPILER) -> str:
             _describe_file(path, os.stat(path), parts)
         else:
             _describe_folder(path, source != ".", parts)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return hashlib.sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def _describe_file(name: str, status: os.stat_result, parts: list[Any]) -> None:
@@ -215,7 +230,7 @@ def _read(path: Path) -> bytes | None:
 def _write(path: Path, data: bytes) -> bool:
     """Write a file atomically, as a temporary file that is then renamed. Return True on success."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix="vkjit-", suffix=".tmp")
     except OSError:
         _unusable_reason.cache_clear()  # the folder may have been deleted; the next call recreates it
         return False
@@ -311,12 +326,12 @@ def read_files(folder: str, suffix: str) -> Iterator[bytes]:
 def remove_files(folder: str, suffix: str) -> int:
     """Delete the files in a folder of the cache whose names end in `suffix`, and leftover temporary files there.
 
-    Returns the number of deleted files.
+    A folder that is a symbolic link is left alone. Returns the number of deleted files.
     """
-    path_of_folder = _folder(folder)
-    if path_of_folder is None:
+    path = _folder(folder)
+    if path is None or path.is_symlink():
         return 0
-    return sum(_remove(path) for pattern in (f"*{suffix}", "*.tmp") for path in path_of_folder.glob(pattern))
+    return sum(_remove(file) for pattern in (f"*{suffix}", "vkjit-*.tmp") for file in path.glob(pattern))
 
 
 # -- housekeeping
@@ -335,7 +350,7 @@ def _listed(folder: Path) -> list[tuple[float, int, Path]]:
     listed = []
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
-            if item.name.endswith(".vkjit"):
+            if _ENTRY_NAME.fullmatch(item.name):
                 with contextlib.suppress(OSError):  # deleted in the meantime
                     status = item.stat(follow_symlinks=False)
                     listed.append((status.st_mtime, status.st_size, Path(item.path)))
@@ -358,7 +373,7 @@ def _evict(folder: Path) -> None:
         _remove(path)
         total -= size
     now = time.time()
-    for path in folder.glob("*.tmp"):
+    for path in folder.glob("vkjit-*.tmp"):
         with contextlib.suppress(OSError):
             if now - path.lstat().st_mtime > ABANDONED_SECONDS:
                 path.unlink()
@@ -422,9 +437,7 @@ def statistics() -> dict[str, Any]:
 
 def clear() -> int:
     """Delete all kernels, pipeline caches and machine code, and leftover temporary files. Return the number of deleted files."""
-    folders = [folder for folder in map(_folder, ("kernels", "pipelines", "machine")) if folder is not None]
-    patterns = ("*.vkjit", "*.bin", "*.tmp")
-    return sum(_remove(path) for folder in folders for pattern in patterns for path in folder.glob(pattern))
+    return sum(remove_files(*pair) for pair in (("kernels", ".vkjit"), ("pipelines", ".bin"), ("machine", ".bin")))
 
 
 # -- the file format
@@ -474,7 +487,7 @@ def _decode(data: bytes, key: str) -> KernelArtifact | None:
     try:
         header = json.loads(bytes(body[4 : 4 + length]))
         return _artifact(header, bytes(body[4 + length :])) if header["key"] == key else None
-    except (ValueError, KeyError, TypeError, IndexError):  # intact, but of another format version
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):  # intact, but of another format version
         return None
 
 

@@ -254,7 +254,7 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, target:
         _COMPILER,
         back_end,
     )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def _signature_text(signature: Signature) -> str:

@@ -162,7 +162,7 @@ class _Walk:
 
     def add(self, *parts: object) -> None:
         """Add the texts of `parts` to the digest, with separators."""
-        self.hash.update("\0".join(map(str, parts)).encode() + b"\1")
+        self.hash.update("\0".join(map(str, parts)).encode(errors="surrogatepass") + b"\1")
 
     def function(self, fn: FunctionType) -> None:
         """Add a Python function and all functions that it refers to, one after another: chains of them can be long."""

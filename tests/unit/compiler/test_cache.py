@@ -99,7 +99,7 @@ def test_a_truncated_entry_is_a_miss(folder: Path, length: int) -> None:
 
 def test_no_temporary_file_is_left(folder: Path) -> None:
     cache.store(KEY, artifact())
-    assert [p.suffix for p in folder.iterdir()] == [".vkjit"]
+    assert sorted(p.name for p in folder.iterdir()) == [cache.MARK, f"{KEY}.vkjit"]
 
 
 POSIX = pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs POSIX owners")
@@ -242,11 +242,11 @@ def test_empty_settings_are_the_usual_ones(folder: Path, monkeypatch: pytest.Mon
 def test_what_killed_writers_left_is_deleted_after_an_hour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "urandom", lambda n: b"\0" * n)
     cache.store(KEY, artifact())
-    for name, age in (("old.tmp", 4000), ("young.tmp", 10)):
+    for name, age in (("vkjit-old.tmp", 4000), ("vkjit-young.tmp", 10), ("mine.tmp", 4000)):
         (folder / name).write_bytes(b"part")
         os.utime(folder / name, (time.time() - age,) * 2)
     cache.store(KEY, artifact())
-    assert [p.name for p in folder.glob("*.tmp")] == ["young.tmp"]
+    assert sorted(p.name for p in folder.glob("*.tmp")) == ["mine.tmp", "vkjit-young.tmp"]
 
 
 def test_a_writer_that_fails_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_a_writer_that_fails_leaves_nothing(folder: Path, monkeypatch: pytest.Mo
     assert cache.enabled()
     monkeypatch.setattr(os, "replace", full)
     cache.store(KEY, artifact())
-    assert list(folder.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == [cache.MARK]
 
 
 def test_readers_and_writers_at_once(folder: Path) -> None:
@@ -283,6 +283,41 @@ def test_clear(folder: Path) -> None:
     assert cache.clear() == 2
     assert cache.load(KEY) is None
     assert cache.load_pipelines("device") == b""
+
+
+@pytest.mark.parametrize("name", ["kernels", "pipelines", "machine"])
+def test_a_folder_of_the_users_is_neither_used_nor_changed(folder: Path, name: str) -> None:
+    mine = folder.parent / name
+    mine.mkdir(parents=True)
+    mine.chmod(0o755)
+    files = [mine / n for n in ("saxpy.bin", "notes.tmp", "a.vkjit")]
+    for file in files:
+        file.write_bytes(b"mine")
+    cache.store(KEY, artifact())
+    cache.store_pipelines("device", b"data")
+    cache.clear()
+    cache.verify()
+    assert sorted(mine.iterdir()) == sorted(files) and stat.S_IMODE(mine.stat().st_mode) == 0o755
+    if name == "kernels":
+        assert "a.vkjit, which vkjit hasn't written" in cache.problem() and not cache.enabled()
+
+
+def test_a_cache_without_marks_is_taken_over(folder: Path) -> None:
+    cache.store(KEY, artifact())
+    (folder / cache.MARK).unlink()
+    cache._unusable_reason.cache_clear()
+    assert cache.load(KEY) == artifact() and (folder / cache.MARK).exists()
+
+
+@POSIX
+def test_clear_leaves_links_alone(folder: Path, tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    folder.parent.mkdir()
+    folder.symlink_to(real)
+    cache.store(KEY, artifact())
+    assert cache.load(KEY) == artifact()
+    assert cache.clear() == 0 and cache.load(KEY) == artifact()
 
 
 def test_verify_deletes_what_is_damaged(folder: Path) -> None:
