@@ -98,7 +98,7 @@ def enabled() -> bool:
 
 
 def _file_name(key: str, device: str, driver: str) -> str:
-    return hashlib.sha256(f"{key}\0{device}\0{driver}".encode()).hexdigest() + ".json"
+    return hashlib.sha256(f"{key}\0{device}\0{driver}".encode(errors="surrogatepass")).hexdigest() + ".json"
 
 
 def _encode(record: Record) -> bytes:

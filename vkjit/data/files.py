@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv as csv_module
 import gzip
 import math
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ __all__ = ["cifar10", "csv", "digits", "mnist", "raw"]
 
 Array = npt.NDArray[Any]
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_MAX_AXES = 32
+"""The maximum number of axes of an example or of an array in a file; NumPy has some more."""
+_PART = 1 << 24
+"""Bytes that are read at a time."""
 _CIFAR_BYTES = 1 + 3 * 32 * 32
 """Bytes of an example of CIFAR-10: the label, then the red, the green and the blue plane of 32 x 32."""
 
@@ -62,7 +67,7 @@ def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
         with file.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte order mark
             reader = csv_module.reader(stream, delimiter=delimiter)
             return [(reader.line_num, row) for row in reader if row]
-    except (OSError, UnicodeError, csv_module.Error, TypeError) as error:  # TypeError: invalid delimiter
+    except (OSError, ValueError, csv_module.Error, TypeError) as error:  # TypeError: invalid delimiter
         raise ArgumentError(f"{file} can't be read as a table: {error}") from error
 
 
@@ -105,7 +110,8 @@ def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
         values = np.array([_number(c) for c in cells])
     except ValueError:
         classes = tuple(sorted(set(cells)))
-        return np.array([classes.index(c) for c in cells], np.int64), classes
+        indices = {name: index for index, name in enumerate(classes)}
+        return np.array([indices[c] for c in cells], np.int64), classes
     if not (values == np.rint(values)).all():
         return values.astype(np.float32), ()
     exact = [int(c) if c.lstrip("+-").isdecimal() else v for c, v in zip(cells, values.tolist(), strict=True)]
@@ -122,14 +128,18 @@ def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> Arra
     """Memory-map a file of examples, all of the given shape and dtype, stored consecutively from byte `offset` on."""
     try:
         file, element = Path(path), np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ArgumentError(f"dtype is a type of NumPy's elements, found {dtype!r}") from error
     if offset < 0 or element.hasobject:
         raise ArgumentError(f"raw() reads numbers from a byte of at least 0 on, found dtype {element}, offset {offset}")
+    if not all(isinstance(extent, int) and extent >= 0 for extent in (*shape, offset)) or len(shape) > _MAX_AXES:
+        raise ArgumentError(f"shape is a tuple of up to {_MAX_AXES} counts, found {tuple(shape)}")
     size = math.prod(shape) * element.itemsize
     try:
         available = file.stat().st_size - offset
-    except OSError as error:
+        if not file.is_file():
+            raise OSError("it is no ordinary file")
+    except (OSError, ValueError) as error:
         raise ArgumentError(f"{file} can't be read: {error}") from error
     if size == 0 or available <= 0 or available % size:
         raise ArgumentError(f"{file} has {available} bytes from {offset} on, no multiple of the {size} of an example")
@@ -144,17 +154,25 @@ def _read_idx(file: Path) -> Array:
     32-bit integer.
     """
     try:
-        data = file.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data  # gzip's magic number
-    except (OSError, EOFError) as error:
+        with file.open("rb") as raw_stream:
+            packed = raw_stream.read(2) == b"\x1f\x8b"  # gzip's magic number
+        with gzip.open(file) if packed else file.open("rb") as stream:
+            start = stream.read(4)
+            if len(start) < 4 or start[:2] != b"\0\0" or start[2] != 8:
+                raise ArgumentError(f"{file} is no IDX file of bytes")
+            sizes = stream.read(4 * start[3])
+            shape = tuple(int.from_bytes(sizes[i : i + 4], "big") for i in range(0, 4 * start[3], 4))
+            size = math.prod(shape)
+            # in parts: neither the header nor a small packed file makes it take more memory than there are data
+            data = bytearray()
+            while len(data) <= size and (part := stream.read(min(_PART, size + 1 - len(data)))):
+                data += part
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ArgumentError(f"{file} can't be read: {error}") from error
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] != 8:
-        raise ArgumentError(f"{file} is no IDX file of bytes")
-    shape = tuple(int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(data[3]))
-    start = 4 + 4 * data[3]
-    if len(data) != start + math.prod(shape):
-        raise ArgumentError(f"{file} has {len(data)} bytes, its header {shape} asks for {start + math.prod(shape)}")
-    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+    if len(data) != size or len(sizes) != 4 * start[3] or not 0 < len(shape) <= _MAX_AXES:
+        found = f"more than {size}" if len(data) > size else len(data)
+        raise ArgumentError(f"{file} has {found} bytes of data, its header {shape} asks for {size}")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def mnist(folder: Any, train: bool = True) -> ArrayDataset:
@@ -172,6 +190,8 @@ def mnist(folder: Any, train: bool = True) -> ArrayDataset:
         if present is None:
             raise ArgumentError(f"{folder} has no {name} or {name}.gz")
         arrays.append(_read_idx(present))
+        if arrays[-1].ndim != 5 - 2 * len(arrays):
+            raise ArgumentError(f"{present} has {arrays[-1].ndim} axes, expected {5 - 2 * len(arrays)}")
     if len(arrays[0]) != len(arrays[1]):
         raise ArgumentError(f"{folder}: {len(arrays[0])} images, but {len(arrays[1])} labels")
     return ArrayDataset(arrays[0], arrays[1].astype(np.int64), classes=[str(i) for i in range(10)])
@@ -193,6 +213,8 @@ def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
             raise ArgumentError(f"{file} has {len(data)} bytes, no multiple of the {_CIFAR_BYTES} of an example")
         parts.append(data.reshape(-1, _CIFAR_BYTES))
     rows = np.concatenate(parts)
+    if rows[:, 0].max() >= len(CIFAR_CLASSES):
+        raise ArgumentError(f"{folder}: found label {rows[:, 0].max()}, expected 0 to 9: a file isn't CIFAR-10's")
     images = np.ascontiguousarray(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return ArrayDataset(images, rows[:, 0].astype(np.int64), classes=CIFAR_CLASSES)
 

@@ -38,8 +38,13 @@ def save_checkpoint(path: PathLike, **parts: Any) -> None:
     with their path in the tree.
     """
     tensors: dict[str, Tensor] = {}
-    tree = {name: _encoded(value, name, tensors) for name, value in parts.items()}
-    text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
+    try:
+        tree = {name: _encoded(value, name, tensors) for name, value in parts.items()}
+        text = json.dumps(tree, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        raise ArgumentError("a checkpoint can't hold values that are nested so deeply, or in themselves") from None
+    except ValueError as error:  # an integer of more digits than Python formats
+        raise ArgumentError(f"a checkpoint can't hold one of the values: {error}") from None
     save(tensors, path, {"format": FORMAT, "version": VERSION, "tree": text})
 
 
@@ -77,10 +82,11 @@ def _encoded_mapping(value: Mapping[Any, Any], path: str, tensors: dict[str, Ten
     return {_ITEMS: [[key, item] for key, item in encoded]}
 
 
-def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
+def load_checkpoint(path: PathLike, device: Any = None, *, copy: bool = True) -> dict[str, Any]:
     """Read a checkpoint and return its parts by name, with tensors on a device (default: the default device).
 
-    Raises ArgumentError if the file can't be read, is no checkpoint, or is damaged.
+    `copy=False` maps the file, as for `vk.io.load`. Raises ArgumentError if the file can't be read, is no checkpoint, or
+    is damaged.
     """
     name = os.fspath(path)
     contents = read(path)
@@ -95,12 +101,12 @@ def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
         raise ArgumentError(f"{name} is damaged: the tree of its values can't be read ({error})") from error
     if not isinstance(tree, dict):
         raise ArgumentError(f"{name} is damaged: the tree of its values is a {type(tree).__name__}")
-    tensors = upload(contents, device)
+    tensors = upload(contents, device, copy=copy)
     try:
         return {part: _decoded(value, tensors, name) for part, value in tree.items()}
     except ArgumentError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{name} is damaged: a value of its tree has an invalid form ({error!r})") from error
 
 

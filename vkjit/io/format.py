@@ -2,20 +2,22 @@
 
 A file consists of the header's length (8 bytes, little-endian), a JSON header, and the tensors' bytes without gaps. The
 header maps each tensor's name to its dtype, shape and byte range, and "__metadata__" to an object of strings. Files are
-written atomically. Reading validates the header and memory-maps the data.
+written atomically. Reading validates the header; the data are read, or memory-mapped, with `Contents.opened`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +40,14 @@ _TYPES: dict[str, DType] = {
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _LONGEST_HEADER = 100_000_000
 """Upper bound for the header's length in bytes, the same as in the reference implementation."""
+_MAX_AXES = 64
 _LARGEST = 2**63 - 1
 """Upper bound for the product of a shape's nonzero extents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor in a file: element type, shape, and its byte range [start, end) in `Contents.data`."""
+    """A tensor in a file: element type, shape, and its byte range [start, end) after the header."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -52,13 +55,50 @@ class Entry:
     end: int
 
 
+Stamp = tuple[int, int, int, int]
+"""Device, inode, size and time of the last change of a file, by which a changed file is recognized."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A parsed file: entries by tensor name, metadata, and the memory-mapped bytes after the header."""
+    """A parsed header: entries by tensor name, metadata, and the offset in the file at which the data begin."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
-    data: Bytes
+    path: PathLike
+    start: int
+    stamp: Stamp
+
+    @contextlib.contextmanager
+    def opened(self, mapped: bool) -> Iterator[Callable[[Entry], Bytes]]:
+        """Yield a function that returns an entry's bytes: in memory of their own, or `mapped` from the file.
+
+        Raises ArgumentError if the file isn't the one whose header was read or has changed when the block ends.
+        """
+        with _open(self.path) as file:
+            self._check(file)
+            # copy-on-write: changes stay in memory
+            pages = np.memmap(file, np.uint8, "c") if mapped else None
+
+            def values(entry: Entry) -> Bytes:
+                begin, end = self.start + entry.start, self.start + entry.end
+                if pages is not None:
+                    return np.asarray(pages[begin:end])
+                part = np.empty(end - begin, np.uint8)
+                file.seek(begin)
+                if file.readinto(memoryview(part)) != len(part):
+                    raise self._changed()
+                return part
+
+            yield values
+            self._check(file)
+
+    def _check(self, file: BinaryIO) -> None:
+        if _stamp(file) != self.stamp:
+            raise self._changed()
+
+    def _changed(self) -> ArgumentError:
+        return ArgumentError(f"{os.fspath(self.path)} changed while it was read: load it when it is complete")
 
 
 # -- writing
@@ -127,19 +167,20 @@ def _umask() -> int:
 def read(path: PathLike) -> Contents:
     """Parse a file. Raises ArgumentError, with the reason, if it can't be read or violates the format."""
     name = os.fspath(path)
+    with _open(path) as file:
+        stamp = _stamp(file)
+        size = stamp[2]
+        prefix = file.read(8)
+        if len(prefix) < 8:
+            raise _broken(name, f"it has {len(prefix)} bytes, fewer than the 8 that give the header's length")
+        length = int.from_bytes(prefix, "little")
+        if length > min(_LONGEST_HEADER, size - 8):
+            raise _broken(
+                name, f"its header would have {length} bytes, the file has {size}: cut off, or no safetensors file"
+            )
+        text = file.read(length)
     try:
-        raw = np.memmap(path, dtype=np.uint8, mode="c")  # copy-on-write: changes stay in memory
-    except (OSError, ValueError) as error:  # ValueError: the file is empty
-        raise ArgumentError(f"{name} can't be read as a safetensors file: {error}") from error
-    if len(raw) < 8:
-        raise _broken(name, f"it has {len(raw)} bytes, fewer than the 8 that give the header's length")
-    length = int.from_bytes(raw[:8].tobytes(), "little")
-    if length > min(_LONGEST_HEADER, len(raw) - 8):
-        raise _broken(
-            name, f"its header would have {length} bytes, the file has {len(raw)}: cut off, or no safetensors file"
-        )
-    try:
-        header = json.loads(raw[8 : 8 + length].tobytes().decode(), object_pairs_hook=_object)
+        header = json.loads(text.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise _broken(name, f"its header is no JSON of tensors: {error}") from error
     if not isinstance(header, dict):
@@ -148,17 +189,32 @@ def read(path: PathLike) -> Contents:
     if not isinstance(notes, dict) or not all(isinstance(v, str) for v in notes.values()):
         raise _broken(name, "its metadata doesn't map strings to strings")
     entries = {key: _entry(name, key, value) for key, value in header.items()}
-    data = raw[8 + length :]
-    _check_cover(name, entries, len(data))
-    return Contents(entries, notes, data)
+    _check_cover(name, entries, size - 8 - length)
+    return Contents(entries, notes, path, 8 + length, stamp)
+
+
+def _open(path: PathLike) -> BinaryIO:
+    """Open an ordinary file for reading. Raises ArgumentError for others: a pipe could block forever."""
+    name = os.fspath(path)
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError("it is no ordinary file")
+        return cast(BinaryIO, open(path, "rb", buffering=0))
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise ArgumentError(f"{name} can't be read as a safetensors file: {error}") from error
+
+
+def _stamp(file: BinaryIO) -> Stamp:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object. Raises ValueError for duplicate names, because readers differ in which of them they use."""
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it has {next(n for n in names if names.count(n) > 1)!r} more than once")
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"it has {next(name for name in counts if counts[name] > 1)!r} more than once")
     return result
 
 
@@ -178,6 +234,8 @@ def _entry(file: str, name: str, value: Any) -> Entry:
     dtype, shape, offsets = _TYPES.get(str(value["dtype"])), value["shape"], value["data_offsets"]
     if dtype is None:
         raise DTypeError(f"{file}: {name} holds {value['dtype']}, expected one of {', '.join(_TYPES)}")
+    if isinstance(shape, list) and len(shape) > _MAX_AXES:
+        raise _broken(file, f"{name} has {len(shape)} axes, up to {_MAX_AXES} are possible")
     if not isinstance(shape, list) or not all(map(_is_count, shape)) or math.prod(n for n in shape if n) > _LARGEST:
         raise _broken(file, f"the shape of {name} is {shape}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_count, offsets)):

@@ -36,11 +36,11 @@ def save_model(path: PathLike, model: Module, metadata: Mapping[str, str] | None
     save(model.state_dict(), path, {**(metadata or {}), "format": FORMAT, "config": text})
 
 
-def load_model(path: PathLike, device: Any = None, classes: Classes | None = None) -> Any:
+def load_model(path: PathLike, device: Any = None, classes: Classes | None = None, *, copy: bool = True) -> Any:
     """Load a model, in training mode, to a device (default: the default device).
 
     `classes` maps the names of the caller's own module classes to the classes. No code is loaded from the file, and
-    only constructors of `vk.nn` and of `classes` are run. Raises ArgumentError if the file can't be read, holds no
+    only constructors of `vk.nn` and of `classes` are run. `copy=False` maps the file, as for `vk.io.load`. Raises ArgumentError if the file can't be read, holds no
     model, or names unknown classes.
     """
     name, contents, target = os.fspath(path), read(path), open_device(device)
@@ -51,7 +51,7 @@ def load_model(path: PathLike, device: Any = None, classes: Classes | None = Non
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{name} is damaged: its model's configuration is no JSON ({error})") from error
     model = from_config(config, classes=classes, device="meta")  # without memory for its tensors
-    state = upload(contents, target)
+    state = upload(contents, target, copy=copy)
     if any(module._buffers[name] is not None for module in model.modules() for name in module._non_persistent):
         # the file doesn't contain non-persistent buffers: have the constructors compute them
         model = from_config(config, classes=classes, device=target)

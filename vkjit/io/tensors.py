@@ -18,7 +18,7 @@ from ..runtime.device import Device, DeviceArray, contiguous_strides
 from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
 from ..tensor.memory import allocate
 from ..tensor.tensor import Tensor
-from .format import Contents, Entry, PathLike, read, write
+from .format import Bytes, Contents, Entry, PathLike, read, write
 
 __all__ = ["load", "metadata", "save", "upload"]
 
@@ -45,8 +45,8 @@ def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, s
             )
         rows.append((name, tensor.dtype, np.asarray(host_arrays.fetch(tensor._array)).reshape(tensor.shape)))
     notes = dict(metadata or {})
-    if not all(isinstance(key, str) and isinstance(value, str) for key, value in notes.items()):
-        raise ArgumentError("metadata maps strings to strings: write other values as JSON")
+    if not all(isinstance(text, str) and _is_unicode(text) for pair in notes.items() for text in pair):
+        raise ArgumentError("metadata maps strings of Unicode to strings of Unicode: write other values as JSON")
     write(path, rows, notes)
 
 
@@ -59,42 +59,46 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
-    """Return the tensors of a parsed file, on a device (default: the default device)."""
+def upload(contents: Contents, device: Any = None, *, copy: bool = True) -> dict[str, Tensor]:
+    """Return the tensors of a parsed file, on a device (default: the default device); `copy` as for `load`."""
     target = open_device(device)
     tensors: dict[str, Tensor] = {}
-    for name, entry in contents.entries.items():
-        array = _mapped(contents, entry, target)
-        if array is None:
-            array = allocate(entry.shape, entry.dtype, target)
-            if entry.end > entry.start:
-                target.write(array.buffer, 0, np.asarray(contents.data[entry.start : entry.end]))
-        tensors[name] = Tensor(array)
+    with contents.opened(mapped=not copy) as values:
+        for name, entry in contents.entries.items():
+            part = values(entry)
+            array = _adopted(part, entry, target)
+            if array is None:
+                array = allocate(entry.shape, entry.dtype, target)
+                if len(part):
+                    target.write(array.buffer, 0, part)
+            tensors[name] = Tensor(array)
     return tensors
 
 
-def _mapped(contents: Contents, entry: Entry, device: Device) -> DeviceArray | None:
-    """Return an array that uses the memory-mapped file without a copy; None if device or alignment don't allow it."""
-    nbytes = entry.end - entry.start
-    part = np.asarray(contents.data[entry.start : entry.end])
+def _adopted(part: Bytes, entry: Entry, device: Device) -> DeviceArray | None:
+    """Return an array that uses the host memory `part` without a copy; None if device or alignment don't allow it."""
     address = part.ctypes.data
     # buffers consist of whole, aligned 32-bit words
-    if not nbytes or nbytes % 4 or address % max(entry.dtype.itemsize, 4):
+    if not len(part) or len(part) % 4 or address % max(entry.dtype.itemsize, 4):
         return None
-    buffer = device.adopt(address, nbytes, part)
+    buffer = device.adopt(address, len(part), part)
     if buffer is None:
         return None
     return DeviceArray(buffer, 0, entry.dtype, entry.shape, contiguous_strides(entry.shape))
 
 
-def load(path: PathLike, device: Any = None) -> dict[str, Tensor]:
+def load(path: PathLike, device: Any = None, *, copy: bool = True) -> dict[str, Tensor]:
     """Return a file's tensors by name, on a device (default: the default device).
 
-    If the device computes on host memory, the tensors use the memory-mapped file without a copy: pages are read from
-    disk on first use, and changes aren't written to the file. Such a file must not be truncated while the tensors
-    exist. Raises ArgumentError if the file can't be read or is invalid, DTypeError for unsupported element types.
+    The tensors have memory of their own: later changes of the file don't change them. With `copy=False`, devices that
+    compute on host memory use the memory-mapped file: pages are read from disk on first use, and changes of the tensors
+    aren't written to the file. Nobody may then write into the file or shorten it while the tensors exist, or they change
+    or the process is killed by SIGBUS; replacing it by renaming, as `save` does, is safe.
+
+    Raises ArgumentError if the file can't be read, is invalid, or changes meanwhile; DTypeError for unsupported element
+    types.
     """
-    return upload(read(path), device)
+    return upload(read(path), device, copy=copy)
 
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, str]:

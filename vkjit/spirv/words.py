@@ -78,7 +78,7 @@ def layout_of(opname: str) -> Layout:
 
 def pack_string(text: str) -> list[int]:
     """Encode a literal string: UTF-8, terminated by a zero byte, zero-padded to whole words."""
-    data = text.encode("utf-8")
+    data = text.encode("utf-8", "backslashreplace")  # paths of files may be no UTF-8
     if b"\0" in data:
         raise InternalError(f"a SPIR-V string can't hold a zero byte: {text!r}")
     data += b"\0" * (4 - len(data) % 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import vkjit as vk
 from vkjit import nn, optim
 from vkjit.backends import cpu
 from vkjit.errors import ArgumentError, DTypeError
+from vkjit.io.format import read
+from vkjit.io.tensors import upload
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +84,7 @@ def entry(dtype: Any = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "can't be read as a safetensors file"),
+        (b"", "it has 0 bytes, fewer than the 8"),
         (b"abc", "it has 3 bytes"),
         ((10**12).to_bytes(8, "little") + b"{}", "its header would have 1000000000000 bytes"),
         (file_of(b"{x}"), "its header is no JSON"),
@@ -267,12 +270,81 @@ def test_a_device_on_the_hosts_memory_gets_the_files_pages(tmp_path: Path) -> No
         path = tmp_path / "pages.safetensors"
         vk.io.save({"a": vk.tensor(values), "b": vk.tensor([1.0, 2.0])}, path)
         before = vk.default_device().memory_stats()["reserved"]
-        found = vk.io.load(path)
+        found = vk.io.load(path, copy=False)
         assert vk.default_device().memory_stats()["reserved"] - before < values.nbytes
         np.testing.assert_array_equal(found["a"].numpy(), values)
         found["a"].add_(1.0)
         np.testing.assert_array_equal(found["a"].numpy(), values + 1)
         np.testing.assert_array_equal(vk.io.load(path)["a"].numpy(), values)  # the file is unchanged
+
+
+@pytest.mark.parametrize("kind", ["interpreter", "cpu"])
+def test_later_changes_of_a_file_change_no_tensor(tmp_path: Path, kind: str) -> None:
+    if kind == "cpu" and not cpu.available():
+        pytest.skip("llvmlite isn't installed: no device works on the host's memory")
+    path = tmp_path / "model.safetensors"
+    with vk.use_device(kind):
+        model = nn.Linear(64, 64)
+        expected = model.weight.tolist()
+        vk.io.save_model(path, model)
+        loaded, parts = vk.io.load_model(path), vk.io.load(path)
+        with path.open("r+b") as file:
+            file.seek(path.stat().st_size - 4 * 64 * 64)
+            file.write(bytes(4 * 64))  # in place, as other programs do
+            file.truncate(4096)
+        assert loaded.weight.tolist() == expected and parts["weight"].tolist() == expected
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("change", ["shortened", "replaced", "written", "gone"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, copy: bool, change: str) -> None:
+    path = tmp_path / "a.safetensors"
+    vk.io.save({"a": vk.ones(1000)}, path)
+    contents = read(path)
+    if change == "shortened":
+        os.truncate(path, 1000)
+    elif change == "replaced":
+        vk.io.save({"a": vk.zeros(1000)}, path)
+    elif change == "written":
+        path.write_bytes(path.read_bytes()[:-4] + b"1234")
+        os.utime(path, (0, 0))
+    else:
+        path.unlink()
+    with pytest.raises(ArgumentError, match="changed while it was read|No such file"):
+        upload(contents, copy=copy)
+
+
+def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
+    places: list[Any] = [tmp_path, "nul\0l", tmp_path / "none"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        places.append(tmp_path / "pipe")
+    for place in places:
+        with pytest.raises(ArgumentError, match="can't be read as a safetensors file"):
+            vk.io.load(place)
+
+
+def test_values_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ArgumentError, match="nested so deeply"):
+        vk.io.save_checkpoint(tmp_path / "deep", value=deep)
+    with pytest.raises(ArgumentError, match="digits"):
+        vk.io.save_checkpoint(tmp_path / "long", value=10**5000)
+    with pytest.raises(ArgumentError, match="Unicode"):
+        vk.io.save({"a": vk.ones(1)}, tmp_path / "odd", {"note": "\udcff"})
+
+
+def test_a_header_with_many_names_is_refused_at_once(tmp_path: Path) -> None:
+    names = "".join(f'"{i}":0,' for i in range(100_000))
+    header = ("{" + names + '"99999":0}').encode()
+    path = tmp_path / "names"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    start = time.process_time()
+    with pytest.raises(ArgumentError, match="'99999' more than once"):
+        vk.io.load(path)
+    assert time.process_time() - start < 5  # quadratic search: minutes
 
 
 @pytest.mark.parametrize("kind", ["interpreter", "cpu"])

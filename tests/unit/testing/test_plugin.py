@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import pytest_vkjit
 
 PROGRAM = """
 import numpy as np
@@ -67,6 +70,19 @@ def test_options_and_fixtures(tmp_path: Path) -> None:
     left = tmp_path / "left" / "test-kernels.py-test-counted"
     assert {path.name for path in left.iterdir()} >= {"counted.py", "counted.txt", "counted.ir.txt", "counted.spv"}
     assert "written to left/test-kernels.py-test-counted: counted.py" in text
+
+
+def test_projects_without_kernels_pay_nothing(tmp_path: Path) -> None:
+    """pytest imports the plugin at each start; vkjit and NumPy stay out until a test asks for a device."""
+    program = "def test_modules():\n    import sys\n    assert not {'vkjit', 'numpy'} & set(sys.modules)\n"
+    (tmp_path / "test_other.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_vkjit", "-p", "no:cacheprovider", "--rootdir", "."]
+    root = str(Path(pytest_vkjit.__file__).parent)
+    variables = {**os.environ, "PYTHONPATH": root, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=variables)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    project = (Path(root) / "pyproject.toml").read_text(encoding="utf-8")
+    assert '"vkjit.testing.plugin" = "pytest_vkjit"' in project
 
 
 def test_this_suite_uses_the_plugin(request: pytest.FixtureRequest) -> None:
