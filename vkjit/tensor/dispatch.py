@@ -18,6 +18,7 @@ from .autograd.autocast import convert_operands
 from .autograd.mode import state
 from .autograd.rules import RULES
 from .op_cache import cached, replay_write
+from .operand_errors import explained
 from .tensor import Tensor
 from .view_tracking import check_writable, record_written
 
@@ -67,13 +68,16 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
                 if state.interceptor is not None:
                     return state.interceptor(name, run, operands, params)
                 operands = convert_operands(name, operands)
-            if not state.enabled or not is_recording(operands):
-                return function(*operands, **params)
-            state.enabled = False
             try:
-                result = function(*operands, **params)
-            finally:
-                state.enabled = True
+                if not state.enabled or not is_recording(operands):
+                    return function(*operands, **params)
+                state.enabled = False
+                try:
+                    result = function(*operands, **params)
+                finally:
+                    state.enabled = True
+            except AttributeError as error:
+                raise explained(error, function, operands, params) from error
             tape.record_unchecked(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 

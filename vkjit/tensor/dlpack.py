@@ -351,7 +351,7 @@ def _tensor_around(
         buffer = target.adopt(low_address, high_address - low_address, owner)
         if buffer is not None:
             return Tensor(DeviceArray(buffer, data_address - low_address, dtype, shape, strides))
-    if copy is False:
+    if copy is False and 0 not in shape:  # without elements, there is nothing to share
         reason = "it is read-only" if read_only else "kernels there can't work on this memory"
         raise BufferError(f"{target.name} needs a copy of this array ({reason}), and copy=False forbids it")
     out = allocate(shape, dtype, target)

@@ -22,6 +22,7 @@ from vkjit.stdlib.registry import forced_class
 
 from ..autograd.mode import state
 from ..autograd.tape import Node
+from ..operand_errors import explained
 from ..tensor import Tensor
 from .key import call_key, short_key
 from .nodes import ReadNode, ReplayedNode, VjpReads, VjpReplay, handle_first_calls
@@ -60,32 +61,35 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
 
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
-            special = state.special
-            if (special and state.observed) or _blocks or "out" in params:
-                return function(*operands, **params)
-            found = short_key(label, operands, params) if 0 < len(operands) < 3 and not special else None
-            if found is None:
-                found = call_key(label, operands, params)
-            if found is None:
-                return function(*operands, **params)
-            key, tensors, arrays = found
-            if setting is not None:
-                key = (*key, setting())
-            table = table_of(tensors[0]._array.buffer.device)
-            entry = table.get(key)
-            if entry.__class__ is Replay:
-                if _listeners or forced_class() is not None:
+            try:
+                special = state.special
+                if (special and state.observed) or _blocks or "out" in params:
                     return function(*operands, **params)
-                if entry.make_result is not None and not open_captures:
-                    made = entry.make_result(arrays)
-                    if made is not None:
-                        return made
-                result = entry.run(tensors)
-                if result is not None:
-                    return result
-            elif entry is not False and forced_class() is None:
-                return _run_and_note(function, operands, params, key, tensors, table, entry or 0)
-            return function(*operands, **params)
+                found = short_key(label, operands, params) if 0 < len(operands) < 3 and not special else None
+                if found is None:
+                    found = call_key(label, operands, params)
+                if found is None:
+                    return function(*operands, **params)
+                key, tensors, arrays = found
+                if setting is not None:
+                    key = (*key, setting())
+                table = table_of(tensors[0]._array.buffer.device)
+                entry = table.get(key)
+                if entry.__class__ is Replay:
+                    if _listeners or forced_class() is not None:
+                        return function(*operands, **params)
+                    if entry.make_result is not None and not open_captures:
+                        made = entry.make_result(arrays)
+                        if made is not None:
+                            return made
+                    result = entry.run(tensors)
+                    if result is not None:
+                        return result
+                elif entry is not False and forced_class() is None:
+                    return _run_and_note(function, operands, params, key, tensors, table, entry or 0)
+                return function(*operands, **params)
+            except AttributeError as error:
+                raise explained(error, function, operands, params) from error
 
         return run  # type: ignore[return-value]  # wraps keeps the signature
 

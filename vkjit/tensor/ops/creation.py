@@ -167,7 +167,10 @@ def full(
         raise ArgumentError(f"full() takes a number to fill with, found {type(fill_value).__name__}")
     element = as_dtype(dtype) if dtype is not None else _number_type(fill_value)
     result = empty(sizes, dtype=element, device=device)
-    write_value(result._array, fill_value)
+    try:
+        write_value(result._array, fill_value)
+    except OverflowError:
+        raise ArgumentError(f"full(): {fill_value} is out of the range of {element!r}") from None
     return result.requires_grad_() if requires_grad else result
 
 

@@ -67,8 +67,9 @@ class Generator:
 
     def set_state(self, state: tuple[int, int]) -> None:
         """Restore a state returned by `get_state`."""
-        seed, counter = state
-        if not (isinstance(seed, int) and isinstance(counter, int)) or seed < 0 or counter < 0:
+        is_pair = isinstance(state, tuple) and len(state) == 2 and all(isinstance(word, int) for word in state)
+        seed, counter = state if is_pair else (-1, -1)
+        if seed < 0 or counter < 0:
             raise ArgumentError(f"a state is (seed, counter), two ints of at least 0, found {state!r}")
         with self._lock:
             self._seed, self._counter = seed % 2**64, counter % 2**64
@@ -188,6 +189,8 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 
 def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
     """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter value)."""
+    if not out.dtype.is_float:
+        raise DTypeError(f"samples of the uniform distribution are floats, found {out.dtype!r}: use randint() for integers")
     for bound in (low, high, high - low):
         check_fits(bound, out.dtype)
     if not low <= high or not math.isfinite(high - low):
@@ -205,6 +208,8 @@ def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -
 
 def fill_normal(out: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
     """Fill a contiguous tensor with normally distributed values; `start` is (seed, first counter value)."""
+    if not out.dtype.is_float:
+        raise DTypeError(f"samples of the normal distribution are floats, found {out.dtype!r}: convert with .to(...)")
     if out.numel():
         kernels.normal(_flat(out), *start, float(mean), float(std))
     return out
