@@ -487,7 +487,14 @@ def _decode(data: bytes, key: str) -> KernelArtifact | None:
     try:
         header = json.loads(bytes(body[4 : 4 + length]))
         return _artifact(header, bytes(body[4 + length :])) if header["key"] == key else None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):  # intact, but of another format version
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+    ):  # intact, but of another format version
         return None
 
 

@@ -40,8 +40,8 @@ def load_model(path: PathLike, device: Any = None, classes: Classes | None = Non
     """Load a model, in training mode, to a device (default: the default device).
 
     `classes` maps the names of the caller's own module classes to the classes. No code is loaded from the file, and
-    only constructors of `vk.nn` and of `classes` are run. `copy=False` maps the file, as for `vk.io.load`. Raises ArgumentError if the file can't be read, holds no
-    model, or names unknown classes.
+    only constructors of `vk.nn` and of `classes` are run. `copy=False` maps the file, as for `vk.io.load`. Raises
+    ArgumentError if the file can't be read, holds no model, or names unknown classes.
     """
     name, contents, target = os.fspath(path), read(path), open_device(device)
     if contents.metadata.get("format") != FORMAT or "config" not in contents.metadata:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ArgumentError, ShapeError
 from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors
+from ..tensor.operand_errors import takes_tensors
 from ..tensor.ops import creation
 from ..tensor.ops.arithmetic import where
 from ..tensor.ops.copies import stack
@@ -27,11 +28,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+@takes_tensors
 def cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Return the cross product of the 3-vectors along an axis; the other axes are broadcast."""
     return _cross(x, other, dim)
 
 
+@takes_tensors
 def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return a view of the diagonal over two axes (default: the last two), which becomes the last axis.
 
@@ -57,6 +60,7 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = Fal
     return norm(value, ord, dim, keepdim)
 
 
+@takes_tensors
 def matrix_norm(x: Any, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """Return the norm of the matrices over two axes.
 
@@ -120,6 +124,7 @@ def _product(parts: list[Tensor], splits: dict[tuple[int, int], int], i: int, j:
 
 
 @computed_in_f32
+@takes_tensors
 def matrix_power(x: Any, n: int) -> Tensor:
     """Return the n-th power of square matrices, by repeated squaring. Raises ArgumentError for negative n."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
@@ -141,6 +146,7 @@ def matrix_power(x: Any, n: int) -> Tensor:
 
 
 @computed_in_f32
+@takes_tensors
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """Return the powers 0 to N - 1 of each element as a new last axis; N defaults to the size of the last axis."""
     x = reshape(x, 1) if x.ndim == 0 else x

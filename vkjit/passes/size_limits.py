@@ -30,7 +30,9 @@ def check_size(module: Module) -> None:
         )
     count = sizes[module.kernel.name]
     if count > MAX_OPS:
-        _refuse(module, f"it has {count} operations with all loops unrolled and functions inlined, {MAX_OPS} are allowed")
+        _refuse(
+            module, f"it has {count} operations with all loops unrolled and functions inlined, {MAX_OPS} are allowed"
+        )
 
 
 def check_driver_limits(module: Module, caps: DeviceCaps) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ArgumentError
 from .tensor import Tensor
 
-__all__ = ["explained"]
+__all__ = ["explained", "takes_tensors"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def explained(
@@ -38,3 +41,16 @@ def explained(
                 f"{type(wrong).__name__}: make one with vk.tensor(...)"
             )
     return error
+
+
+def takes_tensors(function: F) -> F:
+    """Decorate a function that neither `@operation` nor `@cached` handles: errors for other operands as in `explained`."""
+
+    @functools.wraps(function)
+    def run(*operands: Any, **params: Any) -> Any:
+        try:
+            return function(*operands, **params)
+        except AttributeError as error:
+            raise explained(error, function, operands, params) from error
+
+    return run  # type: ignore[return-value]  # wraps keeps the signature

@@ -177,3 +177,9 @@ def test_two_imports_of_one_array_overlap(device: Any) -> None:
     increase(vk.from_dlpack(same), vk.from_dlpack(same), vk.from_dlpack(seen))
     device.synchronize()
     assert (same == 1).all() and (seen == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_arrays_without_elements_need_no_copy(device: Any, shape: tuple[int, ...]) -> None:
+    found = vk.from_dlpack(np.empty(shape, np.float32), copy=False)
+    assert found.shape == shape and found.dtype is vk.f32

@@ -247,16 +247,27 @@ def _results(ctx: Context, function: Function) -> KernelValue:
     except JoinFailure:
         first = ctx.returns[0]
         other = next(r for r in ctx.returns if not _agree(ctx, first.value, r.value))
+        part, here, elsewhere = _difference(ctx, other.value, first.value, "")
         raise ctx.error(
             other.loc,
-            f"the function returns {describe_value(other.value)} here and {describe_value(first.value)} elsewhere",
+            f"the function returns {describe_value(here)}{part} here and {describe_value(elsewhere)} elsewhere",
             "return values of one type, and a value on every way",
-            (Note(first.loc, f"here it returns {describe_value(first.value)}"),),
+            (Note(first.loc, f"here it returns {describe_value(elsewhere)}{part}"),),
         ) from None
     function.result_types = types
     for return_ in ctx.returns:
         _fill_operands(ctx, return_, structure)
     return structure
+
+
+def _difference(ctx: Context, a: KernelValue, b: KernelValue, place: str) -> tuple[str, KernelValue, KernelValue]:
+    """Return (place, part of a, part of b) of the first parts that have no common structure, such as " as item 1"."""
+    items, others = parts_of(a), parts_of(b)
+    if items is not None and others is not None and len(items) == len(others) and type(a) is type(b):
+        for index, (x, y) in enumerate(zip(items, others, strict=True)):
+            if not _agree(ctx, x, y):
+                return _difference(ctx, x, y, f"{place}[{index}]" if place else f" as item [{index}]")
+    return place, a, b
 
 
 def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 
+from ..operand_errors import takes_tensors
 from ..ops import creation, random
 from ..ops.arithmetic import where
 from ..ops.gather import gather
@@ -81,6 +82,7 @@ def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Ten
     return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
 
 
+@takes_tensors
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Return x / (k + alpha * mean of squares over `size` adjacent channels)**beta for x (N, C, ...).
 

@@ -21,6 +21,7 @@ from vkjit.stdlib.elementwise import functions
 from ..dispatch import operation
 from ..memory import fitted
 from ..op_cache import cached
+from ..operand_errors import takes_tensors
 from ..promotion import category, result_type
 from ..tensor import Tensor
 from . import creation
@@ -292,6 +293,7 @@ bitwise_left_shift = _shift("bitwise_left_shift", "lshift", "<<")
 bitwise_right_shift = _shift("bitwise_right_shift", "rshift", ">>")
 
 
+@takes_tensors
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Return a bool tensor that is True where abs(a - b) <= atol + rtol * abs(b), elementwise.
 

@@ -19,6 +19,7 @@ from vkjit.stdlib.registry import device_class
 
 from ..dispatch import operation
 from ..memory import allocate, write_value
+from ..operand_errors import explained, takes_tensors
 from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import broadcast, elementwise_launch
@@ -194,7 +195,11 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     A vector counts as a row on the left and as a column on the right; that axis is dropped from the result.
     """
-    if a.ndim == 0 or b.ndim == 0:
+    try:
+        has_scalar = a.ndim == 0 or b.ndim == 0
+    except AttributeError as error:  # `takes_tensors` would cost each product a call
+        raise explained(error, matmul, (a, b), {}) from error
+    if has_scalar:
         raise ShapeError(f"matmul() takes vectors and matrices, found shapes {a.shape} and {b.shape}: multiply with *")
     left = unsqueeze(a, 0) if a.ndim == 1 else a
     right = unsqueeze(b, 1) if b.ndim == 1 else b
@@ -213,21 +218,25 @@ def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tens
     return matmul(a, b)
 
 
+@takes_tensors
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two matrices, (M, K) and (K, N)."""
     return _with_ranks(a, b, (2, 2), "mm")
 
 
+@takes_tensors
 def mv(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of a matrix and a vector, (M, K) and (K,)."""
     return _with_ranks(a, b, (2, 1), "mv")
 
 
+@takes_tensors
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot product of two vectors of the same size."""
     return _with_ranks(a, b, (1, 1), "dot")
 
 
+@takes_tensors
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Return the batched product of two tensors of matrices, (B, M, K) and (B, K, N), without broadcasting."""
     if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
@@ -237,6 +246,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     return _with_ranks(a, b, (3, 3), "bmm")
 
 
+@takes_tensors
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """Return the outer product of two vectors: (M,) and (N,) give (M, N)."""
     if a.ndim != 1 or b.ndim != 1:
@@ -245,6 +255,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 @computed_in_f32
+@takes_tensors
 def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (a @ b); c broadcasts. With beta=0, c isn't read."""
     return plus_scaled(c, matmul(a, b), beta, alpha)

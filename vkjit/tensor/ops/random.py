@@ -190,7 +190,9 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
     """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter value)."""
     if not out.dtype.is_float:
-        raise DTypeError(f"samples of the uniform distribution are floats, found {out.dtype!r}: use randint() for integers")
+        raise DTypeError(
+            f"samples of the uniform distribution are floats, found {out.dtype!r}: use randint() for integers"
+        )
     for bound in (low, high, high - low):
         check_fits(bound, out.dtype)
     if not low <= high or not math.isfinite(high - low):

@@ -17,6 +17,7 @@ from vkjit.errors import ArgumentError, ShapeError
 
 from ..dispatch import operation
 from ..memory import allocate, as_int, check_fits
+from ..operand_errors import takes_tensors
 from ..promotion import promote_types
 from ..tensor import Tensor, as_shape
 from . import broadcast, creation
@@ -94,6 +95,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return common_shape(*(as_shape((s,)) if isinstance(s, int) else tuple(s) for s in shapes))
 
 
+@takes_tensors
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """Return x in other's shape."""
     return reshape(x, other.shape)
@@ -308,16 +310,19 @@ def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
     return replace_part(x, src, shape=part.shape, strides=part.strides, start=start)
 
 
+@takes_tensors
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a copy of x with a diagonal replaced by src."""
     return _replaced("diagonal_scatter", x, src, lambda c: diagonal(c, offset, dim1, dim2))
 
 
+@takes_tensors
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """Return a copy of x with the slice at one index of an axis replaced by src."""
     return _replaced("select_scatter", x, src, lambda c: c.select(dim, index))
 
 
+@takes_tensors
 def slice_scatter(
     x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
