@@ -248,6 +248,10 @@ class Found:
     refused: int = 0
     failures: tuple[str, ...] = ()
 
+    def fail(self, line: str) -> None:
+        self.failures += (line,)
+        print(f"  {line}", flush=True)
+
 
 def search(name: str, count: int, seed: int = 0, first: int = 0) -> Found:
     """Run cases of a kind in processes of their own; a process that is too slow or dies is replaced."""
@@ -278,7 +282,7 @@ def search(name: str, count: int, seed: int = 0, first: int = 0) -> Found:
                         found.accepted += outcome[0] == "accepted"
                         found.refused += outcome[0] == "refused"
                         if outcome[0].startswith("bad"):
-                            found.failures += (f"{name} {told}: {outcome[0][4:]}",)
+                            found.fail(f"{name} {told}: {outcome[0][4:]}")
             elif running >= 0:
                 slow = _processor_time(process.pid) - before > SECONDS
                 failure = f"more than {SECONDS:.0f} s of processor time" if slow else ""
@@ -289,7 +293,7 @@ def search(name: str, count: int, seed: int = 0, first: int = 0) -> Found:
         process.stdout.close()
         selector.close()
         if failure:
-            found.failures += (f"{name} {max(running, number)}: {failure}",)
+            found.fail(f"{name} {max(running, number)}: {failure}")
             number = max(running, number) + 1
     return found
 
@@ -318,8 +322,6 @@ def main() -> int:
         count = options.count or (500 if name == "kernels" else 3000)
         found = search(name, count, options.seed, options.first)
         print(f"{name}: {found.accepted} accepted, {found.refused} refused, {len(found.failures)} wrong", flush=True)
-        for line in found.failures:
-            print(f"  {line}", flush=True)
         failures += found.failures
     return 1 if failures else 0
 

@@ -37,12 +37,12 @@ def chain(count: int, body: str) -> str:
 
 
 REFUSED = {
-    "10**10**10": (KERNEL + "    o[i] = 10**10**10\n", "more than 4096 bits"),
-    "negative base": (KERNEL + "    o[i] = (-7)**10**9\n", "more than 4096 bits"),
-    "shift": (KERNEL + "    o[i] = 1 << 10**12\n", "more than 4096 bits"),
+    "10**10**10": (KERNEL + "    o[i] = 10**10**10\n", "more than 65536 bits"),
+    "negative base": (KERNEL + "    o[i] = (-7)**10**9\n", "more than 65536 bits"),
+    "shift": (KERNEL + "    o[i] = 1 << 10**12\n", "more than 65536 bits"),
     "squares": (
         KERNEL + "    c = 3\n    for n in vk.unroll(40):\n        c = c * c\n    o[i] = c\n",
-        "more than 4096 bits",
+        "more than 65536 bits",
     ),
     "tuple": (KERNEL + "    t = (1, 2) * 10**9\n    o[i] = t[0]\n", "items are too many"),
     "doubled tuple": (

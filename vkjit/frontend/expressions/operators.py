@@ -73,8 +73,8 @@ _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
 
 _MAX_ITEMS = 65_536
 """The maximum number of items of a tuple, or of characters of a text, that is computed at compile time."""
-_MAX_BITS = 4096
-"""The maximum number of bits of an integer that is computed at compile time. Python formats up to 4300 digits."""
+_MAX_BITS = 65_536
+"""The maximum number of bits of an integer that is computed at compile time."""
 
 # Operators as they appear in messages.
 _SIGNS: dict[OpName, str] = {
