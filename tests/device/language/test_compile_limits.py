@@ -44,6 +44,10 @@ REFUSED = {
         KERNEL + "    c = 3\n    for n in vk.unroll(40):\n        c = c * c\n    o[i] = c\n",
         "more than 65536 bits",
     ),
+    "factorial": (
+        KERNEL.replace("@", "import math\n@", 1) + "    o[i] = math.factorial(10**7)\n",
+        "more than 65536 bits",
+    ),
     "tuple": (KERNEL + "    t = (1, 2) * 10**9\n    o[i] = t[0]\n", "items are too many"),
     "doubled tuple": (
         KERNEL + "    t = (1,)\n    for n in vk.unroll(40):\n        t = t + t\n    o[i] = t[0]\n",

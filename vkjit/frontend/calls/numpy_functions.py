@@ -171,8 +171,13 @@ def _register_compile_time(functions: list[Any]) -> None:
                 hint = "write the loop, or compute it before the launch"
                 raise ctx.error(call.node, f"{function.__name__} takes numbers known at compile time in a kernel", hint)
             try:
+                if function in (math.factorial, math.comb, math.perm) and all(isinstance(v, int) for v in call.args):
+                    n, k = call.args[0], call.args[-1]
+                    factors = min(k, n - k) if function is math.comb else k
+                    if n > 0 and factors * n.bit_length() > operators.MAX_BITS:
+                        raise ValueError(f"the result may have more than {operators.MAX_BITS} bits")
                 result: KernelValue = function(*call.args)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ctx.error(call.node, f"{function.__name__}: {error}") from None
             return result
 

@@ -47,7 +47,7 @@ from ..values.conversions import (
 from ..values.vectors import lane
 from .elementwise import is_mapped, map_elements
 
-__all__ = ["binary", "combine", "compare", "negate", "unary"]
+__all__ = ["MAX_BITS", "binary", "combine", "compare", "negate", "unary"]
 
 _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -73,7 +73,7 @@ _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
 
 _MAX_ITEMS = 65_536
 """The maximum number of items of a tuple, or of characters of a text, that is computed at compile time."""
-_MAX_BITS = 65_536
+MAX_BITS = 65_536
 """The maximum number of bits of an integer that is computed at compile time."""
 
 # Operators as they appear in messages.
@@ -141,8 +141,8 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
             return items * count
     _check_operands(ctx, node, name, a, b)
     try:
-        if isinstance(a, int) and isinstance(b, int) and _bits_at_least(name, a, b) > _MAX_BITS:
-            raise OverflowError(f"the result has more than {_MAX_BITS} bits")
+        if isinstance(a, int) and isinstance(b, int) and _bits_at_least(name, a, b) > MAX_BITS:
+            raise OverflowError(f"the result has more than {MAX_BITS} bits")
         result = _PYTHON_OPERATORS[name](a, b)
     except (ArithmeticError, ValueError, TypeError) as error:
         if isinstance(error, ZeroDivisionError):
