@@ -151,7 +151,7 @@ def _sealed_artifact(content: bytes) -> bytes:
 
 def _record(_folder: Path) -> bytes:
     row = storage.Row("tile=64", 1e-3, "")
-    return storage._encode(storage.Record("k", "key", "device", "driver", "tile=64", (row,)))
+    return storage._encode(storage.Record("k", "key", "device", "driver", (row,)))
 
 
 def _sealed_record(content: bytes) -> bytes:

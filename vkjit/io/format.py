@@ -16,8 +16,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,14 +87,14 @@ class Contents:
                     return np.asarray(pages[begin:end])
                 part = np.empty(end - begin, np.uint8)
                 file.seek(begin)
-                if file.readinto(memoryview(part)) != len(part):
+                if file.readinto(part.data) != len(part):
                     raise self._changed()
                 return part
 
             yield values
             self._check(file)
 
-    def _check(self, file: BinaryIO) -> None:
+    def _check(self, file: FileIO) -> None:
         if _stamp(file) != self.stamp:
             raise self._changed()
 
@@ -193,18 +194,18 @@ def read(path: PathLike) -> Contents:
     return Contents(entries, notes, path, 8 + length, stamp)
 
 
-def _open(path: PathLike) -> BinaryIO:
+def _open(path: PathLike) -> FileIO:
     """Open an ordinary file for reading. Raises ArgumentError for others: a pipe could block forever."""
     name = os.fspath(path)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise OSError("it is no ordinary file")
-        return cast(BinaryIO, open(path, "rb", buffering=0))
+        return FileIO(path)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise ArgumentError(f"{name} can't be read as a safetensors file: {error}") from error
 
 
-def _stamp(file: BinaryIO) -> Stamp:
+def _stamp(file: FileIO) -> Stamp:
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

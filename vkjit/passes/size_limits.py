@@ -6,6 +6,7 @@ import math
 
 from ..errors import CompileError
 from ..ir.core import Module
+from ..ir.types import Array
 from ..runtime.device import DeviceCaps
 
 __all__ = ["check_driver_limits", "check_size"]
@@ -42,8 +43,9 @@ def check_driver_limits(module: Module, caps: DeviceCaps) -> None:
     branches = 0
     for op in module.kernel.body.walk():
         branches += op.name in ("if", "for", "loop")
-        if op.name == "local":
-            count = math.prod(op.attrs["type"].shape or ())
+        kind = op.attrs["type"] if op.name == "local" else None
+        if isinstance(kind, Array):
+            count = math.prod(kind.shape or ())
             if count > MAX_LOCAL_ELEMENTS:
                 raise CompileError(
                     f"a local array of {count} elements is too large for this driver, whose compile time grows with it "
