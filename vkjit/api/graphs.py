@@ -20,8 +20,9 @@ from ..backends.selection import device as open_device
 from ..errors import ArgumentError, DeviceError
 from ..launch import bind, host_arrays, plan
 from ..runtime.array import ROW_ALIGNMENT
-from ..runtime.capture import Capture, DeviceGraph, Entry, Fill, Launch, Place
+from ..runtime.capture import Argument, Capture, DeviceGraph, Entry, Fill, Launch, Place
 from ..runtime.device import Device, DeviceArray
+from ..runtime.draws import SCALARS
 from ..runtime.handles import new_lock
 
 __all__ = ["Graph", "capture"]
@@ -40,6 +41,8 @@ class Graph:
         self.device = device
         self._arrays = arrays
         """The current array of each name."""
+        self._arguments = {name: Argument(array) for name, array in arrays.items()}
+        """The same, for views that follow the arguments."""
         self._argument_places: dict[str, list[Place]] = {}
         """Where the captured entries refer to the buffer of each named array."""
         self._alignments: dict[str, int] = {}
@@ -63,7 +66,8 @@ class Graph:
         """Run the captured work once, without blocking the host. New arguments remain set for later replays.
 
         An array must have the shape, element type, strides and device of the array it replaces, the same alignment
-        where kernels rely on it, and no memory in common with anything else that the graph uses. A scalar is named
+        where kernels rely on it, and no memory in common with anything else that the graph uses. Views of the old array
+        that the captured block made become views of the new one. A scalar is named
         `kernel.parameter`, passed as `**{"kernel.parameter": 2.0}`, or just `parameter` if only one kernel of the graph
         has a scalar of that name.
 
@@ -96,7 +100,8 @@ class Graph:
             low, high = host_arrays.byte_range(array)
             self._argument_places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
             self._alignments[name] = max((_assumed_alignment(e, array) for e in graph.entries), default=1)
-            if not self._argument_places[name] and 0 not in array.shape:  # no kernels are launched for empty arrays
+            is_used = self._argument_places[name] or self._arguments[name].viewed
+            if not is_used and 0 not in array.shape:  # no kernels are launched for empty arrays
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
             if any(not _stays_within(array, low, high, e) for e in graph.entries):
                 raise ArgumentError(
@@ -131,6 +136,8 @@ class Graph:
                 for launch, field, data in updates:
                     launch.set_scalar(field, data)
             self._arrays = updated
+            for name, array in arrays.items():
+                self._arguments[name].array = array
             graph.changed()
         except BaseException:  # the graph may be partially updated
             self._graph, self._state = None, "replacing its arguments was interrupted; capture it again"
@@ -189,12 +196,13 @@ class Graph:
     def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
         """Return all scalars as "kernel.parameter" -> [(launch, parameter number)], with each launch that has one."""
         scalars: dict[str, list[tuple[Launch, int]]] = {}
+        drawn = () if self._graph is None else {id(draw.entry) for draw in self._graph.draws.draws}
         for entry in [] if self._graph is None else self._graph.entries:
             if not isinstance(entry, Launch):
                 continue
             artifact = entry.kernel.artifact
             for number, name in enumerate(artifact.info.get("parameters", ())):
-                if entry.scalar(number) is not None:
+                if entry.scalar(number) is not None and not (name in SCALARS and id(entry) in drawn):
                     scalars.setdefault(f"{artifact.name}.{name}", []).append((entry, number))
         return scalars
 
@@ -214,14 +222,15 @@ class Graph:
 def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
     """Context manager that records the launches, copies and fills of its block without running them.
 
-    Only this thread's calls for one device (default: the default device) are recorded. Tensors made in the block belong
-    to the graph; their contents are valid after a replay. `arrays` names tensors that later replays may replace:
-    `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`.
+    Only calls of this thread and asyncio task for one device (default: the default device) are recorded. Tensors made in
+    the block belong to the graph; their contents are valid after a replay. `arrays` names tensors that later replays may
+    replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Host data that the block uploads are captured by
+    value. Each replay draws new random numbers, as the block would.
 
     Captures nest: the outer graph doesn't get what the inner one records, but its replays in the outer block.
 
-    Raises ArgumentError if the block downloads or uploads data (results don't exist yet; NumPy arguments need both). If
-    the block raises an exception, the graph can't be replayed.
+    Raises ArgumentError if the block downloads results, which don't exist yet (NumPy arguments of kernels need that), or
+    seeds random numbers. If the block raises an exception, the graph can't be replayed.
     """
     if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
         raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")
@@ -231,7 +240,7 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
         if array.device is not target:
             raise ArgumentError(f"capture(): {name} is on {array.device.name}, but the capture is of {target.name}")
     graph = Graph(target, named)
-    recording = Capture(target)
+    recording = Capture(target, [*graph._arguments.values()])
     try:
         recording.start()
         yield graph
@@ -245,7 +254,9 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
             recording.stop()
             raise
     graph._state = "its capture was refused"  # holds if `_finish` raises
-    graph._finish(target.make_graph(recording.entries))
+    made = target.make_graph(recording.entries)
+    made.draws = recording.draws
+    graph._finish(made)
 
 
 def _device_array(name: str, value: Any) -> DeviceArray:

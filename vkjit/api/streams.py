@@ -6,11 +6,11 @@ Events are therefore only needed for the host, for timing, and to order work tha
 
 from __future__ import annotations
 
-import threading
 from types import TracebackType
 
 from ..backends.selection import default_device, device as open_device
 from ..errors import ArgumentError
+from ..runtime import open_blocks
 from ..runtime.device import Device
 from ..runtime.streams import DeviceEvent, DeviceStream
 
@@ -20,10 +20,11 @@ __all__ = ["Event", "Stream", "current_stream"]
 class Stream:
     """A queue of work on a device (default: the default device).
 
-    `with stream:` makes the stream current for this thread's launches and copies on that device. Each thread has its
-    own current stream. Streams with positive `priority` run before other streams, and those with negative `priority`
-    after them, if the device supports priorities. With `copies`, the stream accepts only uploads, downloads and copies,
-    which overlap with kernels on GPUs with copy engines; launching a kernel in it raises ArgumentError.
+    `with stream:` makes the stream current for launches and copies of this thread or asyncio task on that device; tasks
+    begin with the current stream of the code that creates them. Streams with positive `priority` run before other
+    streams, and those with negative `priority` after them, if the device supports priorities. With `copies`, the stream
+    accepts only uploads, downloads and copies, which overlap with kernels on GPUs with copy engines; launching a kernel
+    in it raises ArgumentError.
 
     Raises ArgumentError if `priority` isn't an integer, DeviceNotFoundError if there is no such device.
     """
@@ -32,16 +33,12 @@ class Stream:
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ArgumentError(f"a stream's priority is an integer, found {priority!r}")
         self._stream = open_device(device).open_stream(priority, copies)
-        self._of_thread = threading.local()
-        """Per-thread state. Its attribute `former` has the streams that were current before each of the thread's open
-        `with` blocks of this stream, innermost last.
-        """
 
     @classmethod
     def _of(cls, stream: DeviceStream) -> Stream:
         """Wrap an existing stream of the runtime."""
         wrapper = cls.__new__(cls)
-        wrapper._stream, wrapper._of_thread = stream, threading.local()
+        wrapper._stream = stream
         return wrapper
 
     @property
@@ -64,26 +61,18 @@ class Stream:
         return hash(id(self._stream))
 
     def __enter__(self) -> Stream:
-        former, current = getattr(self._of_thread, "former", ()), self.device.stream
-        self._of_thread.former = (*former, current)
+        former = self.device.stream
         try:
-            self.device.stream = self._stream
+            open_blocks.enter(self, self.device.enter_stream(self._stream))
         except BaseException:  # an interrupt: the block isn't entered, so __exit__ won't be called
-            self._of_thread.former, self.device.stream = former, current
+            self.device.stream = former
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        former: tuple[DeviceStream, ...] = getattr(self._of_thread, "former", ())
-        if not former:
-            raise ArgumentError(
-                "this thread isn't in a block of this stream: a stream is left by the thread that entered it, once for "
-                "each time that it entered it, as a with block does"
-            )
-        self.device.stream = former[-1]
-        self._of_thread.former = former[:-1]
+        open_blocks.leave(self)()
 
     def synchronize(self) -> None:
         """Wait for all work launched in this stream so far. Raises errors that kernels reported."""

@@ -7,7 +7,6 @@ only. Outside the mode there is no overhead: the tape creates ordinary nodes.
 
 from __future__ import annotations
 
-import functools
 import linecache
 import sys
 from collections.abc import Callable, Sequence
@@ -17,9 +16,11 @@ from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from ..errors import VkjitError
+from ..runtime import open_blocks
 from ..runtime.handles import new_lock
 from ..tensor.autograd import tape
 from ..tensor.autograd.mode import set_grad_enabled, state
+from ..tensor.autograd.scopes import in_block
 
 __all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
 
@@ -213,24 +214,18 @@ class detect_anomaly:  # noqa: N801  # PyTorch's name
 
     def __init__(self, check_nan: bool = True, *, forward: bool = False) -> None:
         self._anomaly = Anomaly(check_nan, forward)
-        self._saved: list[Anomaly | None] = []
 
     def __enter__(self) -> None:
-        self._saved.append(state.anomaly)
+        open_blocks.enter(self, state.anomaly)
         _switch(self._anomaly)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _switch(self._saved.pop())
+        _switch(open_blocks.leave(self))
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with detect_anomaly(self._anomaly.check_nan, forward=self._anomaly.forward):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+        return in_block(function, lambda: detect_anomaly(self._anomaly.check_nan, forward=self._anomaly.forward))
 
 
 def is_anomaly_enabled() -> bool:

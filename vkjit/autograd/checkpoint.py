@@ -34,7 +34,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     from ..tensor.ops import creation, random
     from ..tensor.tensor import Tensor
 
-    rng_state, autocast_dtype = random.get_rng_state(), state.autocast
+    mark, autocast_dtype = random.mark(), state.autocast
     with no_grad():
         result = function(*args)
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
@@ -44,7 +44,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     detached = tuple(t.detach() for t in outputs)
     # operand 0 makes the node require a gradient even if only parameters of the function do
     anchor = creation.zeros((), device=outputs[0].device, requires_grad=True)
-    params = {"function": function, "rng_state": rng_state, "autocast_dtype": autocast_dtype}
+    params = {"function": function, "mark": mark, "autocast_dtype": autocast_dtype}
     record("checkpoint", (anchor, *args), params, detached)
     return detached if isinstance(result, (tuple, list)) else detached[0]
 
@@ -64,15 +64,15 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     for leaf, needs_gradient in zip(leaves, node.needs[1:], strict=True):
         if needs_gradient:
             leaf.requires_grad_()
-    saved_rng_state, saved_autocast = random.get_rng_state(), state.autocast
+    saved_mark, saved_autocast = random.mark(), state.autocast
     first_number = current_sequence_number()  # of the nodes that this call records
-    random.set_rng_state(node.params["rng_state"])
+    random.return_to(node.params["mark"], "checkpoint()")
     state.autocast = node.params["autocast_dtype"]
     try:
         with enable_grad():
             result = node.params["function"](*leaves)
     finally:
-        random.set_rng_state(saved_rng_state)
+        random.return_to(saved_mark, "checkpoint()")
         state.autocast = saved_autocast
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     roots = [(t, g) for t, g in zip(outputs, gradients, strict=True) if g is not None and t.requires_grad]

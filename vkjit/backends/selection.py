@@ -12,11 +12,12 @@ import contextlib
 import math
 import os
 import sys
-import threading
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 
 from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError
+from ..runtime import open_blocks
 from ..runtime.device import Device
 from ..runtime.device_info import DeviceInfo
 from ..runtime.handles import new_lock
@@ -133,7 +134,7 @@ def _wait(device: Device) -> None:
 
 _devices = Devices(BACKENDS)
 atexit.register(_devices.last_words)
-_default = threading.local()
+_default: ContextVar[Device | None] = ContextVar("default device", default=None)
 
 
 def devices() -> list[DeviceInfo]:
@@ -170,11 +171,11 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
 
 
 def default_device() -> Device:
-    """Return this thread's default device.
+    """Return the default device of this thread or asyncio task.
 
     This is the device set by `use_device`, else by `set_default_device`, else VKJIT_DEVICE, else the best available.
     """
-    chosen: Device | None = getattr(_default, "device", None)
+    chosen = _default.get()
     if chosen is None or chosen.closed:
         chosen = getattr(_process, "device", None)
     if chosen is None or chosen.closed:
@@ -203,21 +204,20 @@ def set_default_device(spec: int | str | Device | DeviceInfo | None) -> Device |
 
 
 class use_device:  # noqa: N801  # a context manager, used like a function
-    """Context manager that selects the default device of this thread: `with vk.use_device("interpreter"): ...`."""
+    """Context manager that selects the default device of this thread or asyncio task:
+    `with vk.use_device("interpreter"): ...`.
+    """
 
     def __init__(self, spec: int | str | Device | DeviceInfo) -> None:
         self._device = device(spec)
-        self._of_thread = threading.local()
 
     def __enter__(self) -> Device:
-        self._of_thread.saved = (*getattr(self._of_thread, "saved", ()), getattr(_default, "device", None))
-        _default.device = self._device
+        open_blocks.enter(self, _default.get())
+        _default.set(self._device)
         return self._device
 
     def __exit__(self, *_: object) -> None:
-        saved = self._of_thread.saved
-        _default.device = saved[-1]
-        self._of_thread.saved = saved[:-1]
+        _default.set(open_blocks.leave(self))
 
 
 def synchronize(spec: int | str | Device | DeviceInfo | None = None) -> None:

@@ -216,7 +216,7 @@ def _build_batch(
     table = np.zeros((2, optimizers.MAX_TENSORS), np.int32)
     table[0, : len(sizes)] = _start_offsets(sizes)
     table[1, : len(sizes)] = state_offsets
-    device_table = creation.upload(table, dtypes.i32, parameters[0].device)._array
+    device_table = creation.constant(table, dtypes.i32, parameters[0].device)
     arrays = tuple(flattened(p._array) for p in parameters)
     placeholders = optimizers.placeholder_arrays(arrays, gradient_dtype, combined)
     launch_arguments = optimizers.TensorBatch(arrays, tuple(combined), device_table, sum(sizes), placeholders)

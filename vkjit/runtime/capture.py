@@ -1,29 +1,38 @@
 """Capture of launches, copies and fills into graphs that can be replayed.
 
 While a `Capture` is open, the calls of its thread are recorded as entries of a graph and nothing runs; other threads
-aren't affected. Buffers that the captured work used or allocated live as long as the graph.
+and other asyncio tasks aren't affected. Buffers that the captured work used or allocated live as long as the graph.
+Host data that the block uploads are constants of the graph, which each replay copies again.
 
 A capture is an observer of its device that passes nothing on.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import struct
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from ..errors import ArgumentError
 from . import host_spans
 from .artifact import ArgField
+from .draws import Draws
 from .handles import on_fork
 from .observers import Extents, LaunchRequest, Observer
 
 if TYPE_CHECKING:
+    from .array import DeviceArray
     from .device import Buffer, Device, LoadedKernel
+    from .observers import Bytes
 
 __all__ = [
+    "Argument",
     "Capture",
     "Copy",
     "DeviceGraph",
@@ -31,13 +40,17 @@ __all__ = [
     "Fill",
     "Launch",
     "Place",
+    "capture_here",
     "check_waiting",
+    "constant_buffer",
     "is_capturing",
     "open_captures",
+    "refuse_host",
 ]
 
 open_captures: set[Capture] = set()
 """All open captures, of any device and thread."""
+_numbers = itertools.count()
 
 
 def _forget() -> None:
@@ -50,22 +63,77 @@ def _forget() -> None:
 on_fork(_forget)
 
 
+def capture_here(device: Device | None = None) -> Capture | None:
+    """Return the innermost open capture of this thread and asyncio task, of the given device or of any; None without."""
+    if not open_captures:
+        return None
+    found = [c for c in [*open_captures] if c.is_here() and device in (None, c.device)]
+    return max(found, key=lambda capture: capture.number, default=None)
+
+
 def is_capturing(device: Device) -> bool:
-    """Return True if this thread's calls to the device are captured."""
-    here = threading.get_ident()
-    return any(capture.device is device and capture.thread == here for capture in [*open_captures])
+    """Return True if calls to the device from this thread and asyncio task are captured."""
+    return capture_here(device) is not None
 
 
 def check_waiting(device: Device) -> None:
-    """Raise ArgumentError if this thread captures calls to the device, so that it can't wait for it."""
+    """Raise ArgumentError if calls to the device are captured here, so that this thread can't wait for it."""
     if is_capturing(device):
         _refuse("waits for results")
 
 
+def constant_buffer(device: Device, data: Bytes) -> Buffer:
+    """Return a new buffer with the data, which is uploaded now, also while work is captured.
+
+    For memory that outlives a capture and that nothing writes.
+    """
+    kind: Any = type(device)
+    buffer: Buffer = kind.allocate(device, data.nbytes)
+    kind.write(device, buffer, 0, data)
+    return buffer
+
+
+def _current_task() -> object:
+    """Return the running asyncio task; None outside of tasks."""
+    asyncio: Any = sys.modules.get("asyncio")
+    loop = None if asyncio is None else getattr(asyncio, "_get_running_loop", lambda: None)()
+    return None if loop is None else asyncio.current_task(loop)
+
+
+def refuse_host(what: str) -> NoReturn:
+    """Raise ArgumentError for what the program does while it is captured, with the operation and the user's line."""
+    _refuse(what)
+
+
+_OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}", f"{Path(__file__).resolve().parents[2] / 'stdlib'}{os.sep}"
+"""The folders of vkjit's sources."""
+_WRAPPERS = frozenset({"run", "wrapped", "wrapper", "__call__", "_call", "call", "method", "__get__"})
+"""Functions that call what they are named for."""
+_SHOWN = {"get_item": "x[...]", "set_item": "x[...] = value"}
+"""How functions are written that aren't called by their names."""
+
+
+def _operation() -> str:
+    """Return the operation that the program called, and its line: "item() in train.py, line 12, "."""
+    frame: Any = sys._getframe(1)
+    name, caller = "", None
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_name not in _WRAPPERS:
+            name, caller = frame.f_code.co_name, frame
+        frame = frame.f_back
+    if frame is None or caller is None:
+        return "the program "
+    owner = caller.f_locals.get("self")
+    kernel = getattr(owner, "name", None) if type(owner).__name__ in ("Kernel", "LaunchPlan") else None
+    shown = type(owner).__name__ if name == "__init__" else kernel if isinstance(kernel, str) else name
+    shown = _SHOWN.get(shown, f"{shown}()")
+    return f"{shown} in {frame.f_code.co_filename}, line {frame.f_lineno}, "
+
+
 def _refuse(what: str) -> NoReturn:
     raise ArgumentError(
-        f"the program {what} while it is captured, when nothing runs: make tensors before the capture, "
-        "and look at results after replay()"
+        f"{_operation()}{what} while it is captured, when nothing runs: do it before the capture, "
+        "or look at results after replay()"
     )
 
 
@@ -225,40 +293,76 @@ Entry: TypeAlias = "Launch | Copy | Fill"
 
 
 class DeviceGraph:
-    """A graph of captured work that is replayed entry by entry. Call `changed()` after changing entries."""
+    """A graph of captured work that is replayed entry by entry. Call `changed()` after changing entries.
+
+    `draws` are the random numbers that the work draws: each replay draws new ones.
+    """
 
     def __init__(self, device: Device, entries: list[Entry]) -> None:
         self.device = device
         self.entries = entries
+        self.draws = Draws()
 
     def changed(self) -> None:
         """Discard state derived from the entries. Call it after changing them."""
 
+    def redraw(self) -> None:
+        """Draw the random numbers of the next replay."""
+        if self.draws.taken:
+            outer = capture_here(self.device)
+            self.draws.renew(self.device, None if outer is None else outer.draws)
+            self.changed()
+
     def replay(self) -> None:
         """Run all entries once, in order with other launches, without waiting."""
+        outer = capture_here(self.device)
+        begin = 0 if outer is None else len(outer.entries)
+        self.redraw()
         try:
             for entry in self.entries:
                 entry.run(self.device)
         finally:
             for listener in list(host_spans.listeners):
                 listener.replayed()
+        if outer is not None:
+            copies = dict(zip(map(id, self.entries), outer.entries[begin:], strict=True))
+            for draw in self.draws.draws:
+                outer.draws.add(
+                    copies[id(draw.entry)], draw.source, self.draws.starts[draw.source] + draw.offset, draw.part
+                )
 
     def close(self) -> None:
         """Release the entries and their buffers. The graph can't be replayed afterwards."""
-        self.entries = []
+        self.entries, self.draws = [], Draws()
+
+
+class Argument:
+    """A named argument of a graph: the array that it is now. `viewed` is True if the block made views of it."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.array = array
+        self.viewed = False
 
 
 class Capture(Observer):
-    """Records this thread's calls to a device between `start` and `stop` as graph entries.
+    """Records calls to a device of one thread and asyncio task between `start` and `stop` as graph entries.
 
     Captures nest: what the inner one records doesn't run, so the outer one doesn't see it. It does see the inner graph's
     replays. `stop` may be called repeatedly, also if `start` failed.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, arguments: Sequence[Argument] = ()) -> None:
         self.device = device
+        self.arguments = arguments
         self.entries: list[Entry] = []
+        self.draws = Draws()
+        self.number = next(_numbers)
         self.thread: int = threading.get_ident()
+        self._task = _current_task()
+
+    def is_here(self) -> bool:
+        """As in `Observer`: tasks that run in the thread meanwhile, also those that the block starts, aren't captured."""
+        return self.thread == threading.get_ident() and _current_task() is self._task
 
     def start(self) -> None:
         """Start the capture."""
@@ -289,8 +393,12 @@ class Capture(Observer):
         if nbytes:
             self.entries.append(Fill(buffer, offset, nbytes, pattern))
 
-    def write(self, *_: Any, **__: Any) -> None:
-        _refuse("uploads")
+    def write(self, proceed: Callable[..., None], buffer: Buffer, offset: int, data: Bytes) -> None:
+        """Record a copy from a new buffer with the data. Its upload isn't observed, since it happens now."""
+        del proceed
+        if data.nbytes:
+            constant = constant_buffer(self.device, data)
+            self.entries.append(Copy(constant, 0, buffer, offset, data.nbytes))
 
     def read(self, *_: Any, **__: Any) -> None:
         _refuse("reads results")

@@ -6,11 +6,11 @@ Implemented by the Vulkan, CPU and interpreter backends and by the meta device.
 from __future__ import annotations
 
 import functools
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from .host_copy import host_bytes
 from .observers import LaunchFields, Observable
 from .prepared_launch import CallPattern, Launcher, PreparedLaunch
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
 
@@ -115,8 +118,15 @@ class Device(Observable, ABC):
     name: str
     caps: DeviceCaps
     index: int
+    _entered_stream: ContextVar[DeviceStream | None]
+    """The stream that was entered in a context; None or without a value, which keeps no device alive: the first one."""
     seeds: Any = None
     """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls, *args, **kwargs)
+        self._entered_stream = ContextVar("stream", default=None)
+        return self
 
     def limit(self, caps: DeviceCaps) -> None:
         """Replace the capabilities that kernels are compiled for. Call `dispatch_cache.forget` or `renew` then."""
@@ -237,28 +247,28 @@ class Device(Observable, ABC):
     _has_copy_streams = False
 
     def check_stream(self, artifact: KernelArtifact) -> None:
-        """Raise ArgumentError if this thread's stream takes copies only. For devices that launch synchronously."""
+        """Raise ArgumentError if the current stream takes copies only. For devices that launch synchronously."""
         if self._has_copy_streams and self.stream.copies:
             refuse(artifact)
 
     @property
     def stream(self) -> DeviceStream:
-        """The stream of this thread's launches and copies. Settable."""
-        here = self._this_thread()
-        if not hasattr(here, "stream"):
-            here.stream = self.__dict__.setdefault("_first_stream", self.open_stream())
-        stream: DeviceStream = here.stream
-        return stream
+        """The stream of the launches and copies of this thread or asyncio task. Settable."""
+        entered = self._entered_stream.get()
+        if entered is not None:
+            return entered
+        first: DeviceStream | None = self.__dict__.get("_first_stream")
+        return self.__dict__.setdefault("_first_stream", self.open_stream()) if first is None else first
 
     @stream.setter
     def stream(self, stream: DeviceStream) -> None:
+        self.enter_stream(stream)
+
+    def enter_stream(self, stream: DeviceStream) -> Callable[[], None]:
+        """Set `stream`, and return a function that restores what it was. Raises ArgumentError for other devices' streams."""
         if stream.device is not self:
             raise ArgumentError(f"a stream of another device was given to {self.name}")
-        self._this_thread().stream = stream
-
-    def _this_thread(self) -> threading.local:
-        local: threading.local = self.__dict__.setdefault("_threads", threading.local())
-        return local
+        return functools.partial(self._entered_stream.reset, self._entered_stream.set(stream))
 
     @abstractmethod
     def memory_stats(self) -> dict[str, int]:

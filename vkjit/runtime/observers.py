@@ -65,6 +65,10 @@ class Observer:
     calls_device = False
     """True if its methods call the device, other than by `proceed`. Observers added later see these calls, too."""
 
+    def is_here(self) -> bool:
+        """Return True if it sees the calls of the running thread."""
+        return self.thread in (None, threading.get_ident())
+
     def check(self, device: Device) -> None:
         """Raise DeviceError if it can't observe the device, or can't beside the observers that it has already."""
 
@@ -144,9 +148,8 @@ class Observable:
             self._intercept()
 
     def observers_here(self) -> list[Observer]:
-        """Return the observers that see this thread's calls."""
-        here = threading.get_ident()
-        return [observer for observer in self.observers if observer.thread in (None, here)]
+        """Return the observers that see calls from here."""
+        return [observer for observer in self.observers if observer.is_here()]
 
     def allow_fast_paths(self, allowed: bool) -> None:
         """Allow launches that bypass `launch`, or forbid them from now on."""
@@ -177,13 +180,13 @@ def _launch(call: Callable[[LaunchRequest], None], request: LaunchFields) -> Non
 
 
 def _link(observer: Observer, method: Callable[..., Any], proceed: Callable[..., Any]) -> Any:
-    """Return a device's method that calls the observer's, or `proceed` in threads that the observer doesn't see."""
-    observed, thread = functools.partial(method, proceed), observer.thread
-    if thread is None:
+    """Return a device's method that calls the observer's, or `proceed` where the observer doesn't see calls."""
+    observed, is_here = functools.partial(method, proceed), observer.is_here
+    if observer.thread is None:
         return observed
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (observed if threading.get_ident() == thread else proceed)(*args, **kwargs)
+        return (observed if is_here() else proceed)(*args, **kwargs)
 
     return call
 

@@ -8,9 +8,9 @@ Defines `SanitizerReport` and `SanitizerError`, which a sanitized launch raises,
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,13 +146,8 @@ def parse_checks(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name for name in CHECKS if name in selected)
 
 
-class _Block(threading.local):
-    """The checks of the innermost `with sanitized(...)` block of this thread; None outside of such blocks."""
-
-    checks: tuple[str, ...] | None = None
-
-
-THREAD_CHECKS = _Block()
+_checks: ContextVar[tuple[str, ...] | None] = ContextVar("checks", default=None)
+"""The checks of the innermost `with sanitized(...)` block of this thread or asyncio task; None outside of such blocks."""
 OPEN_BLOCKS: list[Any] = []
 """One item per open `sanitized` block of any thread."""
 
@@ -164,21 +159,23 @@ def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
     `checks` is as in `parse_checks`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and
     raise SanitizerError.
     """
-    saved, THREAD_CHECKS.checks = THREAD_CHECKS.checks, parse_checks(checks)
-    OPEN_BLOCKS.append(THREAD_CHECKS.checks)
+    saved, selected = _checks.get(), parse_checks(checks)
+    _checks.set(selected)
+    OPEN_BLOCKS.append(selected)
     try:
         yield
     finally:
         OPEN_BLOCKS.pop()
-        THREAD_CHECKS.checks = saved
+        _checks.set(saved)
 
 
 def current_checks() -> tuple[str, ...]:
     """Return the checks of the current `sanitized` block, else those of VKJIT_SANITIZE: 0 or empty for none, 1 for the
     defaults, "all", or a comma-separated list of names.
     """
-    if THREAD_CHECKS.checks is not None:
-        return THREAD_CHECKS.checks
+    selected = _checks.get()
+    if selected is not None:
+        return selected
     if raw_value(RAW_KEYS["VKJIT_SANITIZE"]) is None:
         return ()
     text = os.environ.get("VKJIT_SANITIZE", "").strip()

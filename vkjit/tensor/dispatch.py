@@ -2,7 +2,7 @@
 
 `@operation` turns a forward function, which only computes values, into the public function, which also records the call
 if an operand requires a gradient. `run_in_place` does the same for a function that writes into its first operand.
-Dispatch also applies autocast, hands calls to an interceptor if one is set (`mode.state`), and replays repeated calls
+Dispatch also applies autocast, hands calls to an interceptor if one is set (`mode.modes`), and replays repeated calls
 from the op cache (`op_cache`).
 """
 
@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import InternalError
+from ..runtime.capture import open_captures
+from .argument_views import own_result
 from .autograd import mode, tape
 from .autograd.autocast import convert_operands
-from .autograd.mode import state
+from .autograd.mode import modes, recording
 from .autograd.rules import RULES
 from .op_cache import cached, replay_write
 from .operand_errors import explained
@@ -36,7 +38,7 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
     Updates the autograd history of stale views among them (`view_tracking`). Raises VkjitError for a view for which
     that is impossible.
     """
-    if not state.enabled:
+    if not recording.get():
         return False
     needed = False
     for value in operands:
@@ -64,18 +66,19 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
         def run(*operands: Any, **params: Any) -> Any:
             if params and "out" in params:
                 return _run_into(name, run, operands, params)
-            if state.intercepts:
-                if state.interceptor is not None:
-                    return state.interceptor(name, run, operands, params)
+            mode = modes.get()
+            if mode.intercepts:
+                if mode.interceptor is not None:
+                    return mode.interceptor(name, run, operands, params)
                 operands = convert_operands(name, operands)
             try:
-                if not state.enabled or not is_recording(operands):
+                if not recording.get() or not is_recording(operands):
                     return function(*operands, **params)
-                state.enabled = False
+                recording.set(False)
                 try:
                     result = function(*operands, **params)
                 finally:
-                    state.enabled = True
+                    recording.set(True)
             except AttributeError as error:
                 raise explained(error, function, operands, params) from error
             tape.record_unchecked(name, operands, params, result if isinstance(result, tuple) else (result,))
@@ -114,29 +117,31 @@ def run_in_place(
     Returns the target. Raises ArgumentError if autograd can't track the write: to a leaf that requires a gradient, to a
     view of one, or to a view made while recording was off.
     """
-    if state.intercepts and state.interceptor is not None:
+    interceptor = modes.get().interceptor
+    if interceptor is not None:
         args = (target, *operands)
-        state.interceptor(name, lambda t, *rest: run_in_place(name, write, t, rest, params), args, {})
+        interceptor(name, lambda t, *rest: run_in_place(name, write, t, rest, params), args, {})
         return target
-    recording = is_recording((target, *operands))
-    if recording:
+    recorded = is_recording((target, *operands))
+    if recorded:
         check_writable(name, target)
-    recorded_operands = _kept_operands(name, target, operands) if recording else ()
-    enabled, state.enabled = state.enabled, False
+    recorded_operands = _kept_operands(name, target, operands) if recorded else ()
+    enabled = recording.get()
+    recording.set(False)
     try:
         if name in _REPEATED:
             replay_write(write, target, operands, params)
         else:
             write(target, *operands, **params)
     finally:
-        state.enabled = enabled
+        recording.set(enabled)
     target.bump_version()
-    if recording and target.root is not None:
+    if recorded and target.root is not None:
         record_written(name, recorded_operands, params, target, target.root)
-    elif recording:
+    elif recorded:
         target.rebase()
         tape.record(name, recorded_operands, params, (target,))
-    return target
+    return own_result(target) if open_captures else target
 
 
 def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -202,7 +202,7 @@ def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with samples from the uniform distribution over [low, high), in place."""
     drawn = creation.empty(self.shape, dtype=random._float_type(self.dtype), device=self.device)
-    start = random._start(drawn.numel(), None, generator)
+    start = random.start(drawn.numel(), drawn.device, generator)
     return copies.copy_(self, random.fill_uniform(drawn, low, high, start))
 
 
@@ -210,7 +210,7 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
     """Fill with samples from the normal distribution, in place."""
     random.check_deviation(std, "normal_")
     drawn = creation.empty(self.shape, dtype=random._float_type(self.dtype), device=self.device)
-    start = random._start(drawn.numel(), None, generator)
+    start = random.start(drawn.numel(), drawn.device, generator)
     return copies.copy_(self, random.fill_normal(drawn, mean, std, start))
 
 

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..launch import extensions, host_arrays
+from ..runtime.capture import open_captures
 from ..runtime.device import Device, DeviceArray
-from .autograd.mode import state
+from .autograd.mode import recording
 from .autograd.tape import UNTRACKED, GradMeta, backward
 
 if TYPE_CHECKING:
@@ -31,7 +32,19 @@ if TYPE_CHECKING:
 else:
     TensorMethods = object
 
-__all__ = ["Tensor", "Version"]
+__all__ = ["Tensor", "Version", "handle_new_views"]
+
+_note_new_view: Callable[[Tensor], None]
+"""Called with tensors, perhaps views, that are made while work is captured; see `handle_new_views`."""
+
+
+def handle_new_views(note: Callable[[Tensor], None]) -> None:
+    """Register the function that is told of tensors made while work is captured.
+
+    The function is in `argument_views`, which imports this module and so can't be imported here.
+    """
+    global _note_new_view
+    _note_new_view = note
 
 
 class Version:
@@ -114,6 +127,8 @@ class Tensor(TensorMethods):
         self._history = self._version.recorded
         self._root: Any = None
         self.meta = meta if meta is not None else GradMeta(array.shape, array.dtype, array.device)
+        if open_captures:
+            _note_new_view(self)
 
     @staticmethod
     def of(array: DeviceArray) -> Tensor:
@@ -400,6 +415,8 @@ class Tensor(TensorMethods):
         same._array, same._version, same.meta = self._array, self._version, self.meta
         same._history, same._is_view = self._history, self._is_view
         same._root = None
+        if open_captures:
+            _note_new_view(same)
         return same
 
     def with_grad_meta(self, meta: GradMeta | None) -> Tensor:
@@ -413,7 +430,7 @@ class Tensor(TensorMethods):
         """Return a view of this tensor's memory with the layout of `array`; the view isn't recorded."""
         view = Tensor(array, version=self._version)
         # without recording the view gets no root: a reference to self would keep the graph alive
-        if self.meta.requires_grad and not state.enabled:
+        if self.meta.requires_grad and not recording.get():
             view._root = UNTRACKED
         else:
             view._root = self if self._root is None else self._root

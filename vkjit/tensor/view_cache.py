@@ -18,9 +18,11 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from ..runtime.array import layout_of
+from ..runtime.capture import open_captures
 from ..runtime.dispatch_cache import repeating
+from .argument_views import own_result
 from .autograd import tape
-from .autograd.mode import state
+from .autograd.mode import modes, recording
 from .autograd.rules import RuleRow
 from .autograd.tape import UNTRACKED, GradMeta, Node
 from .op_cache.key import _TENSORS
@@ -74,7 +76,10 @@ def cached_view(function: F) -> F:
     @functools.wraps(function)
     def run(x: Any, *args: Any, **params: Any) -> Any:
         kind: Any = x.__class__
-        if kind not in _TENSORS or state.special or x._history != x._version.recorded:
+        if open_captures:  # views of arguments follow them
+            result = function(x, *args, **params)
+            return own_result(x) if result is x else result
+        if kind not in _TENSORS or modes.get().special or x._history != x._version.recorded:
             return function(x, *args, **params)
         key: Any = args
         if not _PLAIN.issuperset(map(type, args)):
@@ -86,7 +91,7 @@ def cached_view(function: F) -> F:
             return function(x, *args, **params)
         array = x._array
         key = (array.layout or (array.dtype, array.shape, array.strides), name, *key)
-        recorded = x.meta.requires_grad and state.enabled
+        recorded = x.meta.requires_grad and recording.get()
         if recorded and tape.NodeClass is not Node:
             return function(x, *args, **params)
         plans: Any = (_recorded if recorded else _unrecorded).get(key)
@@ -123,10 +128,13 @@ def _flat(args: Iterable[Any]) -> list[Any] | None:
 
 
 def row_view(x: Tensor, index: int) -> Tensor | None:
-    """Return the view `x[index]` without recording it; None if the index is out of range, or the tensor has no elements.
+    """Return the view `x[index]` without recording it; None if the index is out of range, the tensor has no elements, or
+    work is captured.
 
     Indices vary more than other arguments, so all of a layout share a plan.
     """
+    if open_captures:
+        return None
     array = x._array
     key = array.layout or (array.dtype, array.shape, array.strides)
     row = _rows.get(key)

@@ -10,7 +10,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.tensor.autograd import tape
-from vkjit.tensor.autograd.mode import state
+from vkjit.tensor.autograd.mode import modes
 
 
 def leaf(*values: float) -> Any:
@@ -113,12 +113,12 @@ def test_the_mode_ends_and_nests() -> None:
     assert not vk.autograd.is_anomaly_enabled()
     with vk.autograd.detect_anomaly(forward=True):
         with vk.autograd.set_detect_anomaly(False):
-            assert not vk.autograd.is_anomaly_enabled() and not state.intercepts
-        assert vk.autograd.is_anomaly_enabled() and state.interceptor is not None
+            assert not vk.autograd.is_anomaly_enabled() and not modes.get().intercepts
+        assert vk.autograd.is_anomaly_enabled() and modes.get().interceptor is not None
         with vk.autograd.autocast(vk.bf16):
-            assert state.intercepts
-        assert state.intercepts
-    assert not vk.autograd.is_anomaly_enabled() and not state.intercepts
+            assert modes.get().intercepts
+        assert modes.get().intercepts
+    assert not vk.autograd.is_anomaly_enabled() and not modes.get().intercepts
     assert tape.NodeClass is tape.Node
     vk.autograd.set_detect_anomaly(True)
     assert vk.autograd.is_anomaly_enabled()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from vkjit.errors import ArgumentError
+from vkjit.tensor.argument_views import own_result
 
 from ..parameter import Parameter
 from .module import Module
@@ -88,7 +89,7 @@ class Sequential(_List):
         for module in self._modules.values():
             assert module is not None
             x = module(x)
-        return x
+        return own_result(x)
 
     def constructor_arguments(self) -> dict[str, Any]:
         """Return the modules as positional arguments (key "*"): the modules themselves, or one dictionary of names to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vkjit.errors import ArgumentError
+from vkjit.tensor.argument_views import own_result
 from vkjit.tensor.tensor import Tensor
 
 from .. import functional as F
@@ -35,7 +36,7 @@ class Dropout(_Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> same shape."""
-        return F.dropout(x, self.p, self.training) if self.training and self.p else x
+        return F.dropout(x, self.p, self.training) if self.training and self.p else own_result(x)
 
 
 class Dropout1d(_Dropout):

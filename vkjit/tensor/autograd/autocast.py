@@ -7,7 +7,6 @@ type. In this module, an object with the attribute `meta` is a tensor.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,7 +15,9 @@ from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.errors import DTypeError
 
+from ...runtime import open_blocks
 from .mode import state
+from .scopes import in_block
 
 __all__ = ["PRECISE", "PRODUCTS", "autocast", "convert_operands"]
 
@@ -51,28 +52,22 @@ class autocast:  # noqa: N801  # PyTorch's name
         if dtype not in (dtypes.f16, dtypes.bf16):
             raise DTypeError(f"autocast computes products in f16 or bf16, found {dtype!r}")
         self._dtype = dtype if enabled else None
-        self._saved: list[DType | None] = []
 
     def __enter__(self) -> None:
-        self._saved.append(state.autocast)
+        open_blocks.enter(self, state.autocast)
         state.autocast = self._dtype
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        state.autocast = self._saved.pop()
+        state.autocast = open_blocks.leave(self)
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with autocast(self._dtype, enabled=self._dtype is not None):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+        return in_block(function, lambda: autocast(self._dtype, enabled=self._dtype is not None))
 
 
 def convert_operands(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the operands of operation `name`, with tensors converted to the type that this thread's autocast requires.
+    """Return the operands of operation `name`, with tensors converted to the type that autocast requires here.
 
     Only tensors of f32 and of the 16-bit type are converted.
     """

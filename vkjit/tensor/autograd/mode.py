@@ -1,85 +1,126 @@
-"""Per-thread autograd state, and the context managers that switch recording on and off."""
+"""Autograd state of asyncio tasks and threads, and the context managers that switch recording on and off."""
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ...runtime import open_blocks
+from .scopes import in_block
 
 if TYPE_CHECKING:
     from vkjit.dtypes import DType
 
-__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled", "state"]
+__all__ = [
+    "Modes", "enable_grad", "inference_mode", "is_grad_enabled", "modes", "no_grad", "recording", "set_grad_enabled", "state",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _State(threading.local):
-    """Per-thread autograd state. Every operation reads `enabled` and `intercepts`, so these are plain attributes."""
+class Modes(NamedTuple):
+    """The modes of a context, in one immutable object."""
 
-    enabled = True
-    """True if operations are recorded."""
-    intercepts = False
-    """True if autocast is on or an `interceptor` is set, so that operations leave their fast path."""
-    accumulates_grad = False
-    """True during a backward pass that adds to `.grad` (`backward()`, unlike `grad()`)."""
+    autocast: DType | None = None
+    """The 16-bit type of autocast, or None if it is off."""
     anomaly: Any = None
     """The settings of anomaly mode (`vkjit.autograd.anomaly`), or None if it is off.
 
     The backward pass calls its method `vjp(node, gradients)` instead of `Node.vjp`.
     """
+    interceptor: Callable[..., Any] | None = None
+    """A function that runs operations instead of the dispatcher, or None.
 
-    observed = False
+    It is called as `interceptor(name, call, args, params)` and returns the result, normally `call(*args, **params)`.
+    """
+    recorder: Any = None
+    """The recorder of the cached call that runs (`vkjit.tensor.op_cache`), or None."""
+    intercepts: bool = False
+    """True if autocast is on or an `interceptor` is set, so that operations leave their fast path."""
+    observed: bool = False
     """True if an `interceptor` or a `recorder` is set, so that no call is replayed."""
-    special = False
+    special: bool = False
     """True if autocast is on, or an `interceptor` or a `recorder` is set."""
 
-    autocast_dtype: DType | None = None
-    """The 16-bit type of autocast, or None if it is off; set it through `autocast`."""
-    _recorder: Any = None
-    _interceptor: Callable[..., Any] | None = None
+    def changed(self, **values: Any) -> Modes:
+        """Return these modes with other values of the first four fields."""
+        new = self._replace(**values)
+        intercepted, recorded = new.interceptor is not None, new.recorder is not None
+        intercepts = intercepted or new.autocast is not None
+        return new._replace(
+            intercepts=intercepts, observed=intercepted or recorded, special=intercepts or recorded
+        )  # fmt: skip
+
+
+recording: ContextVar[bool] = ContextVar("recording", default=True)
+"""True if operations are recorded."""
+modes: ContextVar[Modes] = ContextVar("modes", default=Modes())  # noqa: B039  # immutable
+_accumulates_grad: ContextVar[bool] = ContextVar("accumulates_grad", default=False)
+
+
+class _State:
+    """The autograd state of the running asyncio task or thread, as attributes.
+
+    Code that runs for each operation reads `recording` and `modes` instead, which takes less time.
+    """
+
+    __slots__ = ()
+
+    @property
+    def enabled(self) -> bool:
+        """True if operations are recorded."""
+        return recording.get()
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        recording.set(value)
+
+    @property
+    def accumulates_grad(self) -> bool:
+        """True during a backward pass that adds to `.grad` (`backward()`, unlike `grad()`)."""
+        return _accumulates_grad.get()
+
+    @accumulates_grad.setter
+    def accumulates_grad(self, value: bool) -> None:
+        _accumulates_grad.set(value)
 
     @property
     def autocast(self) -> DType | None:
-        """The 16-bit type of autocast, or None if it is off."""
-        return self.autocast_dtype
+        """As in `Modes`."""
+        return modes.get().autocast
 
     @autocast.setter
     def autocast(self, dtype: DType | None) -> None:
-        self.autocast_dtype = dtype
-        self._update_flags()
+        modes.set(modes.get().changed(autocast=dtype))
+
+    @property
+    def anomaly(self) -> Any:
+        """As in `Modes`."""
+        return modes.get().anomaly
+
+    @anomaly.setter
+    def anomaly(self, settings: Any) -> None:
+        modes.set(modes.get().changed(anomaly=settings))
 
     @property
     def interceptor(self) -> Callable[..., Any] | None:
-        """A function that runs this thread's operations instead of the dispatcher, or None.
-
-        It is called as `interceptor(name, call, args, params)` and returns the result, normally
-        `call(*args, **params)`.
-        """
-        return self._interceptor
+        """As in `Modes`."""
+        return modes.get().interceptor
 
     @interceptor.setter
     def interceptor(self, function: Callable[..., Any] | None) -> None:
-        self._interceptor = function
-        self._update_flags()
+        modes.set(modes.get().changed(interceptor=function))
 
     @property
     def recorder(self) -> Any:
-        """The recorder of the cached call that this thread runs (`vkjit.tensor.op_cache`), or None."""
-        return self._recorder
+        """As in `Modes`."""
+        return modes.get().recorder
 
     @recorder.setter
     def recorder(self, recorder: Any) -> None:
-        self._recorder = recorder
-        self._update_flags()
-
-    def _update_flags(self) -> None:
-        intercepted, recorded = self._interceptor is not None, self._recorder is not None
-        self.intercepts = intercepted or self.autocast_dtype is not None
-        self.observed = intercepted or recorded
-        self.special = self.intercepts or recorded
+        modes.set(modes.get().changed(recorder=recorder))
 
 
 state = _State()
@@ -87,32 +128,26 @@ state = _State()
 
 def is_grad_enabled() -> bool:
     """Return True if operations on tensors that require gradients are recorded."""
-    return state.enabled
+    return recording.get()
 
 
 class set_grad_enabled:  # noqa: N801  # PyTorch's name
-    """Context manager and decorator that switches recording on or off in this thread."""
+    """Context manager and decorator that switches recording on or off in this thread or asyncio task."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
-        self._saved: list[bool] = []
 
     def __enter__(self) -> None:
-        self._saved.append(state.enabled)
-        state.enabled = self._enabled
+        open_blocks.enter(self, recording.get())
+        recording.set(self._enabled)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        state.enabled = self._saved.pop()
+        recording.set(open_blocks.leave(self))
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_grad_enabled(self._enabled):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+        return in_block(function, lambda: set_grad_enabled(self._enabled))
 
 
 def no_grad() -> set_grad_enabled:

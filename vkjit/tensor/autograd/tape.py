@@ -23,7 +23,7 @@ from vkjit.errors import ArgumentError, InternalError, ShapeError, VkjitError
 from vkjit.runtime.device import Device
 
 from ..memory import allocate, write_value
-from .mode import state
+from .mode import modes, recording, state
 from .rules import RULES, Gradient, RuleRow
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def record(
 
     With `always`, the operation is recorded even if recording is off.
     """
-    if (state.enabled or always) and any(getattr(v, "requires_grad", False) for v in inputs):
+    if (recording.get() or always) and any(getattr(v, "requires_grad", False) for v in inputs):
         record_unchecked(name, inputs, params, outputs)
 
 
@@ -266,8 +266,9 @@ def record_unchecked(name: str, inputs: tuple[Any, ...], params: dict[str, Any],
         tensor.meta.node = node
         if tensor._root is UNTRACKED:
             _find_root(name, inputs, tensor)
-    if state.recorder is not None:
-        state.recorder.note_node(node, inputs, tuple(outputs))
+    recorder = modes.get().recorder
+    if recorder is not None:
+        recorder.note_node(node, inputs, tuple(outputs))
 
 
 def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:

@@ -15,7 +15,7 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, ShapeError
 from vkjit.stdlib.attention import dispatch as kernels
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..dispatch import operation
 from ..op_cache import cached
 from ..ops import creation
@@ -173,7 +173,7 @@ def scaled_dot_product_attention(
         k, v = (repeat_interleave(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     # 16-bit floats are computed in f32 and rounded once, at the end; autocast chooses the types itself
     is_16_bit = q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype
-    rounded_type = q.dtype if is_16_bit and state.autocast is None else None
+    rounded_type = q.dtype if is_16_bit and modes.get().autocast is None else None
     if rounded_type is not None:
         q, k, v = (t.to(dtypes.f32) for t in (q, k, v))
     weights = composed_weights(q, k, attn_mask, factor, is_causal)

@@ -10,7 +10,7 @@ from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.runtime.array import fresh_layout
 from vkjit.runtime.device import DeviceArray
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..memory import allocate
 from ..ops.copies import contiguous
 from ..tensor import Tensor
@@ -40,7 +40,7 @@ def check_parameter(x: Any, like: Tensor, shape: tuple[int, ...], name: str, wha
     if x is None:
         return None
     check_float(x, name, what)
-    if x.dtype is not like.dtype and state.autocast is None:  # autocast unifies the dtypes
+    if x.dtype is not like.dtype and modes.get().autocast is None:  # autocast unifies the dtypes
         raise DTypeError(
             f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 
+from ..argument_views import own_result
 from ..operand_errors import takes_tensors
 from ..ops import creation, random
 from ..ops.arithmetic import where
@@ -68,7 +69,7 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
     """
     check_float(x, "alpha_dropout")
     if _check_probability(p, "alpha_dropout") == 0 or not training:
-        return x  # type: ignore[no-any-return]
+        return own_result(x)  # type: ignore[no-any-return]
     return _dropped(x, x.shape, float(p))
 
 
@@ -78,7 +79,7 @@ def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Ten
     if x.ndim < 2:
         raise ShapeError(f"feature_alpha_dropout() takes (N, C, ...), found {x.shape}")
     if _check_probability(p, "feature_alpha_dropout") == 0 or not training:
-        return x  # type: ignore[no-any-return]
+        return own_result(x)  # type: ignore[no-any-return]
     return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
 
 

@@ -10,6 +10,7 @@ from vkjit.stdlib.index import embedding as kernels
 from vkjit.stdlib.partial_sums import accumulator_type
 from vkjit.stdlib.random import dropout as dropout_kernels
 
+from ..argument_views import own_result
 from ..autograd.mode import no_grad
 from ..dispatch import operation
 from ..op_cache import cached
@@ -167,7 +168,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """
     check_float(x, "dropout")
     if _check_probability(p, "dropout") == 0 or not training:
-        return x
+        return own_result(x)  # type: ignore[no-any-return]
     return dropout_with_seed(x, random.next_seed_tensor(x.device), float(p))
 
 
@@ -180,7 +181,7 @@ def _dropout_channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
             f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch)"
         )
     if not training or _check_probability(p, name) == 0:
-        return x
+        return own_result(x)  # type: ignore[no-any-return]
     mask_shape = x.shape[: x.ndim - axes]
     ones = creation.ones(mask_shape, dtype=x.dtype, device=x.device)
     mask = dropout_with_seed(ones, random.next_seed_tensor(x.device), float(p))

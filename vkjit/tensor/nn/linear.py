@@ -16,7 +16,7 @@ from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.elementwise import functions, maps
 from vkjit.stdlib.matmul import linear as kernels
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import cached
@@ -110,7 +110,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(f"linear(): a weight of {weight.shape} needs a bias of {weight.shape[:1]}, found {bias.shape}")
     dtype = x.dtype
     same_type = weight.dtype is dtype and (bias is None or bias.dtype is dtype) and dtype.kind != "bool"
-    if not same_type and state.autocast is None:
+    if not same_type and modes.get().autocast is None:
         raise DTypeError(
             f"linear() takes tensors of one type of numbers, found {dtype!r}, {weight.dtype!r}"
             f"{'' if bias is None else f' and {bias.dtype!r}'}: convert with .to(...)"

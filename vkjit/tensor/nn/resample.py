@@ -14,6 +14,7 @@ import numpy as np
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, ShapeError
 
+from ..argument_views import own_result
 from ..operand_errors import takes_tensors
 from ..ops import creation
 from ..ops.copies import contiguous
@@ -81,7 +82,7 @@ def interpolate(
     for i, (out, scale) in enumerate(zip(out_sizes, scales, strict=True)):
         step = 1 / scale if scale is not None else x.shape[i + 2] / out
         x = _resized(x, i + 2, out, step, mode, align_corners)
-    return x  # type: ignore[no-any-return]
+    return own_result(x)  # type: ignore[no-any-return]
 
 
 def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:

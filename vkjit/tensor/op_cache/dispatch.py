@@ -20,7 +20,7 @@ from vkjit.runtime.dispatch_cache import Table, repeating, table_of
 from vkjit.runtime.handles import on_fork
 from vkjit.stdlib.registry import forced_class
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..autograd.tape import Node
 from ..operand_errors import explained
 from ..tensor import Tensor
@@ -62,8 +62,9 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
             try:
-                special = state.special
-                if (special and state.observed) or _blocks or "out" in params:
+                mode = modes.get()
+                special = mode.special
+                if (special and mode.observed) or _blocks or "out" in params:
                     return function(*operands, **params)
                 found = short_key(label, operands, params) if 0 < len(operands) < 3 and not special else None
                 if found is None:
@@ -106,8 +107,9 @@ def replay_write(write: Callable[..., Any], target: Tensor, operands: tuple[Any,
 
     The caller has switched recording off, and counts the write.
     """
-    special = state.special
-    if (special and state.observed) or _blocks:
+    mode = modes.get()
+    special = mode.special
+    if (special and mode.observed) or _blocks:
         write(target, *operands, **params)
         return
     found = short_key(write, (target, *operands), params) if len(operands) < 2 and not special else None

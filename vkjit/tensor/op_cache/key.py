@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from vkjit.dtypes import DType
 
-from ..autograd.mode import state
+from ..autograd.mode import modes, recording
 from ..tensor import Tensor
 
 __all__ = ["cacheable", "call_key", "short_key"]
@@ -82,10 +82,11 @@ def call_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _
         return None
     if is_sharing:
         _add_sharing(tensors, key)
-    if requires_grad and state.enabled:
+    if requires_grad and recording.get():
         key.append(RECORDING)
-    if state.autocast_dtype is not None:
-        key.append(state.autocast_dtype)
+    autocast = modes.get().autocast
+    if autocast is not None:
+        key.append(autocast)
     return tuple(key), tensors, arrays
 
 
@@ -122,7 +123,7 @@ def short_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> 
             key += (word, float, value, copysign(1.0, value))
         else:
             return None
-    return (key + (RECORDING,) if needs and state.enabled else key), tensors, arrays
+    return (key + (RECORDING,) if needs and recording.get() else key), tensors, arrays
 
 
 def _add_keywords(params: dict[str, Any], key: list[Any], tensors: list[Tensor]) -> bool:

@@ -18,7 +18,7 @@ from vkjit.runtime.dispatch_cache import table_of
 from vkjit.stdlib.registry import forced_class
 
 from ..autograd import tape
-from ..autograd.mode import state
+from ..autograd.mode import modes, recording
 from ..autograd.rules import RuleRow
 from ..autograd.tape import GradMeta, Node
 from ..tensor import Tensor, Version
@@ -129,7 +129,8 @@ class ReplayedNode(Node):
         what it does, if a kept value was changed in place (the rule raises the error), and if a gradient shares memory
         with another value.
         """
-        if state.enabled or state.special or state.anomaly is not None or _blocks or self._released:
+        mode = modes.get()
+        if recording.get() or mode.special or mode.anomaly is not None or _blocks or self._released:
             return super().vjp(gradients)
         key: list[Any] = [self.plan.token]
         tensors: list[Any] = []

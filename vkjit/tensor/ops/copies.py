@@ -17,6 +17,7 @@ from vkjit.stdlib.registry import device_class
 from vkjit.stdlib.rows.cat import cat_pair
 from vkjit.stdlib.rows.copy_vec4 import copy_reversed
 
+from ..argument_views import own_result
 from ..dispatch import operation, run_in_place
 from ..memory import allocate, fitted
 from ..op_cache import cached
@@ -116,7 +117,7 @@ def clone(x: Tensor) -> Tensor:
 @cached("contiguous()")
 def contiguous(x: Tensor) -> Tensor:
     """Return x itself if it is contiguous, else a contiguous copy."""
-    return x if x.is_contiguous() else clone(x)
+    return own_result(x) if x.is_contiguous() else clone(x)
 
 
 @operation("cast", replayable=True)
@@ -158,7 +159,9 @@ def to(
         result = _cast(result, dtype=element)
     if target_device is not x.device:
         result = _move(result, device=target_device)
-    return clone(x) if copy and result is x else result
+    if result is not x:
+        return result
+    return clone(x) if copy else own_result(x)
 
 
 def _names_dtype(target: Any) -> bool:

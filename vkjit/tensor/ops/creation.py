@@ -19,6 +19,8 @@ from vkjit.backends.selection import device as open_device
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError, OutOfMemoryError
 from vkjit.launch.bind import poison
+from vkjit.runtime.capture import constant_buffer
+from vkjit.runtime.device import Device, DeviceArray, contiguous_strides
 from vkjit.settings import boolean_setting
 
 from ..memory import allocate, as_int, check_fits, to_storage, write_value
@@ -87,6 +89,13 @@ def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) ->
     if stored.nbytes:
         target.write(array.buffer, 0, stored.reshape(-1).view(np.uint8))
     return Tensor(array)
+
+
+def constant(values: npt.NDArray[Any], dtype: DType, device: Device) -> DeviceArray:
+    """Return an array with these values for a cache: it has them at once, also if work is captured, and stays as it is."""
+    stored = to_storage(np.ascontiguousarray(values), dtype)
+    buffer = constant_buffer(device, stored.reshape(-1).view(np.uint8))
+    return DeviceArray(buffer, 0, dtype, values.shape, contiguous_strides(values.shape))
 
 
 def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:

@@ -20,7 +20,7 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.elementwise import functions
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..dispatch import is_recording, operation, run_in_place
 from ..memory import allocate
 from ..op_cache import cached
@@ -149,7 +149,7 @@ def _basic(x: Tensor, plan: Plan) -> Tensor:
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`."""
-    if index.__class__ is int and not state.intercepts and not is_recording((x,)):
+    if index.__class__ is int and not modes.get().intercepts and not is_recording((x,)):
         row = row_view(x, index)
         if row is not None:
             return row

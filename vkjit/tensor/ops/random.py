@@ -3,13 +3,17 @@
 A stream (`Generator`) is a seed and a counter. Philox maps a seed and a counter value to 4 random values. Each random
 tensor takes the next counter values of its stream, one for 4 elements. So results are the same on every device, and
 `manual_seed` and saved generator states reproduce them exactly.
+
+What is drawn on a device while its work is captured, is drawn by the replays of the graph (`vkjit.runtime.draws`).
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from typing import Any
+import weakref
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +21,7 @@ import numpy.typing as npt
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError
 from vkjit.runtime.array import LAYOUT_ALIGNMENT, layout_of
-from vkjit.runtime.capture import is_capturing
+from vkjit.runtime.capture import Capture, capture_here, refuse_host
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.runtime.handles import new_lock
 from vkjit.stdlib.random import random as kernels
@@ -44,16 +48,14 @@ class Generator:
         self._lock = new_lock()
         self._seed = 0
         self._counter = 0
-        self.manual_seed(secrets.randbits(63) if seed is None else seed)
+        capture = capture_here()
+        # one that a captured block makes restarts with the block, so its numbers don't depend on replays
+        self._maker = None if capture is None or seed is None else weakref.ref(capture)
+        self._set(_checked_seed(secrets.randbits(63) if seed is None else seed), 0)
 
     def manual_seed(self, seed: int) -> Generator:
         """Restart the stream from a non-negative seed."""
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ArgumentError(f"a seed is an int of at least 0, found {seed!r}")
-        if seed >= 2**64:
-            raise ArgumentError(f"a seed is an int below 2**64, found {seed!r}")
-        with self._lock:
-            self._seed, self._counter = int(seed) % 2**64, 0
+        self.set_state((_checked_seed(seed), 0))
         return self
 
     def initial_seed(self) -> int:
@@ -62,28 +64,69 @@ class Generator:
 
     def get_state(self) -> tuple[int, int]:
         """Return the state (seed, counter) for `set_state`."""
-        with self._lock:
-            return self._seed, self._counter
+        capture = self._capture()
+        return self.present() if capture is None else capture.draws.state(self)
 
     def set_state(self, state: tuple[int, int]) -> None:
-        """Restore a state returned by `get_state`."""
+        """Restore a state returned by `get_state`. Raises ArgumentError for other states while work is captured."""
         is_pair = isinstance(state, tuple) and len(state) == 2 and all(isinstance(word, int) for word in state)
         seed, counter = state if is_pair else (-1, -1)
         if seed < 0 or counter < 0:
             raise ArgumentError(f"a state is (seed, counter), two ints of at least 0, found {state!r}")
-        with self._lock:
-            self._seed, self._counter = seed % 2**64, counter % 2**64
+        capture = self._capture()
+        if capture is None:
+            self._set(seed % 2**64, counter % 2**64)
+        else:
+            capture.draws.set_state(self, (seed % 2**64, counter % 2**64))
 
-    def take(self, count: int) -> tuple[int, int]:
-        """Reserve the next `count` counter values. Returns (seed, first counter value)."""
+    def take(self, count: int, device: Device | None = None) -> tuple[int, int]:
+        """Reserve the next `count` counter values. Returns (seed, first counter value).
+
+        Captured work on `device` reserves them in its capture, for its replays.
+        """
         if state.recorder is not None:
             state.recorder.note_not_replayable()
+        refused = _refused.get()
+        if refused and self is _stream:
+            raise ArgumentError(refused)
+        capture = None if device is None else self._capture(device)
+        if capture is not None:
+            return capture.draws.take(self, count)
         with self._lock:
             first = self._counter
             self._counter = (first + count) % 2**64
             return self._seed, first
 
+    def seed_at(self, seed: int, counter: int) -> int:
+        """Return the 63-bit seed that is drawn at a counter value of a stream."""
+        return int(_seeds(seed, counter, 1)[0])
 
+    def _capture(self, device: Device | None = None) -> Capture | None:
+        """Return the open capture whose replays draw from this stream; None if numbers are drawn now."""
+        capture = capture_here(device)
+        return None if capture is None or (self._maker is not None and self._maker() is capture) else capture
+
+    def present(self) -> tuple[int, int]:
+        """Return the state (seed, counter) outside of captures."""
+        with self._lock:
+            return self._seed, self._counter
+
+    def _set(self, seed: int, counter: int) -> None:
+        with self._lock:
+            self._seed, self._counter = seed, counter
+
+
+def _checked_seed(seed: Any) -> int:
+    """Return a seed as an int. Raises ArgumentError if it is none."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ArgumentError(f"a seed is an int of at least 0, found {seed!r}")
+    if seed >= 2**64:
+        raise ArgumentError(f"a seed is an int below 2**64, found {seed!r}")
+    return int(seed)
+
+
+_refused: ContextVar[str] = ContextVar("refused", default="")
+"""Why nothing may be drawn from the default stream; empty if that is permitted."""
 _stream = Generator()
 """The default stream."""
 
@@ -120,26 +163,64 @@ def _seeds(seed: int, first: int, count: int) -> npt.NDArray[np.uint64]:
     return words[::4] >> np.uint64(1)  # type: ignore[no-any-return]  # one of the four words for a counter value
 
 
+class Mark(NamedTuple):
+    """A point of the default stream; see `mark`."""
+
+    state: tuple[int, int]
+    capture: weakref.ref[Capture] | None
+    captured_state: tuple[int, int] | None
+
+
+def mark() -> Mark:
+    """Return a point of the default stream that `draw_again` returns to: outside of captures, and in the one here."""
+    capture = capture_here()
+    if capture is None:
+        return Mark(_stream.present(), None, None)
+    return Mark(_stream.present(), weakref.ref(capture), capture.draws.state(_stream))
+
+
+def return_to(point: Mark, what: str) -> None:
+    """Return to a point of the default stream.
+
+    If a capture began or ended meanwhile, draws raise ArgumentError until the next call: neither the numbers drawn then
+    nor those of a replay could be drawn again. `what` names the caller.
+    """
+    capture, then = capture_here(), None if point.capture is None else point.capture()
+    _stream._set(*point.state)
+    if point.capture is not None and capture is not None and capture is then and point.captured_state is not None:
+        capture.draws.set_state(_stream, point.captured_state)
+    is_same = capture is then and (point.capture is None) == (capture is None)
+    _refused.set("" if is_same else f"{what} draws random numbers again, which were drawn on the other side of a capture: "
+        "capture the forward and the backward pass together, or neither")  # fmt: skip
+
+
 def next_seed() -> int:
-    """Return a 63-bit seed drawn from the default stream, for kernels that generate random numbers themselves."""
+    """Return a 63-bit seed drawn from the default stream, for host code that generates random numbers itself."""
+    if capture_here() is not None:
+        refuse_host("draws random numbers on the host")
     return int(_seeds(*_stream.take(1), 1)[0])
 
 
 def next_seed_tensor(device: Device) -> Tensor:
-    """Return what `next_seed` would, as a u64 tensor with one element, which the caller mustn't change.
+    """Return a 63-bit seed drawn from the default stream as a u64 tensor with one element, which the caller mustn't
+    change.
 
-    The device gets many seeds with one upload. While its work is captured, which permits no upload, it gets one seed by
-    fills, so that replays of the graph use that seed again.
+    The device gets many seeds with one upload. A captured seed is set by fills, which replays change.
     """
     # `device.seeds` is (key, array): the seed of the stream and the first counter value, and an array with a seed every
     # LAYOUT_ALIGNMENT bytes
+    capture = _stream._capture(device)
+    if capture is not None:
+        begin, offset = len(capture.entries), capture.draws.position(_stream)
+        captured = seed_tensor(_stream.seed_at(*_stream.take(1, device)), device)
+        for part, entry in enumerate(capture.entries[begin:]):
+            capture.draws.add(entry, _stream, offset, part)
+        return captured
     seed, counter = _stream.take(1)
     place = counter % _SEEDS
     key = seed, counter - place
     uploaded: tuple[tuple[int, int], DeviceArray] | None = device.seeds
     if uploaded is None or uploaded[0] != key:
-        if is_capturing(device):
-            return seed_tensor(int(_seeds(seed, counter, 1)[0]), device)
         spread = np.zeros((_SEEDS, LAYOUT_ALIGNMENT // 8), np.uint64)
         spread[:, 0] = _seeds(*key, _SEEDS)
         uploaded = key, creation.upload(spread, dtypes.u64, device)._array
@@ -155,14 +236,39 @@ def seed_tensor(seed: int, device: Device) -> Tensor:
     return Tensor.of(array)
 
 
-def _generator(seed: int | None, generator: Generator | None) -> Generator:
-    """Return the stream to use: the given one, a new one for a given seed, or the default stream."""
-    return generator if generator is not None else _stream if seed is None else Generator(seed)
+class Start(NamedTuple):
+    """Where an operation begins to draw: the stream's seed and counter value, which kernels get.
+
+    If the work is captured, `capture` is its capture and `offset` how many numbers of the stream it drew before.
+    """
+
+    seed: int
+    counter: int
+    source: Generator
+    capture: Capture | None
+    offset: int
+
+    def launch(self, kernel: Any, arrays: tuple[DeviceArray, ...], *rest: Any) -> None:
+        """Launch a kernel that takes the arrays, the seed, the counter value and `rest`."""
+        begin = 0 if self.capture is None else len(self.capture.entries)
+        kernel(*arrays, self.seed, self.counter, *rest)
+        if self.capture is not None:
+            for entry in self.capture.entries[begin:]:
+                self.capture.draws.add(entry, self.source, self.offset)
 
 
-def _start(count: int, seed: int | None, generator: Generator | None) -> tuple[int, int]:
-    """Reserve the counter values for `count` elements. Returns (seed, first counter value)."""
-    return _generator(seed, generator).take(-(-count // 4))
+def start(count: int, device: Device, generator: Generator | None, seed: int | None = None) -> Start:
+    """Reserve the counter values for `count` elements that are drawn on a device.
+
+    They come from `generator`, else from a new stream with the given seed, else from the default stream.
+    """
+    if generator is None and seed is not None:
+        source, capture = Generator(seed), None
+    else:
+        source = _stream if generator is None else generator
+        capture = source._capture(device)
+    offset = 0 if capture is None else capture.draws.position(source)
+    return Start(*source.take(-(-count // 4), None if capture is None else device), source, capture, offset)
 
 
 def _float_type(dtype: Any) -> Any:
@@ -187,8 +293,8 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 """Number of random bits of a uniform value: the precision of the type, so that no value below 1 is rounded to 1."""
 
 
-def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
-    """Fill a contiguous tensor with uniform values in [low, high); `start` is (seed, first counter value)."""
+def fill_uniform(out: Tensor, low: float, high: float, start: Start) -> Tensor:
+    """Fill a contiguous tensor with uniform values in [low, high)."""
     if not out.dtype.is_float:
         raise DTypeError(
             f"samples of the uniform distribution are floats, found {out.dtype!r}: use randint() for integers"
@@ -202,18 +308,19 @@ def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -
     if not out.numel():
         return out
     if out.dtype is dtypes.f64:
-        kernels.uniform_f64(_flat(out), *start, float(low), float(high) - float(low))
+        start.launch(kernels.uniform_f64, (_flat(out),), float(low), float(high) - float(low))
     else:
-        kernels.uniform(_flat(out), *start, float(low), float(high) - float(low), _BITS[out.dtype.name])
+        bits = _BITS[out.dtype.name]
+        start.launch(kernels.uniform, (_flat(out),), float(low), float(high) - float(low), bits)
     return out
 
 
-def fill_normal(out: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
-    """Fill a contiguous tensor with normally distributed values; `start` is (seed, first counter value)."""
+def fill_normal(out: Tensor, mean: float, std: float, start: Start) -> Tensor:
+    """Fill a contiguous tensor with normally distributed values."""
     if not out.dtype.is_float:
         raise DTypeError(f"samples of the normal distribution are floats, found {out.dtype!r}: convert with .to(...)")
     if out.numel():
-        kernels.normal(_flat(out), *start, float(mean), float(std))
+        start.launch(kernels.normal, (_flat(out),), float(mean), float(std))
     return out
 
 
@@ -226,7 +333,8 @@ def rand(
     With `seed`, they come from a new stream with that seed, not from the default stream.
     """
     out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
-    return _with_requires_grad(fill_uniform(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
+    drawn = fill_uniform(out, 0.0, 1.0, start(out.numel(), out.device, generator, seed))
+    return _with_requires_grad(drawn, requires_grad)
 
 
 def randn(
@@ -235,7 +343,8 @@ def randn(
 ) -> Tensor:  # fmt: skip
     """Return normally distributed values with mean 0 and variance 1; `seed` as for `rand`."""
     out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
-    return _with_requires_grad(fill_normal(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
+    drawn = fill_normal(out, 0.0, 1.0, start(out.numel(), out.device, generator, seed))
+    return _with_requires_grad(drawn, requires_grad)
 
 
 def normal(
@@ -302,10 +411,10 @@ def randint(
         check_fits(bound, element if element.is_integer else dtypes.i64)
         check_fits(bound, element)
     values = creation.empty(sizes, dtype=element if element.is_integer else dtypes.i64, device=device)
-    start = _start(values.numel(), None, generator)
+    begin = start(values.numel(), values.device, generator)
     if values.numel():
         range_size = (int(high) - int(low)) % 2**64  # as a u64; 0 stands for 2**64
-        kernels.integers(_flat(values), *start, int(low), range_size)
+        begin.launch(kernels.integers, (_flat(values),), int(low), range_size)
     return _with_requires_grad(values.to(element), requires_grad)
 
 
@@ -326,10 +435,10 @@ def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -
     if not chances.dtype.is_float:
         raise DTypeError(f"bernoulli() takes chances as floats, found {chances.dtype!r}")
     out = creation.empty(x.shape, dtype=x.dtype, device=x.device)
-    start = _start(out.numel(), None, generator)
+    begin = start(out.numel(), out.device, generator)
     if out.numel():
         source = chances.detach().expand(x.shape).contiguous()
-        kernels.bernoulli(_flat(source), _flat(out), *start)
+        begin.launch(kernels.bernoulli, (_flat(source), _flat(out)))
     return out
 
 

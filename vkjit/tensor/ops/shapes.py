@@ -15,6 +15,7 @@ import numpy as np
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, ShapeError
 
+from ..argument_views import own_result
 from ..dispatch import operation
 from ..memory import allocate, as_int, check_fits
 from ..operand_errors import takes_tensors
@@ -115,7 +116,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     if missing < 0 or broadcast.broadcast_shapes(target, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size(): a tensor of shape {target} doesn't broadcast to {x.shape}")
     axes = [*range(missing), *(i + missing for i, e in enumerate(target) if e == 1 and x.shape[i + missing] != 1)]
-    return reshape(sum(x, axes, True), target) if target != x.shape else x
+    return reshape(sum(x, axes, True), target) if target != x.shape else own_result(x)
 
 
 # -- stacking and splitting

@@ -20,7 +20,7 @@ from vkjit.stdlib.elementwise import maps
 from vkjit.stdlib.registry import device_class, forced_class
 from vkjit.stdlib.scan_sort import merge_sort as kernels, radix_sort, radix_sort_ballot
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..dispatch import operation
 from ..memory import allocate, as_int
 from ..op_cache import cached
@@ -309,7 +309,7 @@ def _as_non_view(x: Tensor) -> Tensor:
 
     No other tensor may share its memory. The op cache (`op_cache.cached`) accepts only results that aren't views.
     """
-    return x if state.intercepts or x.requires_grad else Tensor(x._array)
+    return x if modes.get().intercepts or x.requires_grad else Tensor(x._array)
 
 
 def _median(x: Tensor, dim: int | None, keepdim: bool, ignores_nan: bool, name: str) -> Any:

@@ -12,7 +12,7 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError
 from vkjit.stdlib.elementwise import functions, special_functions
 
-from ..autograd.mode import state
+from ..autograd.mode import modes
 from ..dispatch import is_recording, operation
 from ..op_cache import cached
 from ..precision import computed_in_f32
@@ -99,7 +99,7 @@ def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     # one kernel if all operands are tensors of one type (not bool), and nothing is to be converted or recorded
     type_names = {o.dtype.name if isinstance(o, Tensor) else "" for o in operands}
     same_type = len(type_names) == 1 and not type_names & {"", "bool"}
-    if value == 1 and same_type and state.autocast is None and not is_recording(operands):
+    if value == 1 and same_type and modes.get().autocast is None and not is_recording(operands):
         compute = arithmetic_type(x.dtype)
         return run_map(functions.mul_add, operands, x.dtype, compute, first=compute)
     return _addcmul(*operands, value=value)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -91,11 +91,14 @@ class VulkanDevice(Device):
             undo.pop_all()
         memory = Memory(physical, self._functions, device, self._queues.indices)
         self._storage = Storage(memory, self._queue, reuses=not caps.unified_memory)
-        self._current = _Current(QueueStream(self, self._queue, 0))
+        self._first = QueueStream(self, self._queue, 0)
+        self._entered_queue: ContextVar[Queue] = ContextVar("queue")
+        self._current: Callable[[], Queue] = functools.partial(self._entered_queue.get, self._queue)
+        """Returns the queue of the current stream."""
         self._fast_path = FastPath(self._queue, self._current, self)
         self._timestamps: Timestamps | None = None
         self._copying: Queue | None = None
-        self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory, self._copying_queue)
+        self._transfer = Transfer(self._current, self._storage, caps.unified_memory, self._copying_queue)
         self._reports = Reports(self._queue, self._storage)
         self._prints = Prints(self.allocate, self._transfer.fill, self._transfer.read)
         self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
@@ -112,7 +115,7 @@ class VulkanDevice(Device):
     def allocate(self, nbytes: int) -> VulkanBuffer:
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
-        queue = self._current.queue
+        queue = self._current()
         kept = queue.kept.get(nbytes)
         if kept is not None and kept[0] and self._group.failure is None:
             buffer = VulkanBuffer.again(self, queue, nbytes)
@@ -149,7 +152,7 @@ class VulkanDevice(Device):
         kernel, groups, block, reads, writes, _ = request
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
-        queue = self._current.queue
+        queue = self._current()
         x, y, z = groups
         limit = self.caps.max_groups
         if x > limit[0] or y > limit[1] or z > limit[2] or x <= 0 or y <= 0 or z <= 0:
@@ -220,7 +223,7 @@ class VulkanDevice(Device):
                 break
             time.sleep(_NAP)
         with group.lock:
-            queue = self._current.queue
+            queue = self._current()
             group.busy = True
             try:
                 if not (queue.command_handle or queue.open_command_handle()):
@@ -375,13 +378,24 @@ class VulkanDevice(Device):
     @property
     def stream(self) -> QueueStream:
         """As in `Device`."""
-        return self._current.stream
+        return self._entered_stream.get() or self._first  # type: ignore[return-value]  # the setter takes no others
 
     @stream.setter
     def stream(self, stream: DeviceStream) -> None:
-        if not isinstance(stream, QueueStream) or stream.device is not self:
+        self.enter_stream(stream)
+
+    def enter_stream(self, stream: DeviceStream) -> Callable[[], None]:
+        """As in `Device`."""
+        if not isinstance(stream, QueueStream):
             raise ArgumentError(f"a stream of another device was given to {self.name}")
-        self._current.stream, self._current.queue = stream, stream.queue
+        leave = super().enter_stream(stream)
+        entered = self._entered_queue.set(stream.queue)
+
+        def restore() -> None:
+            self._entered_queue.reset(entered)
+            leave()
+
+        return restore
 
     def check_reports_of(self, queue: Queue) -> None:
         """Wait for one queue, or for all if reports are outstanding, and raise errors that kernels reported."""
@@ -406,7 +420,7 @@ class VulkanDevice(Device):
 
     def keep_together(self, commands: int) -> None:
         """As in `Device`."""
-        queue = self._current.queue
+        queue = self._current()
         with queue.lock:
             if queue.recorded + commands > queue.budget:
                 queue.submit()
@@ -523,14 +537,6 @@ class VulkanDevice(Device):
         device = out[0]
         destroy = vulkan.device_functions(functions, device).vkDestroyDevice
         return Handle("device", device, lambda handle: destroy(handle, vulkan.null))
-
-
-class _Current(threading.local):
-    """The current stream of each thread, and its queue. Threads start with the device's first stream."""
-
-    def __init__(self, stream: QueueStream) -> None:
-        self.stream = stream
-        self.queue = stream.queue
 
 
 def _forget() -> None:

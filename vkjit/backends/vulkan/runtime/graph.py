@@ -64,6 +64,7 @@ class QueueGraph(DeviceGraph):
         if self.device.observers and self.device.observers_here():
             super().replay()  # entry by entry, so that observers see them
             return
+        self.redraw()
         with queue.lock:
             recorded = self._commands.get(queue)
             if recorded is None:

@@ -26,7 +26,6 @@ __all__ = ["QueueCode", "layout", "queue_code", "queue_plan"]
 
 _NO_WAIT = (False,)
 """The arguments of a lock's `acquire`."""
-_ATTRIBUTE = "queue"
 
 
 @functools.cache
@@ -72,7 +71,7 @@ class QueueCode(MachineCode):
         queue.group = type("Group", (), {"epochs": itertools.count(1008)})
         kernel: Any = VulkanKernel.__new__(VulkanKernel)
         kernel.queue = kernel.user = kernel.last_use = None
-        current: Any = type("Current", (), {"queue": queue})
+        current: Any = functools.partial(next, itertools.repeat(queue))
         device: Any = object()
         buffers: list[Any] = [VulkanBuffer.__new__(VulkanBuffer) for _ in range(2)]
         arrays = []
@@ -123,14 +122,14 @@ def queue_plan(
 ) -> Plan | None:
     """Return the plan of a launch, or None if machine code can't run it.
 
-    `memory` is the launch's record, at `address`. `current.queue` is the calling thread's queue; `queue` is one of
+    `memory` is the launch's record, at `address`. `current()` is the queue of the current stream; `queue` is one of
     them.
     """
     if layout() is None:
         return None
     methods, epochs = (queue.lock.acquire, queue.lock.release), queue.group.epochs
     words: dict[int, int] = {
-        QueueWord.KERNEL: id(launch.kernel), QueueWord.CURRENT: id(current), QueueWord.ATTRIBUTE: id(_ATTRIBUTE),
+        QueueWord.KERNEL: id(launch.kernel), QueueWord.CURRENT: id(current),
         QueueWord.LOCK: id(queue.lock), QueueWord.ACQUIRE: id(methods[0]), QueueWord.RELEASE: id(methods[1]),
         QueueWord.EPOCHS: id(epochs),
     }  # fmt: skip

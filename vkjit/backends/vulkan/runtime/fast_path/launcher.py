@@ -28,7 +28,7 @@ _COMPILE_AFTER = 8
 
 
 class FastPath:
-    """The fast path of a device's launches. `current.queue` is the calling thread's queue."""
+    """The fast path of a device's launches. `current()` is the queue of the current stream."""
 
     def __init__(self, queue: Queue, current: Any, device: Any) -> None:
         self._queue = queue
@@ -58,7 +58,7 @@ class FastPath:
         submitted = self.submitted
 
         def run(buffers: Sequence[Any], values: tuple[Any, ...], groups: Grid) -> bool:
-            queue = current.queue
+            queue = current()
             lock = queue.lock
             try:
                 lock.acquire()

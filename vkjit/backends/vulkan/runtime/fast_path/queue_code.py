@@ -1,6 +1,6 @@
-"""Machine code that records a launch into the calling thread's open command buffer; see `runtime.machine_code`.
+"""Machine code that records a launch into the current stream's open command buffer; see `runtime.machine_code`.
 
-It holds the GIL and, after looking up the thread's queue, runs no Python code before the launch is complete, so that
+It holds the GIL and, after looking up the stream's queue, runs no Python code before the launch is complete, so that
 other threads and signal handlers never observe a partial launch.
 """
 
@@ -18,23 +18,23 @@ __all__ = ["TABLE", "QueueWord", "launch_code"]
 
 TABLE = (
     *API, "PyIter_Next", "PyLong_AsUnsignedLongLong", "PyObject_Call",
-    "PyObject_GetAttr", *OBJECTS, "NO_WAIT", "Queue",
+    *OBJECTS, "NO_WAIT", "Queue",
 )  # fmt: skip
 
 
 class QueueWord(IntEnum):
-    """The back end's words of a plan: the kernel, how to find the thread's queue, its lock, the iterator of epochs."""
+    """The back end's words of a plan: the kernel, the function that returns the current queue, its lock, the iterator of epochs."""
 
-    KERNEL, CURRENT, ATTRIBUTE, LOCK, ACQUIRE, RELEASE, EPOCHS = range(Word.OWN, Word.OWN + 7)
+    KERNEL, CURRENT, LOCK, ACQUIRE, RELEASE, EPOCHS = range(Word.OWN, Word.OWN + 6)
 
 
 class _QueueLaunch(LaunchCode):
     """Generator of launches that a queue records."""
 
     def enter(self) -> None:
-        """Look up the thread's queue."""
+        """Look up the current stream's queue."""
         t = self.t
-        self.queue = t.call("PyObject_GetAttr", self.of(QueueWord.CURRENT), self.of(QueueWord.ATTRIBUTE))
+        self.queue = t.call("PyObject_CallNoArgs", self.of(QueueWord.CURRENT))
         t.unless(t.new(f"icmp ne i64 {self.queue}, 0"), "nothing")
 
     def leave(self) -> None:
