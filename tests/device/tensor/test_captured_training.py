@@ -170,3 +170,55 @@ def test_state_is_not_moved_inside_a_graph(device: Any, monkeypatch: pytest.Monk
         with pytest.raises(vk.ArgumentError, match="would move the optimiser's state"), vk.capture(device):
             step(model, optimizer, *data[0])
         assert {state["step"] for state in optimizer.state.values()} == {1}
+
+
+class _Transformer(nn.Module):
+    """A causal language model of one layer, which makes its positions and its mask as it runs."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(11, 8, device=device), nn.Embedding(6, 8, device=device)
+        self.dropout = nn.Dropout(0.1)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, norm_first=True, device=device)
+        self.head = nn.Linear(8, 11, device=device)
+
+    def forward(self, tokens: Any) -> Any:
+        length = tokens.shape[1]
+        x = self.dropout(self.tokens(tokens) + self.positions(vk.arange(length)))
+        return self.head(self.layer(x, nn.Transformer.generate_square_subsequent_mask(length)))
+
+
+def test_a_step_of_a_transformer(device: Any) -> None:
+    """The replays draw other masks of dropout than the captured block, those of eager steps."""
+    random = np.random.default_rng(0)
+    data = [tuple(vk.tensor(random.integers(0, 11, (2, 6)), device=device) for _ in range(2)) for _ in range(STEPS)]
+
+    def build() -> tuple[Any, Any]:
+        vk.manual_seed(1)
+        model = _Transformer(device)
+        vk.manual_seed(2)
+        return model, optim.AdamW(model.parameters(), lr=0.01)
+
+    def train(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).reshape(-1, 11), y.reshape(-1), label_smoothing=0.1)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    with vk.use_device(device):
+        eager, first = build()
+        expected = [train(eager, first, *batch).item() for batch in data]
+        captured, second = build()
+        found = [train(captured, second, *data[0]).item()]
+        second.capturable = True
+        x, y = data[1]
+        with vk.capture(x=x, y=y) as graph:
+            loss = train(captured, second, x, y)
+        for x, y in data[1:]:
+            graph.replay(x=x, y=y, **second.advance(graph))
+            found.append(loss.item())
+    assert found == expected
+    for ours, theirs in zip(captured.parameters(), eager.parameters(), strict=True):
+        np.testing.assert_array_equal(ours.detach().numpy(), theirs.detach().numpy())
