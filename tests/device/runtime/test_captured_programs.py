@@ -206,7 +206,8 @@ def test_generators_of_captured_work() -> None:
         assert [a.tolist(), b.tolist(), c.tolist()] == [expected[first], *[expected[first + 1]] * 2]
         assert fresh.tolist() == seeded.tolist() == vk.rand(4, seed=8).tolist()
     assert vk.rand(4, generator=mine).tolist() == expected[4]
-    for call in (lambda: vk.manual_seed(1), lambda: mine.set_state((7, 9))):
+    calls: tuple[Callable[[], Any], ...] = (lambda: vk.manual_seed(1), lambda: mine.set_state((7, 9)))
+    for call in calls:
         with pytest.raises(vk.ArgumentError, match="is seeded while it is captured"), vk.capture():
             call()
 

@@ -90,7 +90,7 @@ def test_a_block_object_is_shared_by_tasks(device: Any, usual: Seen) -> None:
         return found
 
     async def main() -> list[Seen]:
-        return await asyncio.gather(work(0, 0.02), work(0.005, 0.005), work(0.01, 0.02))
+        return list(await asyncio.gather(work(0, 0.02), work(0.005, 0.005), work(0.01, 0.02)))
 
     assert asyncio.run(main()) == [Seen(False, other_than(device).name, stream, vk.bf16, False)] * 3
 
