@@ -261,7 +261,10 @@ class ImmediateDevice(Device):
         own = self.own(buffer)
         if offset < 0 or nbytes < 0 or offset + nbytes > own.nbytes:
             raise ArgumentError(f"bytes {offset} to {offset + nbytes} lie outside a buffer of {own.nbytes} bytes")
-        return own.data[offset : offset + nbytes]
+        data = own.data
+        if len(data) != own.nbytes:  # another thread has just closed it
+            raise DeviceError("the buffer was closed")
+        return data[offset : offset + nbytes]
 
     def _surface(self) -> None:
         with self._lock:  # no call between taking an item and using it: no interrupt can come in between

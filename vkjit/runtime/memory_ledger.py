@@ -8,6 +8,7 @@ alive.
 from __future__ import annotations
 
 import gc
+import itertools
 import traceback
 import weakref
 from collections import defaultdict
@@ -18,6 +19,7 @@ from typing import Any
 
 from ..settings import boolean_setting
 from .device import Buffer, Device, DeviceArray
+from .handles import new_lock
 
 __all__ = ["LiveBuffer", "holders", "live_buffers", "note", "trace"]
 
@@ -55,14 +57,43 @@ def live_buffers(device: Device) -> list[LiveBuffer]:
     gc.collect()
     buffers: list[Buffer] = []
     views: dict[int, list[str]] = defaultdict(list)
-    for item in gc.get_objects():
-        kind = type(item)
-        if kind is DeviceArray:
+    for item in _instances(DeviceArray, *_subclasses(Buffer)):
+        if type(item) is not DeviceArray:
+            if getattr(item, "device", None) is device and _is_open(item):
+                buffers.append(item)
+        elif hasattr(item, "shape"):  # else another thread is making it
             views[id(item.buffer)].append(f"{item.dtype.name} {item.shape}")
-        elif issubclass(kind, Buffer) and getattr(item, "device", None) is device and _is_open(item):
-            buffers.append(item)
     found = [LiveBuffer(b.nbytes, tuple(sorted(set(views[id(b)]))), _made.get(b, "")) for b in buffers]
     return sorted(found, key=lambda row: -row.nbytes)
+
+
+def _subclasses(kind: type[Any]) -> list[type[Any]]:
+    return [item for below in type.__subclasses__(kind) for item in (below, *_subclasses(below))]
+
+
+def _instances(*kinds: type[Any]) -> list[Any]:
+    """Return all objects of these types, without subclasses, that the garbage collector tracks.
+
+    Among the tracked objects are tuples that other threads are filling; CPython raises SystemError there if anyone else
+    refers to them. So no other thread may run while this does: the list is made by a single call without Python code,
+    and no collection, which could run some.
+    """
+    wanted = frozenset(map(id, kinds)).__contains__
+    with _searching:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            tracked = itertools.chain.from_iterable(map(gc.get_objects, range(3)))
+            items, same = itertools.tee(itertools.chain(tracked, itertools.repeat(None, _TEE_BLOCK)))
+            return list(itertools.compress(items, map(wanted, map(id, map(type, same)))))
+        finally:
+            if enabled:
+                gc.enable()
+
+
+_searching = new_lock()
+_TEE_BLOCK = 1000
+"""More items than `itertools.tee` keeps alive at its end."""
 
 
 def _is_open(buffer: Any) -> bool:

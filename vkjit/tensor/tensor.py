@@ -24,7 +24,7 @@ from ..errors import ArgumentError, DTypeError
 from ..launch import extensions, host_arrays
 from ..runtime.capture import open_captures
 from ..runtime.device import Device, DeviceArray
-from .autograd.mode import recording
+from .autograd.mode import recording, state
 from .autograd.tape import UNTRACKED, GradMeta, backward
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Tensor(TensorMethods):
 
         Raises ArgumentError if gradients are recorded and the tensor requires one: autograd doesn't see the launch.
         """
-        if state.enabled and self.requires_grad:
+        if recording.get() and self.requires_grad:
             raise ArgumentError(
                 f"{kernel}(): argument {parameter} requires a gradient, and autograd doesn't record kernels: pass "
                 f"{parameter}.detach(), launch it inside vk.no_grad(), or define its gradient in a vk.autograd.Function"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import weakref
 from typing import Any
 
 import numpy as np
@@ -348,3 +349,14 @@ def test_assume_uniform_is_checked_in_debug(debug: bool) -> None:
     with pytest.raises(KernelError, match="assume_uniform") as caught:
         run(module, 3, x)
     assert caught.value.invocation == (130, 0, 0)
+
+
+def test_a_device_that_nobody_uses_is_freed_with_its_buffers() -> None:
+    own = InterpreterDevice()
+    buffer = own.allocate(100)
+    dropped, weak = weakref.ref(own), weakref.ref(buffer)
+    report = own.report_address
+    assert report
+    del own, buffer
+    gc.collect()
+    assert dropped() is None and weak() is None

@@ -178,6 +178,7 @@ class InterpreterDevice(ImmediateDevice):
 
     def run(self, kernel: InterpreterKernel, groups: Triple, block: bytes, buffers: Sequence[HostBuffer]) -> None:
         with self._lock:
+            self.check_open()  # again: another thread may have closed it
             self.note(*kernel.run(groups, block, self.find, self.caps.subgroup_size, self.order))
 
     def close(self) -> None:
