@@ -8,12 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.faults.stress import environment
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.memory.free_list import RangeAllocator
 from vkjit.runtime.capture import is_capturing
@@ -88,6 +90,61 @@ def test_an_interrupted_submission_is_sent(here: Any, call: str, monkeypatch: py
             vk.synchronize()
     assert len(calls) == 2
     np.testing.assert_array_equal(y.numpy(), np.full(100, 2))
+
+
+HANDLER = """
+import gc, signal, time, vkjit as vk
+
+@vk.kernel(over="y")
+def add(y: vk.InOut[vk.f32, "N"], a: vk.f32):
+    y[vk.global_id(0)] = y[vk.global_id(0)] + a
+
+device = vk.device({name!r})
+vk.set_default_device(device)
+y, other, counts = vk.zeros(50), vk.zeros(50), [0, 0]
+stream = vk.Stream(device)
+for _ in range(30):
+    add(y, 0.0)
+    add(other, 0.0)
+
+def launch(*_):
+    try:
+        {what}
+        counts[0] += 1
+    except vk.DeviceError as error:
+        assert "handler of a signal" in str(error), error
+        counts[1] += 1
+
+signal.signal(signal.SIGALRM, launch)
+signal.setitimer(signal.ITIMER_REAL, 4e-4, 4e-4)
+made, end = 0, time.monotonic() + 1.5
+while time.monotonic() < end:
+    for _ in range(20):
+        add(y, 1.0)
+        made += 1
+    assert vk.full((100 + made % 7,), 2.0)[3:5].tolist() == [2, 2]
+signal.setitimer(signal.ITIMER_REAL, 0)
+same = {same}
+assert y.tolist() == [made + same * counts[0]] * 50, (made, counts, y[0])
+assert same or other.tolist() == [counts[0]] * 50, (counts, other[0])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no SIGALRM")
+@pytest.mark.parametrize("machine_code", ["0", "1"])
+@pytest.mark.parametrize("what", ["add(other, 1.0)", "add(y, 1.0)"])
+def test_launches_of_signal_handlers_run_or_are_refused(
+    device: Any, what: str, machine_code: str, tmp_path: Path
+) -> None:
+    if device.caps.kind == "interpreter":
+        pytest.skip("a launch takes longer than the signals")
+    program = tmp_path / "program.py"  # kernels are read from files
+    program.write_text(HANDLER.format(name=device.name, what=what, same=int("y" in what)), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(program)], env={**environment(), "VKJIT_NATIVE_LAUNCH": machine_code}, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_arrays_of_another_device_are_an_error(here: Any) -> None:

@@ -15,6 +15,7 @@ import vkjit as vk
 from tests.threads import run_in_threads
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.queue.queue import FIRST_BUDGET, Queue
+from vkjit.runtime.handles import live_counts
 
 
 @vk.kernel(over="y")
@@ -333,3 +334,28 @@ def test_streams_of_two_devices() -> None:
         vk.Stream(second).wait_event(event)
     with pytest.raises(vk.ArgumentError, match="a stream of another device"):
         second.stream = first.stream
+
+
+def test_dropped_streams_leave_nothing(device: Any) -> None:
+    if not isinstance(device, VulkanDevice):
+        pytest.skip("streams of other devices have no queues")
+    with vk.use_device(device):
+        vk.synchronize()
+        before, live = len(device._group.queues), live_counts()
+        results = []
+        for n in range(200):
+            with vk.Stream(device):
+                results.append(vk.full((100,), float(n)) * 2)
+        assert [int(result[7].item()) for result in results] == [2 * n for n in range(200)]
+        many = [vk.Stream(device, priority=n % 3 - 1) for n in range(100)]
+        for n, stream in enumerate(many):
+            with stream:
+                results[n] += 1
+        del many, stream
+        vk.synchronize()
+        assert len(device._group.queues) <= before
+        assert [int(result[7].item()) for result in results[:100]] == [2 * n + 1 for n in range(100)]
+        del results
+        for _ in range(200):
+            vk.Stream(device)
+        assert live_counts().get("command pool", 0) - live.get("command pool", 0) < 700

@@ -44,7 +44,7 @@ from .pipeline.pipeline import Pipelines, VulkanKernel
 from .printing import Prints
 from .queue.budgeted import DISPATCH_BASE, BudgetedQueue, time_budget
 from .queue.families import HardwareQueues
-from .queue.group import QueueGroup
+from .queue.group import QueueGroup, Use
 from .queue.queue import Queue
 from .queue.streams import QueueEvent, QueueStream, Timestamps
 from .queue.transfer_queue import CopyQueue
@@ -121,31 +121,32 @@ class VulkanDevice(Device):
             buffer = VulkanBuffer.again(self, queue, nbytes)
             if buffer is not None:
                 return buffer
+        self._group.enter()
         return self._storage.buffer(self, self._storage.memory.main, nbytes, queue)
 
     def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
-        self._queue.check()
-        self._transfer.write(self._own(buffer), offset, data)
+        with self._group.use():
+            self._transfer.write(self._own(buffer), offset, data)
 
     def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
         """As in `Device`. Raises errors that kernels reported since the last check."""
-        self._queue.check()
-        self._prints.flush()
-        if self._reports.outstanding:
-            self._reports.check()
-        self._transfer.read(self._own(buffer), offset, out)
+        with self._group.use():
+            self._prints.flush()
+            if self._reports.outstanding:
+                self._reports.check()
+            self._transfer.read(self._own(buffer), offset, out)
 
     def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
-        self._queue.check()
+        self._group.enter()
         self._transfer.copy(self._own(source), source_offset, self._own(target), target_offset, nbytes)
 
     def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
-        self._queue.check()
+        self._group.enter()
         self._transfer.fill(self._own(buffer), offset, nbytes, pattern)
 
     def load(self, artifact: KernelArtifact) -> VulkanKernel:
-        self._queue.check()
-        return self._pipelines.load(self._queue, artifact)
+        with self._group.use():
+            return self._pipelines.load(self._queue, artifact)
 
     def launch(self, request: LaunchFields) -> None:
         """As in `Device`. Report and print fields in the block are overwritten with addresses for this launch."""
@@ -153,6 +154,7 @@ class VulkanDevice(Device):
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
         queue = self._current()
+        self._group.enter()
         x, y, z = groups
         limit = self.caps.max_groups
         if x > limit[0] or y > limit[1] or z > limit[2] or x <= 0 or y <= 0 or z <= 0:
@@ -218,8 +220,10 @@ class VulkanDevice(Device):
         instead.
         """
         group = self._group
+        if group.lock._is_owned():  # as conditions ask: a signal handler or finalizer interrupted this thread's command
+            return False
         for _ in range(_MAX_NAPS):
-            if not group.busy or group.lock._is_owned():  # as conditions ask
+            if not group.busy:
                 break
             time.sleep(_NAP)
         with group.lock:
@@ -257,7 +261,7 @@ class VulkanDevice(Device):
         self._group.allow_fast_paths(allowed)
 
     def synchronize(self) -> None:
-        self._queue.check()
+        self._group.enter()
         self._prints.flush()
         if self._reports.outstanding:
             self._reports.check()
@@ -266,28 +270,45 @@ class VulkanDevice(Device):
 
     def flush(self) -> None:
         """Send all recorded work to the device without waiting."""
-        self._queue.check()
+        self._group.enter()
         for queue in list(self._group.queues):
             queue.flush()
 
     def close(self) -> None:
+        """As in `Device`. Waits for other threads that read or write.
+
+        What the device owns is destroyed when nothing uses it any more: NumPy views of its memory stay valid. A signal
+        handler or finalizer that interrupts this thread's launch leaves that to the next call, or to interpreter exit.
+        """
         if self._handle.closed or self._group.abandoned:
             return
         self._closing = True  # stays True if Ctrl-C interrupts; then the next call or interpreter exit does the rest
-        lost = self._group.failure
-        if lost is None:
-            with contextlib.suppress(DeviceError):
-                self._group.wait_all()
+        group = self._group
+        is_inside = group.lock._is_owned()
+        if group.failure is None and not is_inside:
+            with contextlib.suppress(DeviceError), group.use():
+                group.wait_all()
                 self._pipelines.save()
-        with self._queue.lock:
-            self._group.fail(lost or DeviceError(f"{self.name} was closed: open it again to use it"))
-            if self._handle.closed:
+        with group.lock:
+            group.fail(group.failure or DeviceError(f"{self.name} was closed: open it again to use it"))
+        group.destroy = self._destroy
+        if not is_inside:
+            group.wait_unused()
+            self._destroy()
+
+    def _destroy(self) -> None:
+        """Destroy what the device owns, unless something uses it or this thread is in the midst of a command."""
+        group = self._group
+        if self._handle.closed or group.abandoned or group.lock._is_owned():
+            return
+        with group.lock:
+            if self._handle.closed or group.uses:
                 return
             self._functions.vkDeviceWaitIdle(self._handle.value)
             if self._timestamps is not None:
                 self._timestamps.close()
             self._pipelines.close()
-            for queue in self._group.queues:
+            for queue in (*self._group.queues, *self._group.idle):
                 queue.close()
             self._storage.memory.close()
             self._handle.close()
@@ -324,14 +345,17 @@ class VulkanDevice(Device):
         return self._transfer.host_array(nbytes)
 
     def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
-        """As in `Device`. The view keeps the buffer alive, but not past `close()` of the buffer or the device."""
+        """As in `Device`. The view keeps the memory alive, also past `close()` of the device, but not of the buffer."""
         own = self._own(buffer)
-        if not self.caps.unified_memory or own.bytes is None:
+        if not self.caps.unified_memory:
             return None
-        return np.asarray(HostView(own))
+        use = self._group.use(of_thread=False)
+        return None if own.bytes is None else np.asarray(HostView(own, use))
 
     def memory_stats(self) -> dict[str, int]:
         """As in `Device`. Also the reserved bytes that are `free`, and the `largest_free` range of these."""
+        if self._group.failure is None:
+            self._group.enter()
         return self._storage.stats()
 
     def reset_peak_memory(self) -> None:
@@ -346,16 +370,16 @@ class VulkanDevice(Device):
 
     def pipeline_cache_data(self) -> bytes:
         """Return the driver's pipeline cache with our own header, for `restore_pipeline_cache` in a later process."""
-        self._queue.check()
-        return self._pipelines.cache_data()
+        with self._group.use():
+            return self._pipelines.cache_data()
 
     def restore_pipeline_cache(self, data: bytes) -> bool:
         """Load the pipeline cache of an earlier process.
 
         Returns False and has no effect if the data is damaged or belongs to another device or driver.
         """
-        self._queue.check()
         with self._queue.lock:
+            self._queue.check()
             return self._pipelines.restore_cache(data)
 
     def kernel_statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
@@ -363,12 +387,11 @@ class VulkanDevice(Device):
 
         Compiles the kernel again. Empty if the device lacks "pipeline_executable_properties".
         """
-        self._queue.check()
-        return self._pipelines.statistics(artifact)
+        with self._group.use():
+            return self._pipelines.statistics(artifact)
 
     def open_stream(self, priority: int = 0, copies: bool = False) -> QueueStream:
         """As in `Device`."""
-        self._group.check()
         return QueueStream(self, self._open_queue(priority, copies), priority)
 
     def open_event(self, timing: bool = False) -> QueueEvent:
@@ -399,7 +422,7 @@ class VulkanDevice(Device):
 
     def check_reports_of(self, queue: Queue) -> None:
         """Wait for one queue, or for all if reports are outstanding, and raise errors that kernels reported."""
-        queue.check()
+        self._group.enter()
         self._prints.flush()
         if self._reports.outstanding:
             self._reports.check()
@@ -411,6 +434,7 @@ class VulkanDevice(Device):
         """The device's timestamp queries. Raises FeatureError if it doesn't support them."""
         with self._group.lock:
             if self._timestamps is None:
+                self._group.check()
                 period = float(self._physical.properties.base.limits.timestampPeriod)
                 self._timestamps = Timestamps(
                     self._vulkan, self._functions, self._handle.value, period, self._queues.compute.timestamp_bits,
@@ -440,6 +464,10 @@ class VulkanDevice(Device):
     def watch_reports(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
         """See `Reports.watch`."""
         self._reports.watch(slots, owners)
+
+    def use(self) -> Use:
+        """Return a use of the device's objects by this thread. Raises DeviceError if the device can't be used."""
+        return self._group.use()
 
     def time_begin(self) -> None:
         """Start measuring device time, ordered after the launches made so far."""
@@ -502,11 +530,19 @@ class VulkanDevice(Device):
     def _open_queue(self, priority: int, copying: bool = False) -> Queue:
         device, spin = self._handle.value, 0 if self.caps.kind == "cpu" else _SPIN_NS
         with self._group.lock:
+            self._group.check()
+            kind = priority, copying
+            known = self._group.take_idle(kind)
+            if known is not None:
+                return known
             handle, family = self._queues.next(self._functions, device, priority, copying)
             parts = self._group, self._vulkan, self._functions, device, family.index, handle, spin
             if copying:  # also without a copy engine, so that programs fail in the same way on all devices
-                return CopyQueue(*parts)
-            return BudgetedQueue(*parts, seconds=self._time_budget) if self._time_budget else Queue(*parts)
+                queue: Queue = CopyQueue(*parts)
+            else:
+                queue = BudgetedQueue(*parts, seconds=self._time_budget) if self._time_budget else Queue(*parts)
+            queue.kind = kind
+            return queue
 
     def _copying_queue(self) -> Queue | None:
         """Return the queue for large uploads concurrent with kernels; None if the hardware has no copy engine."""
@@ -536,7 +572,10 @@ class VulkanDevice(Device):
         vulkan.check(result, "vkCreateDevice", self.name)
         device = out[0]
         destroy = vulkan.device_functions(functions, device).vkDestroyDevice
-        return Handle("device", device, lambda handle: destroy(handle, vulkan.null))
+        owner = Handle("device", device, lambda handle: destroy(handle, vulkan.null))
+        known = physical.instance.devices
+        known[:] = [other for other in known if not other.closed] + [owner]
+        return owner
 
 
 def _forget() -> None:

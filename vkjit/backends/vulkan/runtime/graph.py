@@ -56,7 +56,7 @@ class QueueGraph(DeviceGraph):
             super().replay()  # entry by entry, into the outer capture
             return
         queue = self.device.stream.queue
-        queue.check()
+        queue.group.enter()
         if self.device.stream.copies:
             launch = next((e for e in self.entries if isinstance(e, Launch)), None)
             if launch is not None:
@@ -66,6 +66,7 @@ class QueueGraph(DeviceGraph):
             return
         self.redraw()
         with queue.lock:
+            queue.check()
             recorded = self._commands.get(queue)
             if recorded is None:
                 recorded = self._commands[queue] = self._record(queue)

@@ -10,11 +10,10 @@ import json
 import logging
 import os
 import sys
-import threading
 from typing import Any
 
 from vkjit.errors import DeviceError, DriverNotFoundError
-from vkjit.runtime.handles import Handle, close_at_exit, on_fork
+from vkjit.runtime.handles import Handle, close_at_exit, new_lock, on_fork
 from vkjit.settings import boolean_setting
 
 from . import loader
@@ -47,6 +46,8 @@ class Instance:
         self.validating = False
         self._callback: Any = None
         self._messenger: Handle | None = None
+        self.devices: list[Handle] = []
+        """The devices that were opened and not yet destroyed."""
         self._handle = self._create()
         self.functions = self.vulkan.instance_functions(self._handle.value)
         if self.validating:
@@ -63,7 +64,9 @@ class Instance:
         return list(self.vulkan.enumerate("VkPhysicalDevice", call, self.handle))
 
     def close(self) -> None:
-        """Destroy the instance. May be called repeatedly."""
+        """Destroy the instance, unless a device of it is in use. May be called repeatedly."""
+        if not all(device.closed for device in self.devices):
+            return
         if self._messenger is not None:
             self._messenger.close()
         self._handle.close()
@@ -160,7 +163,7 @@ def _append(path: str | None, text: str) -> None:
         file.write(line + "\n")
 
 
-_lock = threading.Lock()
+_lock = new_lock()  # reentrant: signal handlers may open devices
 _instances: list[Instance] = []
 _inherited = False
 
@@ -182,8 +185,7 @@ def get_instance() -> Instance:
 
 
 def _forget() -> None:
-    global _lock, _inherited
-    _lock = threading.Lock()
+    global _inherited
     _inherited = _inherited or bool(_instances)
 
 

@@ -60,6 +60,10 @@ class FastPath:
         def run(buffers: Sequence[Any], values: tuple[Any, ...], groups: Grid) -> bool:
             queue = current()
             lock = queue.lock
+            if (
+                lock._is_owned()
+            ):  # a signal handler or finalizer interrupted this thread's command; the slow path says so
+                return False
             try:
                 lock.acquire()
                 report = 0 if claim is None else claim()
@@ -67,6 +71,7 @@ class FastPath:
                 command = queue.command_handle or queue.open_command_handle()
                 if not command:
                     return False
+                queue.command_handle = 0  # until this is recorded, so that machine code doesn't record in between
                 read, written = pick_read(buffers), pick_written(buffers)
                 hazard = queue.hazard(read, written)
                 if hazard is None:
@@ -88,6 +93,7 @@ class FastPath:
                     queue.bound = kernel
                     kernel.last_use, kernel.user = queue.serial, queue
                 recorded = queue.recorded = queue.recorded + 1
+                queue.command_handle = command
                 if recorded >= queue.budget:
                     queue.full()
                     submitted()

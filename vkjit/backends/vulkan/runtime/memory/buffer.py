@@ -17,7 +17,7 @@ from vkjit.runtime import memory_ledger
 from vkjit.runtime.device import Buffer
 from vkjit.runtime.memory_ledger import holders
 
-from ..queue.group import Awaited, Releasable
+from ..queue.group import Awaited, Releasable, Use
 from ..queue.queue import Queue
 from .suballocator import Chunk, Memory, Pool
 
@@ -160,10 +160,14 @@ class VulkanBuffer(Buffer):
 
 
 class HostView:
-    """NumPy view of a buffer's mapped bytes. Arrays keep this object, and thus the buffer, alive."""
+    """NumPy view of a buffer's mapped bytes. Arrays keep this object, and thus the buffer, alive.
 
-    def __init__(self, buffer: VulkanBuffer) -> None:
+    With `use`, they keep the device's memory mapped, too, also after the device is closed.
+    """
+
+    def __init__(self, buffer: VulkanBuffer, use: Use | None = None) -> None:
         self._buffer = buffer
+        self._use = use
         self._data = data = buffer.chunk.bytes[: buffer.nbytes]
         self.__array_interface__: dict[str, Any] = dict(data.__array_interface__)
 
@@ -265,7 +269,7 @@ class Storage:
 
     def let_go(self) -> None:
         """Release the memory that queues keep. Call it under the lock."""
-        for queue in self._group.queues:
+        for queue in (*self._group.queues, *self._group.idle):
             while queue.kept:
                 queue.let_go(next(iter(queue.kept)))
 

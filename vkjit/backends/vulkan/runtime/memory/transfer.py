@@ -83,6 +83,7 @@ class Transfer:
         """Return pinned memory; None if there is none, if the limit is reached, or if the system can't pin more."""
         try:
             with self._current().lock:
+                self._current().check()
                 pool = self._storage.memory.open_pinned()
             if pool is None or pool.allocated + nbytes > self._most_pinned:
                 return None

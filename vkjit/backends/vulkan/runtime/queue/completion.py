@@ -7,6 +7,7 @@ submission that uses it is complete. The lock isn't held while waiting, with the
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from typing import Any
@@ -16,7 +17,7 @@ from vkjit.runtime.handles import Handle
 
 from ..loader import Functions, Vulkan
 from .device_lost import under_way
-from .group import QueueGroup, Releasable
+from .group import QueueGroup, Releasable, Use
 from .semaphores import with_semaphores
 from .submission import Submission, noted
 
@@ -164,13 +165,15 @@ class SentWork:
                 return
             submission.waiters += 1
             self.start_small()
-        try:
-            self._await(submission)
-        finally:
-            with self.lock:
-                submission.waiters -= 1
-                if submission.done and not submission.waiters:
-                    self._recycle(submission)
+            use = Use(self.group, threading.get_ident())
+        with use:
+            try:
+                self._await(submission)
+            finally:
+                with self.lock:
+                    submission.waiters -= 1
+                    if submission.done and not submission.waiters:
+                        self._recycle(submission)
         self._retire_through(serial)
 
     def wait_all(self) -> None:
@@ -279,7 +282,10 @@ class SentWork:
             self._timeline.close()
         self._in_flight.clear()
         self._free.clear()
+        self._all.clear()
+        self._deferred.clear()
         self._open, self.command_handle = None, 0
+        self.kept, self.dropped = {}, deque(maxlen=0)  # what they hold is destroyed with the device
 
     def _check(self, result: int, call: str) -> None:
         if result >= 0:

@@ -64,7 +64,7 @@ class Queue(SentWork):
 
     __slots__ = (
         "_begin_info", "_begun", "_bind", "_copy_region", "_dispatch", "_external_waits", "_pipeline_barrier", "_planned", "_push",
-        "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "transferred",
+        "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "kind", "transferred",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +79,7 @@ class Queue(SentWork):
     ) -> None:
         super().__init__(group, vulkan, functions, device, family, handle, spin_ns)
         self.budget = FIRST_BUDGET
+        self.kind: object = None  # equal for queues that may take each other's place
         self._planned, self._sent, self._begun = 0, 0, 0
         self.bound: VulkanKernel | None = None
         self.epoch = next(group.epochs)
@@ -152,13 +153,10 @@ class Queue(SentWork):
     def _order(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
         """Record a barrier if the buffers conflict with commands since the last one, and note their use.
 
-        Returns the open submission.
+        Returns the open submission. Raises the device's failure.
         """
-        if self.group.sending:
-            raise DeviceError(
-                "a handler of a signal, or a finalizer, launched or copied while work was being sent to the device: "
-                "have it set a flag, and launch where that is looked at"
-            )
+        self.check()
+        self.command_handle = 0  # machine code mustn't record before the command is complete
         submission = self._open or self._begin()
         hazard = self.hazard(reads, writes)
         if hazard is None:
@@ -227,6 +225,11 @@ class Queue(SentWork):
         if lent:
             self.budget = 0  # the other library waits for this submission, so send it at once
         return submission
+
+    def is_at_rest(self) -> bool:
+        """Return True if the queue has nothing to do. Call it under the lock."""
+        self.poll()
+        return self._open is None and not self._in_flight
 
     def lends(self, buffer: VulkanBuffer) -> bool:
         """Return True if another library may be using a buffer of this queue, which must be external."""
@@ -356,6 +359,8 @@ class Queue(SentWork):
             self._ready = self._free.pop()
 
     def _begin(self) -> Submission:
+        if self.group.idle:
+            self.group.activate(self)
         budget = self._next_budget or FIRST_BUDGET  # read first: `_make_room` may wait, which resets it
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             self._make_room()
@@ -395,7 +400,7 @@ class Queue(SentWork):
 
     def open_command_handle(self) -> int:
         """Return the open command buffer as a number, for the fast path; 0 if launches must take the slow path."""
-        if self.group.failure is not None or self.group.observed or self.group.sending:
+        if self.group.failure is not None or self.group.observed:
             return 0
         self.command_handle = (self._open or self._begin()).number
         return self.command_handle
@@ -512,7 +517,6 @@ class Queue(SentWork):
         """Send a submission, and update completion. With `ends`, end its command buffer first."""
         self.check()
         try:
-            self.group.sending = True
             self._go(submission, info, ends)
         except DeviceError:
             if self.group.failure is None:
@@ -521,8 +525,6 @@ class Queue(SentWork):
         except BaseException:  # an interruption: complete the submission, then raise
             self._go_on(submission, info, ends)
             raise
-        finally:
-            self.group.sending = False
         self.poll()
         self._prepare()
 

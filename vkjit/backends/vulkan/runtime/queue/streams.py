@@ -37,12 +37,16 @@ class QueueStream(DeviceStream):
         self.priority = priority
         self.copies = isinstance(queue, CopyQueue)
 
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # the constructor was interrupted
+            self.queue.group.left.append(self.queue)
+
     def synchronize(self) -> None:
         check_waiting(self.device)
         self.device.check_reports_of(self.queue)
 
     def query(self) -> bool:
-        self.queue.check()
+        self.queue.group.enter()
         with self.queue.lock:
             newest = self.queue.newest
         return _is_done(self.queue, newest)
@@ -50,6 +54,7 @@ class QueueStream(DeviceStream):
     def wait_event(self, event: DeviceEvent) -> None:
         if not isinstance(event, QueueEvent) or event.device is not self.device:
             raise ArgumentError("an event of another device: wait for it with event.synchronize()")
+        self.queue.group.enter()
         if event.queue is not None:
             self.queue.wait_for(event.queue, event.serial)
 
@@ -68,7 +73,7 @@ class QueueEvent(DeviceEvent):
         if not isinstance(stream, QueueStream) or stream.device is not self.device:
             raise ArgumentError("an event is recorded in streams of its own device")
         queue = stream.queue
-        queue.check()
+        queue.group.enter()
         with queue.lock:
             if self._timing:
                 self._stamp = self.device.timestamps.take(queue, barrier)
@@ -80,6 +85,7 @@ class QueueEvent(DeviceEvent):
     def synchronize(self) -> None:
         check_waiting(self.device)
         if self.queue is not None:
+            self.queue.group.enter()
             self.queue.wait(self.serial)
 
     def nanoseconds_since(self, start: DeviceEvent) -> int:
@@ -90,16 +96,17 @@ class QueueEvent(DeviceEvent):
         if self._stamp is None or start._stamp is None:
             raise DeviceError("an event that was never recorded has no time")
         self.device.timestamps.check()
-        self.synchronize()
-        start.synchronize()
-        return self.device.timestamps.difference(start._stamp, self._stamp)
+        with self.device.use():
+            self.synchronize()
+            start.synchronize()
+            return self.device.timestamps.difference(start._stamp, self._stamp)
 
 
 def _is_done(queue: Queue, serial: int) -> bool:
     """Return True if the submission is complete. Sends it if it is open, so that polling programs make progress."""
     if serial <= queue.completed:
         return True
-    queue.check()  # nothing completes on a device that is lost or inherited through a fork
+    queue.group.enter()  # nothing completes on a device that is lost or inherited through a fork
     if serial >= queue.serial:
         queue.submit()
     return queue.is_complete(serial)
