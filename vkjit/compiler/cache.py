@@ -548,5 +548,6 @@ _INFO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "report_values": (_rows, lambda rows: {site: tuple(kinds) for site, kinds in rows}),
     "print_values": (_rows, lambda rows: {site: tuple(map(tuple, kinds)) for site, kinds in rows}),
     "print_local": (list, tuple),
+    "stack_bytes": (int, int),
 }
 """Maps each key of `KernelArtifact.info` to a pair of functions that convert the value to JSON data and back."""

@@ -19,7 +19,7 @@ from vkjit.ir.rewrite import LOOPS, exits_of
 from .context import Generator, Handler, dtype_of
 from .control_flow import Cell, LoopState, region, size_of
 from .llvm_text import intrinsic_suffix
-from .safepoints import at_iteration, charge, has_room, in_blocks, look
+from .safepoints import charge, in_blocks, look
 from .stride_analysis import Step, constant_number
 
 __all__ = ["HANDLERS", "trip_count"]
@@ -158,11 +158,8 @@ class _Labels:
 def _iterations(g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels) -> None:
     """Emit `trips` iterations under the mask of the enclosing code; the block after the last one stays open."""
     text, entry = g.text, g.mask
-    asks, nested = has_room(g, state), _has_loops(op)
-    if asks and not nested:
-        test = in_blocks(g, counter.kind, trips, lambda: counter.done(g))
-    else:
-        test = at_iteration(g, counter.kind, trips, lambda: counter.done(g))
+    nested = _has_loops(op)
+    test = in_blocks(g, counter.kind, trips, lambda: counter.done(g), nested)
     text.jump(labels.head)
     text.label(labels.head)
     test(labels.head, labels.body, labels.done)
@@ -170,8 +167,6 @@ def _iterations(g: Generator, op: Op, state: LoopState, counter: _Counter, trips
     _body(g, op, state, counter)
     text.label(labels.again)
     g.mask = entry
-    if asks and nested:
-        look(g)
     counter.advance(g)
     text.jump(labels.head)
     text.label(labels.done)

@@ -69,7 +69,7 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
 
     Raises FeatureError if a workgroup needs too much stack, InternalError for operations that should have been lowered.
     """
-    text, module, usage, fields, size = _written(module, caps)
+    text, module, usage, fields, size, stack_bytes = _written(module, caps)
     kernel = module.kernel
     geometry = geometry_of(kernel, caps.subgroup_size)
     lines = text.count("\n")
@@ -93,7 +93,7 @@ def emit(module: Module, caps: DeviceCaps) -> KernelArtifact:
         writes=argument_set(kernel, usage.writes),
         subgroup_size=geometry.width if kernel.attrs.get("subgroups") else None,
         sites=tuple(module.sites),
-        info=describe([op for op in usage.reports if op.name == "report"]),
+        info=describe([op for op in usage.reports if op.name == "report"]) | {"stack_bytes": stack_bytes},
     )
 
 
@@ -102,8 +102,11 @@ def text_of(module: Module, caps: DeviceCaps) -> str:
     return _written(module, caps)[0]
 
 
-def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tuple[ArgField, ...], int]:
-    """Return (LLVM IR, lowered module, its usage, fields of the argument block, size of the block in bytes)."""
+def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tuple[ArgField, ...], int, int]:
+    """Return (LLVM IR, lowered module, its usage, fields of the argument block, its size and that of the stack's arrays).
+
+    Both sizes are in bytes.
+    """
     module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
     kernel = module.kernel
     host = llvm.host()
@@ -112,8 +115,8 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
     usage.reports += usage.prints  # they share the report buffer
     usage.prints = []
     fields, size, _ = block_layout(module, caps, usage=usage)
-    text = kernel_text(module, geometry_of(kernel, caps.subgroup_size), fields, usage, host.features, host.family)
-    return text, module, usage, fields, size
+    g = _generated(module, geometry_of(kernel, caps.subgroup_size), fields, usage, host.features, host.family)
+    return _module_text(g, host.family), module, usage, fields, size, g.text.array_bytes
 
 
 def _without_functions(module: Module, caps: DeviceCaps) -> Module:
@@ -155,6 +158,18 @@ def kernel_text(
     family: str = "",
 ) -> str:
     """Return the LLVM IR of a module for a CPU of this family ("x86_64", "aarch64") with these features."""
+    return _module_text(_generated(module, geometry, fields, usage, features, family), family)
+
+
+def _generated(
+    module: Module,
+    geometry: Geometry,
+    fields: tuple[ArgField, ...],
+    usage: Usage,
+    features: frozenset[str],
+    family: str,
+) -> Generator:
+    """Return a generator that has written the kernel's body."""
     kernel = module.kernel
     shapes = Shapes.of(kernel, geometry.steps, geometry.width)
     g = Generator(module, geometry, shapes, fields, _HANDLERS, features, family, streamed_stores(kernel))
@@ -162,7 +177,7 @@ def kernel_text(
     plan = plan_of(kernel, shapes, geometry.block)
     _over_groups(g, lambda: write_body(g, plan))
     _check_stack(g)
-    return _module_text(g, family)
+    return g
 
 
 def _load_arguments(g: Generator, kernel: Function, usage: Usage) -> None:

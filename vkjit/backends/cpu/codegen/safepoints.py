@@ -2,8 +2,7 @@
 
 A variable counts down the iterations until the next poll, the "fuel". A counted loop without inner loops polls between
 blocks of iterations, so the iterations themselves cost nothing. Other loops count each iteration. Counted loops don't
-poll if they certainly end soon, or if they carry so many vectors that the call would cost registers. See
-`runtime.cancellation`.
+poll if they certainly end soon. See `runtime.cancellation`.
 """
 
 from __future__ import annotations
@@ -12,24 +11,13 @@ from collections.abc import Callable
 
 from ..runtime.cancellation import poll_call, poll_text
 from .context import Generator
-from .control_flow import LoopState
 
-__all__ = ["HALTED", "at_iteration", "charge", "fill", "has_room", "in_blocks", "look"]
+__all__ = ["HALTED", "at_iteration", "charge", "fill", "in_blocks", "look"]
 
 HALTED = "halted"
 """Label of the block through which a canceled kernel returns."""
 _FUEL = 1 << 18
 """Initial fuel: about the number of iterations between two polls, a few milliseconds at most."""
-
-
-_MAX_CARRIED = 8
-"""Maximum number of loop-carried vectors, over all enclosing loops, at a poll in a counted loop."""
-
-
-def has_room(g: Generator, state: LoopState) -> bool:
-    """True if a counted loop and the enclosing loops carry few enough vectors for a poll inside."""
-    states = [s for s in g.loops if isinstance(s, LoopState)] + [state]
-    return sum(len(cell.pointers) for s in states for cell in s.carried if cell.varying) <= _MAX_CARRIED
 
 
 def fill(g: Generator) -> None:
@@ -61,6 +49,9 @@ def look(g: Generator, rounds: int = 1) -> None:
     text.label(onward)
 
 
+_NESTED_BLOCK = 64
+"""Number of iterations between safepoints in a loop with inner loops."""
+
 Test = Callable[[str, str, str], None]
 """Emits the exit test at a loop's head. Parameters: the labels of the head, the body and the block after the loop."""
 
@@ -77,28 +68,30 @@ def at_iteration(g: Generator, kind: str, trips: str, done: Callable[[], str]) -
     return test
 
 
-def in_blocks(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> Test:
-    """Return an exit test like `at_iteration`'s, with a safepoint after every `_FUEL` iterations if there may be more."""
-    if int(kind[1:]) < 32 or (trips.isdecimal() and int(trips) <= _FUEL):
+def in_blocks(g: Generator, kind: str, trips: str, done: Callable[[], str], nested: bool) -> Test:
+    """Return an exit test like `at_iteration`'s, with a safepoint between blocks of iterations if there may be several.
+
+    The blocks are an outer loop, so that the poll's call costs no registers in the inner one. `nested`: the loop has
+    inner loops, which count their own iterations.
+    """
+    size = _NESTED_BLOCK if nested else _FUEL
+    if (int(kind[1:]) < 32 and not nested) or (trips.isdecimal() and int(trips) <= size):
         return at_iteration(g, kind, trips, done)
     text = g.text
-    limit = text.variable(kind, "limit")
-    text.store(kind, _minimum(g, kind, trips), limit)
+    limit, block = text.variable(kind, "limit"), text.new_label("block")
+    text.jump(block)
+    text.label(block)
+    begun = done()
+    part = text.call(kind, f"llvm.umin.{kind}", f"{kind} {text.op(f'sub {kind} {trips}, {begun}')}", f"{kind} {size}")
+    text.store(kind, text.op(f"add {kind} {begun}, {part}"), limit)
 
-    def test(head: str, body: str, leave: str) -> None:
+    def test(_head: str, body: str, leave: str) -> None:
         ended, more = text.new_label("ended"), text.new_label("more")
         text.branch(text.op(f"icmp ult {kind} {done()}, {text.load(kind, limit)}"), body, ended)
         text.label(ended)
-        now = text.load(kind, limit)
-        left = text.op(f"sub {kind} {trips}, {now}")
-        text.branch(text.op(f"icmp ne {kind} {left}, 0"), more, leave, likely=False)
+        text.branch(text.op(f"icmp ult {kind} {text.load(kind, limit)}, {trips}"), more, leave, likely=False)
         text.label(more)
-        text.store(kind, text.op(f"add {kind} {now}, {_minimum(g, kind, left)}"), limit)
-        look(g, _FUEL)
-        text.jump(head)
+        look(g, size)
+        text.jump(block)
 
     return test
-
-
-def _minimum(g: Generator, kind: str, number: str) -> str:
-    return g.text.call(kind, f"llvm.umin.{kind}", f"{kind} {number}", f"{kind} {_FUEL}")

@@ -35,7 +35,7 @@ from .memory_pool import MemoryPool
 from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
 from .replay import replayer
 from .short_launch import is_short, launch_short
-from .workers import Pool, thread_count
+from .workers import SMALL_STACK, STACK_MARGIN, Pool, stack_of_thread, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
@@ -183,6 +183,8 @@ class CpuDevice(ImmediateDevice):
         total = groups[0] * groups[1] * groups[2]
         if is_short(total, kernel):
             launch_short(kernel, total, groups, block)
+        elif kernel.stack_bytes > SMALL_STACK and kernel.stack_bytes > stack_of_thread() - STACK_MARGIN:
+            self.pool.run_apart(kernel.function, block, groups)
         else:
             self.pool.run(kernel.function, block, groups, kernel.pace)
 

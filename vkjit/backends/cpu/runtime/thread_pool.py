@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cffi
@@ -318,6 +318,17 @@ _starting = threading.RLock()
 """Guards the stack size of new threads, which is a setting of the whole process."""
 
 
+@contextlib.contextmanager
+def stack_size_of_threads(nbytes: int) -> Iterator[None]:
+    """Give the threads that are started inside stacks of this size."""
+    with _starting:
+        before = threading.stack_size(nbytes)
+        try:
+            yield
+        finally:
+            threading.stack_size(before)
+
+
 class ThreadPool:
     """Helper threads that share one caller's job at a time. They end with the pool."""
 
@@ -336,14 +347,10 @@ class ThreadPool:
         """Start helpers until there are `helpers` of them, or as many as the system allows."""
         if self.helpers >= helpers:
             return
-        with _starting, contextlib.suppress(RuntimeError):
-            before = threading.stack_size(_STACK)
-            try:
-                while self.helpers < helpers:
-                    threading.Thread(target=self._serve, args=(self._state,), name="vkjit-cpu", daemon=True).start()
-                    self.helpers += 1
-            finally:
-                threading.stack_size(before)
+        with contextlib.suppress(RuntimeError), stack_size_of_threads(_STACK):
+            while self.helpers < helpers:
+                threading.Thread(target=self._serve, args=(self._state,), name="vkjit-cpu", daemon=True).start()
+                self.helpers += 1
 
     def run(
         self, function: Any, block: Any, begin: int, end: int, step: int, grid: tuple[int, int, int], watch: Any

@@ -28,13 +28,19 @@ from .cancellation import CancellationToken, token_of_thread
 from .cpu_count import processors
 from .thread_pool import ThreadPool
 
-__all__ = ["MAX_SHORT_NANOSECONDS", "Pace", "Pool", "function_at", "thread_count"]
+__all__ = [
+    "MAX_SHORT_NANOSECONDS", "SMALL_STACK", "STACK_MARGIN", "Pace", "Pool", "function_at", "stack_of_thread",
+    "thread_count",
+]  # fmt: skip
 
 _FFI = cffi.FFI()
 _KERNEL = _FFI.typeof("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)")
 _POINTER = _FFI.typeof("void *")
 _STACK = 16 << 20
 """Bytes of a helper's stack, which holds the arrays of workgroups."""
+SMALL_STACK, STACK_MARGIN, _SMALL_THREAD = 32 << 10, 512 << 10, 512 << 10
+"""Bytes of arrays that fit any thread's stack; what a thread's stack must have beside larger ones; the size of a stack
+that is unknown."""
 _SHARING_THRESHOLD = 120_000
 _THREAD_POOL_THRESHOLD = 25_000
 """Minimum nanoseconds of remaining work for which other threads are used: Python threads, and the native pool's."""
@@ -80,18 +86,21 @@ def thread_count() -> int:
 class Pace:
     """Moving average of the nanoseconds per workgroup of a kernel; 0 before the first launch.
 
-    `limit` holds the greatest number of workgroups that is short, in memory that machine code reads.
+    `limit` holds the greatest number of workgroups that is short, in memory that machine code reads; without
+    `may_be_short` it stays 0.
     """
 
-    __slots__ = ("limit", "per_group")
+    __slots__ = ("_may_be_short", "limit", "per_group")
 
-    def __init__(self, per_group: float = 0.0) -> None:
+    def __init__(self, per_group: float = 0.0, may_be_short: bool = True) -> None:
         self.limit = (ctypes.c_int64 * 1)()
+        self._may_be_short = may_be_short
         self.set(per_group)
 
     def set(self, per_group: float) -> None:
         self.per_group = per_group
-        self.limit[0] = min(int(MAX_SHORT_NANOSECONDS / per_group), _MAX_SHORT_GROUPS) if per_group else 0
+        if self._may_be_short:
+            self.limit[0] = min(int(MAX_SHORT_NANOSECONDS / per_group), _MAX_SHORT_GROUPS) if per_group else 0
 
     def learn(self, groups: int, nanoseconds: int) -> None:
         fresh = max(nanoseconds, 1) / groups  # a coarse clock may say 0
@@ -150,11 +159,8 @@ class _Worker:
         self.wake.acquire()
         self.done.acquire()
         self.job: _Job | None = None
-        before = threading.stack_size(_STACK)
-        try:
+        with thread_pool.stack_size_of_threads(_STACK):
             threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
-        finally:
-            threading.stack_size(before)
 
     def _serve(self) -> None:
         while True:
@@ -176,6 +182,35 @@ class _Worker:
             self.job = None
         else:
             self.done.acquire()
+
+
+_of_thread = threading.local()
+
+
+def stack_of_thread() -> int:
+    """Return the size of this thread's stack in bytes; that of the smallest usual one if the system doesn't tell."""
+    found: int | None = getattr(_of_thread, "stack_bytes", None)
+    if found is None:
+        found = _of_thread.stack_bytes = _stack_of_thread() or _SMALL_THREAD
+    return found
+
+
+def _stack_of_thread() -> int:
+    """Return the size of this thread's stack in bytes; 0 if it is unknown."""
+    try:
+        c = ctypes.CDLL(None)
+        if hasattr(c, "pthread_get_stacksize_np"):  # macOS
+            c.pthread_get_stacksize_np.restype = ctypes.c_size_t
+            return int(c.pthread_get_stacksize_np(ctypes.c_void_p(threading.get_ident())))
+        attributes = (ctypes.c_uint64 * 32)()
+        if c.pthread_getattr_np(ctypes.c_ulong(threading.get_ident()), attributes):
+            return 0
+        size = ctypes.c_size_t()
+        result = c.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+        c.pthread_attr_destroy(attributes)
+        return 0 if result else size.value
+    except (AttributeError, OSError, TypeError):  # Windows
+        return 0
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -235,6 +270,28 @@ class Pool:
             if share(function, data, grid, begin, total, pace, watch):
                 return
         self._alone(function, data, grid, begin, total, pace, watch)
+
+    def run_apart(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int]) -> None:
+        """Like `run`, on new threads alone, for a kernel whose arrays don't fit the calling thread's stack."""
+        total = grid[0] * grid[1] * grid[2]
+        count = min(self.threads, total)
+        step = max(1, total // (4 * count))
+        chunks = deque((at, min(at + step, total)) for at in range(0, total, step))
+        job = _Job(function, _FFI.from_buffer(block), grid, chunks)
+        threads = [threading.Thread(target=job.work, name="vkjit-cpu", daemon=True) for _ in range(count)]
+        try:
+            with thread_pool.stack_size_of_threads(_STACK):
+                for thread in threads:
+                    thread.start()
+            for thread in threads:
+                thread.join()  # signal handlers run meanwhile
+        except BaseException:
+            job.stop()
+            raise
+        finally:
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
 
     def _first(
         self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace, watch: CancellationToken
