@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults import stress
+from tests.faults import stress, thread_stress
 
 
 def test_processes_end_cleanly(device: Any) -> None:
@@ -13,6 +13,10 @@ def test_processes_end_cleanly(device: Any) -> None:
 
 def test_threads_get_their_own_results(device: Any) -> None:
     assert stress.threads(device.name, 8, 60) == []
+
+
+def test_random_actions_of_threads(device: Any) -> None:
+    assert thread_stress.stress(device.name, 4, 4, max_growth=2) == []  # caches still fill in so short a time
 
 
 def test_a_tensor_in_a_module_outlives_the_runtime_silently(device: Any) -> None:
