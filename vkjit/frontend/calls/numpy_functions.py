@@ -171,8 +171,9 @@ def _register_compile_time(functions: list[Any]) -> None:
                 hint = "write the loop, or compute it before the launch"
                 raise ctx.error(call.node, f"{function.__name__} takes numbers known at compile time in a kernel", hint)
             try:
-                if function in (math.factorial, math.comb, math.perm) and all(isinstance(v, int) for v in call.args):
-                    n, k = call.args[0], call.args[-1]
+                sizes = [v for v in call.args if isinstance(v, int)]
+                if function in (math.factorial, math.comb, math.perm) and sizes and len(sizes) == len(call.args):
+                    n, k = sizes[0], sizes[-1]
                     factors = min(k, n - k) if function is math.comb else k
                     if n > 0 and factors * n.bit_length() > operators.MAX_BITS:
                         raise ValueError(f"the result may have more than {operators.MAX_BITS} bits")

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError
 from vkjit.runtime.array import LAYOUT_ALIGNMENT, layout_of
-from vkjit.runtime.capture import Capture, capture_here, refuse_host
+from vkjit.runtime.capture import Capture, capture_here, is_capturing, refuse_host
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.runtime.handles import new_lock
 from vkjit.stdlib.random import random as kernels
