@@ -27,13 +27,12 @@ from vkjit.ir.core import Op, Value
 from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.rewrite import constant_of, is_constant
 from vkjit.ir.types import Array
-from vkjit.passes.analysis import loop_ranges, value_ranges
+from vkjit.passes.analysis import value_ranges
 from vkjit.passes.arithmetic import bits, conversion, division
 from vkjit.passes.lowering import lower_exits
 from vkjit.passes.transforms import (
     algebraic_simplify,
     barrier_elimination as barriers_pass,
-    bounds_checks,
     cse,
     dead_stores,
     licm,
@@ -382,19 +381,19 @@ def bf16_cut_off() -> None:
 # -- at the limits
 
 
-@_bug("products of ids never wrap, so that they are never negative")
+@_bug("products never wrap, so that those of ids are never negative")
 def products_never_wrap() -> None:
     def wrong(right: Any) -> Any:
-        def is_non_negative(value: Value, depth: int = 8) -> bool:
-            op = value.op
-            if op is None or depth == 0 or op.name != "mul" or getattr(value.type, "dtype", None) is not dtypes.index:
-                return bool(right(value, depth))
-            return all(is_non_negative(v, depth - 1) for v in op.operands)
+        def define(self: value_ranges.Ranges, op: Op) -> None:
+            right(self, op)
+            interval = self.result(op) if op.name == "mul" else None
+            if interval is not None:
+                low, high = value_ranges._range_of_type(op.result)
+                self.table[op.result] = max(interval[0], low), min(interval[1], high)
 
-        return is_non_negative
+        return define
 
-    for owner in (division, bounds_checks, loop_ranges):
-        _change(owner, "is_non_negative", wrong)
+    _change(value_ranges.Ranges, "define", wrong)
 
 
 @_bug("a reduction leaves out the last invocation of a workgroup with a size that isn't a multiple of four")

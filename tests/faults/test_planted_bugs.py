@@ -38,6 +38,7 @@ def test_the_list() -> None:
         ("cse_across_stores", 3),
         ("sroa_mixes_rows", 8),
         ("products_never_wrap", 3),
+        ("last_invocation_left_out", 1),
         ("tuples_compared_by_identity", 3),
     ],
 )

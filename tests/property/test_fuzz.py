@@ -48,7 +48,7 @@ def sources(kind: str, count: int) -> list[str]:
     return list(itertools.islice((t for t in texts if t.splitlines()[0].endswith(f", {kind}")), count))
 
 
-@pytest.mark.parametrize("kind", ["comparisons", "deep_returns", "ranges"])
+@pytest.mark.parametrize("kind", ["captures", "collectives", "comparisons", "deep_returns", "products", "ranges"])
 def test_programs_in_python(device: Any, kind: str) -> None:
     devices = [] if device.caps.kind == "interpreter" else [device]
     for text in sources(kind, 3):

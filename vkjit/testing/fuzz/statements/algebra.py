@@ -128,8 +128,8 @@ def _shift(m: Maker) -> Value:
 def _product_of_ids(m: Maker) -> Value:
     """A power of the invocation's id plus a constant, which may wrap around, and an operation that reads its sign."""
     b = m.builder
-    assert m.row is not None
-    factor = b.emit("add", m.row, b.index(m.pick([0, 1000, (1 << 31) - 1, 1 << 40])))
+    row = m.value(INDEX) if m.row is None else m.row  # device functions have no row
+    factor = b.emit("add", row, b.index(m.pick([0, 1000, (1 << 31) - 1, 1 << 40])))
     product = factor
     for _ in range(m.draw(1, 5)):
         product = b.emit("mul", product, factor)
