@@ -361,7 +361,7 @@ def map2_rows_vec4(T: Any, U: Any, R: Any) -> Any:
 
     @vk.kernel(groups=lambda count, y: (_groups(count), y.shape[0]), local=GROUP, debug=False)
     def map2_rows_kernel(
-        a: vk.In[T, "R C"], b: vk.In[U, "R C"], y: vk.Out[R, "R C"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]
+        a: vk.In[T, "M N"], b: vk.In[U, "M N"], y: vk.Out[R, "M N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]
     ):
         i, r = vk.global_id(0), vk.global_id(1)
         if i < count:

@@ -333,7 +333,7 @@ def _direct() -> tuple[KernelProperty, ...]:
         KernelProperty(fours.map3_middle_vec(*[vk.f32] * 4), lambda a, s, c: a + s * c, _vectors(functions.mul_add, "MPN")),
         KernelProperty(fours.map3_outer_vec(*[vk.f32] * 3), lambda a, s, t: np.clip(a, s, t), _vectors(functions.clamp, "MN")),
         KernelProperty(fours.map2_rows_vec4(*[vk.f32] * 3), lambda a, b: a * b, {
-            "elements": {"count": [2], "F": [functions.mul], "C": [vk.f32]}, "dims": {"R": (1, 3), "C": [8]}}),
+            "elements": {"count": [2], "F": [functions.mul], "C": [vk.f32]}, "dims": {"M": (1, 3), "N": [8]}}),
         KernelProperty(fours.map1_vec(vk.f16, vk.u8, 16), _converted, {
             "elements": {"count": [2], "F": [functions.identity], "C": [vk.f32], "a": [0x48003C00, 0x3C004000]},
             "dims": {"M": [16], "N": [8]}}),

@@ -259,15 +259,29 @@ def _truncating_quotient(x: Values, y: Values) -> Values:
     return np.where(y == 0, x.dtype.type(0), np.floor_divide(x - np.fmod(x, y), y))
 
 
+def _rounded_to_odd(x: Values) -> Values:
+    """Convert to f32: values in between become the one of their two neighbors whose last bit is 1.
+
+    So a second rounding, to fewer digits, gives what a single one does.
+    """
+    nearest, exact = x.astype(np.float32), x.astype(np.longdouble)
+    is_above = np.abs(nearest.astype(np.longdouble)) > np.abs(exact)
+    below = np.where(is_above, np.nextafter(nearest, np.float32(0)), nearest)
+    is_between = (below.astype(np.longdouble) != exact) & ~np.isnan(exact)
+    return np.where(is_between, below.view(np.uint32) | 1, below.view(np.uint32)).view(np.float32)
+
+
 def expected_conversion(x: Values, target: DType) -> Values:
     """Convert values to a type by the language's rules.
 
-    From float to integer, values are truncated and saturated, and NaN becomes 0. Integers wrap around. Conversions to
-    bf16, and from bf16 to other float types, go through f32.
+    From float to integer, values are truncated and saturated, and NaN becomes 0. Integers wrap around. Conversions from
+    bf16 to other float types go through f32. Conversions to bf16 round once.
     """
     np_type = array_type(target)
     if target.kind == "bool":
         return x != 0
+    if np_type.name == "bfloat16" and x.dtype.name != "bfloat16":
+        return _rounded_to_odd(x).astype(np_type)
     if target.is_float or x.dtype.kind in "iub":
         return x.astype(np.float32).astype(np_type) if "bfloat16" in (np_type.name, x.dtype.name) else x.astype(np_type)
     info = np.iinfo(np_type)

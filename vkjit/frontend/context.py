@@ -231,7 +231,11 @@ class Context:
         if lower is None:
             raise unsupported(self.source, node)
         saved, self.builder.loc = self.builder.loc, self.loc(node)
-        value = self._lower(lower, node)
+        self._count(node)
+        try:
+            value = lower(self, node)
+        except RecursionError:
+            raise self._too_deep(node) from None
         self.builder.loc = saved
         return value
 
@@ -241,27 +245,20 @@ class Context:
         if lower is None:
             return self.evaluate(node)
         saved, self.builder.loc = self.builder.loc, self.loc(node)
-        value = self._lower(lower, node)
+        self._count(node)
+        try:
+            value = lower(self, node)
+        except RecursionError:
+            raise self._too_deep(node) from None
         self.builder.loc = saved
         return value
 
-    def _lower(self, lower: Callable[[Context, Any], Result], node: ast.AST) -> Result:
-        """Call a lowering. Raises CompileError if the kernel is too large or too deeply nested to be compiled."""
-        self.session.steps += 1
-        if self.session.steps > MAX_STEPS:
-            raise self.error(
-                node,
-                f"the kernel is too large: compiling it evaluates more than {MAX_STEPS} expressions and statements",
-                "use range() instead of vk.unroll, and shorten tuples and chains of functions",
-            )
-        try:
-            return lower(self, node)
-        except RecursionError:  # raised again by the error below until a caller has enough stack for it
-            raise self.error(node, TOO_DEEP, TOO_DEEP_HINT) from None
-
     def block(self, statements: list[ast.stmt]) -> bool:
         """Lower statements in order; if control never reaches the end of one, stop there and return True."""
-        return any(self.execute(node) for node in statements)
+        for node in statements:  # noqa: SIM110  # any() would take another frame per level of the nesting
+            if self.execute(node):
+                return True
+        return False
 
     def execute(self, node: ast.stmt) -> bool:
         """Lower one statement. Returns True if control never reaches its end."""
@@ -269,7 +266,25 @@ class Context:
         if lower is None:
             raise unsupported(self.source, node)
         self.builder.loc = self.loc(node)
-        return self._lower(lower, node)
+        self._count(node)
+        try:
+            return lower(self, node)
+        except RecursionError:
+            raise self._too_deep(node) from None
+
+    def _count(self, node: ast.AST) -> None:
+        """Count a lowered expression or statement. Raises CompileError if the kernel is too large to be compiled."""
+        self.session.steps += 1
+        if self.session.steps > MAX_STEPS:
+            raise self.error(
+                node,
+                f"the kernel is too large: compiling it evaluates more than {MAX_STEPS} expressions and statements",
+                "use range() instead of vk.unroll, and shorten tuples and chains of functions",
+            )
+
+    def _too_deep(self, node: ast.AST) -> CompileError:
+        """Return the error for nesting that exceeds the stack. It fails itself until a caller has enough stack for it."""
+        return self.error(node, TOO_DEEP, TOO_DEEP_HINT)
 
     # -- weak run-time values
     def origins(self, *values: KernelValue) -> Origins | None:

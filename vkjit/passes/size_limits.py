@@ -13,7 +13,7 @@ __all__ = ["check_driver_limits", "check_size"]
 
 MAX_OPS = 65_536
 """The maximum number of operations of a kernel after inlining. The passes take about 0.1 ms per operation."""
-MAX_BRANCHES = 400
+MAX_BRANCHES = 800
 """The maximum number of branches and loops for Vulkan drivers on the CPU: llvmpipe's compile time is quadratic in their
 number, some 10 s for 300.
 """

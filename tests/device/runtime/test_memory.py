@@ -97,7 +97,6 @@ def test_views_of_more_elements_than_can_be_counted(device: Any) -> None:
 @pytest.mark.parametrize("count", [2**61, 2**70])
 def test_numbers_made_on_the_host_without_room(count: int) -> None:
     made: tuple[Callable[[], Any], ...] = (
-        lambda: vk.arange(count),
         lambda: vk.arange(0.0, count),
         lambda: vk.linspace(0, 1, count),
         lambda: vk.logspace(0, 1, count),
@@ -106,6 +105,8 @@ def test_numbers_made_on_the_host_without_room(count: int) -> None:
     for make in made:
         with pytest.raises(vk.OutOfMemoryError, match=f"no memory for {8 * count} bytes on the host"):
             make()
+    with pytest.raises(vk.OutOfMemoryError if count < 2**63 else vk.DTypeError, match="no memory for|out of range"):
+        vk.arange(count)
 
 
 def test_memory_in_cycles_is_found_before_giving_up(device: Any) -> None:

@@ -73,17 +73,22 @@ def many_carried_flat(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], rounds: vk.
 @pytest.fixture
 def processor() -> Iterator[CpuDevice]:
     opened = CpuDevice(0, threads=3)
-    with vk.use_device(opened):
-        yield opened
-    opened.close()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+    try:
+        with vk.use_device(opened):
+            yield opened
+    finally:
+        signal.signal(signal.SIGINT, before)
+        opened.close()
 
 
 @pytest.mark.parametrize("stack", [64 << 10, 256 << 10, 1 << 20])
 def test_kernels_with_large_arrays_run_in_threads_with_small_stacks(processor: CpuDevice, stack: int) -> None:
-    x, y, found = vk.ones(64), vk.zeros(64), []
+    found = []
 
     def launch() -> None:
         with vk.use_device(processor):
+            x, y = vk.ones(64), vk.zeros(64)
             for _ in range(3):
                 deep(x, y, 1)
             found.append(y.tolist() == [1.0] * 64)
@@ -95,7 +100,7 @@ def test_kernels_with_large_arrays_run_in_threads_with_small_stacks(processor: C
             with pytest.raises(vk.KernelError, match="too much"):
                 vk.synchronize()
 
-    deep(x, y, 1)  # the main thread learns how fast it is
+    deep(vk.ones(64), vk.zeros(64), 1)  # the main thread learns how fast it is
     usual = threading.stack_size(stack)
     try:
         run_in_threads(lambda _: launch(), 2)

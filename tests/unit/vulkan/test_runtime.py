@@ -142,6 +142,8 @@ def test_quirks_of_llvmpipe() -> None:
         "scalar_loads",
         "widened_compare",
         "ordered_atomics",
+        "shallow_nesting",
+        "slow_timestamps",
     }
 
 
