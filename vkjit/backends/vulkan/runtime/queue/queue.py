@@ -229,7 +229,8 @@ class Queue(SentWork):
     def is_at_rest(self) -> bool:
         """Return True if the queue has nothing to do. Call it under the lock."""
         self.poll()
-        return self._open is None and not self._in_flight
+        to_do = self._open is not None and (self.recorded or self._waits)
+        return not (to_do or self._in_flight)
 
     def lends(self, buffer: VulkanBuffer) -> bool:
         """Return True if another library may be using a buffer of this queue, which must be external."""
