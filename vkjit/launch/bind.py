@@ -19,7 +19,6 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, CompileError, DTypeError, Loc, ShapeError
 from ..frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
-from ..ir import semantics
 from ..runtime.array import fresh_layout
 from ..runtime.device import Device, DeviceArray
 
@@ -252,6 +251,12 @@ def natural_type(value: Any, name: str) -> DType:
     raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number")
 
 
+def _to_bf16(number: Any) -> Any:
+    from ..ir import semantics  # here, so that `import vkjit` doesn't load the IR
+
+    return semantics.to_bf16(np.asarray(number))[()]
+
+
 def coerce_scalar(value: Any, dtype: DType, name: str) -> Any:
     """Convert the value to a NumPy scalar of that type.
 
@@ -307,7 +312,7 @@ def _coerce_float(value: Any, dtype: DType, name: str) -> Any:
             f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it"
         )
     with np.errstate(over="ignore"):
-        fitted = semantics.to_bf16(np.asarray(number))[()] if dtype is dtypes.bf16 else dtype.numpy.type(number)
+        fitted = _to_bf16(number) if dtype is dtypes.bf16 else dtype.numpy.type(number)
     if math.isfinite(number) and not np.isfinite(fitted):
         raise DTypeError(f"argument {name} is {number!r}, out of range for {dtype!r}")
     return fitted

@@ -19,7 +19,7 @@ from vkjit.ir.rewrite import LOOPS, exits_of
 from .context import Generator, Handler, dtype_of
 from .control_flow import Cell, LoopState, region, size_of
 from .llvm_text import intrinsic_suffix
-from .safepoints import charge, in_blocks, look
+from .safepoints import at_iteration, charge, in_blocks, is_crowded, look
 from .stride_analysis import Step, constant_number
 
 __all__ = ["HANDLERS", "trip_count"]
@@ -159,7 +159,10 @@ def _iterations(g: Generator, op: Op, state: LoopState, counter: _Counter, trips
     """Emit `trips` iterations under the mask of the enclosing code; the block after the last one stays open."""
     text, entry = g.text, g.mask
     nested = _has_loops(op)
-    test = in_blocks(g, counter.kind, trips, lambda: counter.done(g), nested)
+    if is_crowded(g, state):
+        test = at_iteration(g, counter.kind, trips, lambda: counter.done(g))
+    else:
+        test = in_blocks(g, counter.kind, trips, lambda: counter.done(g), nested)
     text.jump(labels.head)
     text.label(labels.head)
     test(labels.head, labels.body, labels.done)

@@ -2,7 +2,8 @@
 
 A variable counts down the iterations until the next poll, the "fuel". A counted loop without inner loops polls between
 blocks of iterations, so the iterations themselves cost nothing. Other loops count each iteration. Counted loops don't
-poll if they certainly end soon. See `runtime.cancellation`.
+poll if they certainly end soon, or if they are inside of other loops and carry many vectors: the outermost loop polls.
+See `runtime.cancellation`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,25 @@ from collections.abc import Callable
 
 from ..runtime.cancellation import poll_call, poll_text
 from .context import Generator
+from .control_flow import LoopState
 
-__all__ = ["HALTED", "at_iteration", "charge", "fill", "in_blocks", "look"]
+__all__ = ["HALTED", "at_iteration", "charge", "fill", "in_blocks", "is_crowded", "look"]
 
 HALTED = "halted"
 """Label of the block through which a canceled kernel returns."""
 _FUEL = 1 << 18
 """Initial fuel: about the number of iterations between two polls, a few milliseconds at most."""
+
+
+_MAX_CARRIED = 8
+"""Maximum number of loop-carried vectors, over all enclosing loops, at a poll in the inner one of two loops."""
+
+
+def is_crowded(g: Generator, state: LoopState) -> bool:
+    """True if a loop inside of another one and its enclosing loops carry so many vectors that a poll costs registers."""
+    states = [s for s in g.loops if isinstance(s, LoopState)]
+    vectors = sum(len(cell.pointers) for s in (*states, state) for cell in s.carried if cell.varying)
+    return bool(states) and vectors > _MAX_CARRIED
 
 
 def fill(g: Generator) -> None:
