@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
 from ..errors import CompileError, InternalError, Loc
@@ -48,7 +48,6 @@ MAX_STEPS = 100_000
 TOO_DEEP = "the code is nested too deeply for Python's recursion limit"
 TOO_DEEP_HINT = "split it: assign parts to variables, or write a loop"
 
-Result = TypeVar("Result")
 Place = ast.AST | Loc
 """The location of an error: a syntax node or a `Loc`."""
 

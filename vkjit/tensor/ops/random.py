@@ -294,11 +294,7 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 
 
 def fill_uniform(out: Tensor, low: float, high: float, start: Start) -> Tensor:
-    """Fill a contiguous tensor with uniform values in [low, high)."""
-    if not out.dtype.is_float:
-        raise DTypeError(
-            f"samples of the uniform distribution are floats, found {out.dtype!r}: use randint() for integers"
-        )
+    """Fill a contiguous tensor of a float type with uniform values in [low, high)."""
     for bound in (low, high, high - low):
         check_fits(bound, out.dtype)
     if not low <= high or not math.isfinite(high - low):
@@ -316,9 +312,7 @@ def fill_uniform(out: Tensor, low: float, high: float, start: Start) -> Tensor:
 
 
 def fill_normal(out: Tensor, mean: float, std: float, start: Start) -> Tensor:
-    """Fill a contiguous tensor with normally distributed values."""
-    if not out.dtype.is_float:
-        raise DTypeError(f"samples of the normal distribution are floats, found {out.dtype!r}: convert with .to(...)")
+    """Fill a contiguous tensor of a float type with normally distributed values."""
     if out.numel():
         start.launch(kernels.normal, (_flat(out),), float(mean), float(std))
     return out
