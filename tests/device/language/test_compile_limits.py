@@ -129,7 +129,11 @@ def test_paths_need_not_be_utf8_and_homes_need_not_exist(device: Any, tmp_path: 
         (folder, folder + b"/cache\xfe"),
     ):
         variables = {k: v for k, v in os.environb.items() if not k.startswith((b"VKJIT_CACHE", b"XDG_"))}
-        variables |= {b"HOME": home, b"PYTHONPATH": os.fsencode(ROOT), b"VKJIT_CACHE_DIR": cache_folder}
+        variables |= {
+            b"HOME": home,
+            b"PYTHONPATH": os.pathsep.encode().join([os.fsencode(p) for p in (str(ROOT), *sys.path) if p]),
+            b"VKJIT_CACHE_DIR": cache_folder,
+        }
         done = subprocess.run(
             [sys.executable.encode(), folder + b"/program.py"], env=variables, capture_output=True, check=False
         )
