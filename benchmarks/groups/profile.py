@@ -19,7 +19,7 @@ import vkjit.nn.functional as F
 from benchmarks.framework import Row, Target
 from benchmarks.groups.launch import gpu, lavapipe, replay_microseconds
 
-LAUNCHES = 20
+LAUNCHES, PROFILES = 20, 3
 RELATIVE, MICROSECONDS = 0.10, 2.0
 SECONDS = 0.3
 """Time for which graphs are replayed."""
@@ -115,10 +115,13 @@ def run(start: Any, step: Step) -> None:
 
 
 def profiled(device: Any, start: Any, step: Step) -> float:
-    """Return the microseconds per step according to a profile."""
-    with vk.profile(device) as profile:
-        run(start, step)
-    return sum(kernel.seconds for kernel in profile.kernels()) / LAUNCHES * 1e6
+    """Return the microseconds per step according to the median of `PROFILES` profiles."""
+    seconds: list[float] = []
+    for _ in range(PROFILES):
+        with vk.profile(device) as profile:
+            run(start, step)
+        seconds.append(sum(kernel.seconds for kernel in profile.kernels()))
+    return statistics.median(seconds) / LAUNCHES * 1e6
 
 
 def replayed(device: Any, start: Any, step: Step) -> float:

@@ -240,7 +240,8 @@ class Device(Observable, ABC):
     def keep_together(self, commands: int) -> None:
         """Send recorded work of this thread's stream to the device, unless so many more commands fit beside it.
 
-        The next commands, at most 8, are then sent together: the device doesn't wait for the host between them.
+        The next commands, at most 8, are then sent together: the device doesn't wait for the host between them. A device
+        that runs on the host's cores may keep more of them, so that it doesn't compete with the host while they run.
         """
         del commands
 

@@ -156,5 +156,8 @@ def test_a_launch_and_its_timestamps_are_sent_together(device: Any) -> None:
             y = y * 2.0
         assert len(found._pending) == 100
         serials = [(getattr(launch.before, "serial"), getattr(launch.after, "serial")) for launch in found._pending]  # noqa: B009
-        assert all(before == after for before, after in serials) and len(set(serials)) > 1
+        assert all(before == after for before, after in serials)
+        # a software driver's kernels would run on the cores that record the next launches: few submissions there
+        submissions = len(set(serials))
+        assert 1 < submissions <= 3 if device.caps.kind == "cpu" else submissions > 3
     np.testing.assert_array_equal(y.numpy(), np.full(64, 2.0**101, np.float32))

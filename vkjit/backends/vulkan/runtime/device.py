@@ -45,7 +45,7 @@ from .printing import Prints
 from .queue.budgeted import DISPATCH_BASE, BudgetedQueue, time_budget
 from .queue.families import HardwareQueues
 from .queue.group import QueueGroup, Use
-from .queue.queue import Queue
+from .queue.queue import BUDGET, Queue
 from .queue.streams import QueueEvent, QueueStream, Timestamps
 from .queue.transfer_queue import CopyQueue
 from .reports import Reports
@@ -446,6 +446,8 @@ class VulkanDevice(Device):
         """As in `Device`."""
         queue = self._current()
         with queue.lock:
+            if self.caps.kind == "cpu":  # kernels that run while the host records would compete with it for cores
+                queue.budget = max(queue.budget, BUDGET)
             if queue.recorded + commands > queue.budget:
                 queue.submit()
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..memory.buffer import VulkanBuffer
     from ..pipeline.pipeline import VulkanKernel
 
-__all__ = ["Queue"]
+__all__ = ["BUDGET", "Queue"]
 
 FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 4096
 """Numbers of commands after which a submission is sent. FIRST_BUDGET applies after a wait, so that the device starts
