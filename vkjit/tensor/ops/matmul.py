@@ -196,17 +196,15 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     A vector counts as a row on the left and as a column on the right; that axis is dropped from the result.
     """
     try:
-        has_scalar = a.ndim == 0 or b.ndim == 0
+        left_rank, right_rank = a.ndim, b.ndim
     except AttributeError as error:  # `takes_tensors` would cost each product a call
         raise explained(error, matmul, (a, b), {}) from error
-    if has_scalar:
+    if not left_rank or not right_rank:
         raise ShapeError(f"matmul() takes vectors and matrices, found shapes {a.shape} and {b.shape}: multiply with *")
-    left = unsqueeze(a, 0) if a.ndim == 1 else a
-    right = unsqueeze(b, 1) if b.ndim == 1 else b
-    result = _matmul(left, right)
-    if a.ndim == 1:
+    result = _matmul(unsqueeze(a, 0) if left_rank == 1 else a, unsqueeze(b, 1) if right_rank == 1 else b)
+    if left_rank == 1:
         result = reshape(result, (*result.shape[:-2], result.shape[-1]))
-    return reshape(result, result.shape[:-1]) if b.ndim == 1 else result
+    return reshape(result, result.shape[:-1]) if right_rank == 1 else result
 
 
 def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tensor:

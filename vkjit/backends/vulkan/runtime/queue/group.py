@@ -82,7 +82,8 @@ class QueueGroup:
 
     def enter(self) -> None:
         """Raise the device's failure, or DeviceError if this thread is in the midst of another call of the device."""
-        self.check()
+        if self.failure is not None:
+            raise self.failed()
         if self.lock._is_owned():  # private, but the standard library's conditions use it too
             raise DeviceError(
                 "a handler of a signal, or a finalizer, used the device while the same thread was launching, copying or "
