@@ -111,6 +111,8 @@ def empty_cache(device: int | str | Device | None = None) -> None:
 def live_buffers(device: int | str | Device | None = None) -> list[LiveBuffer]:
     """Return the live buffers, largest first, with the arrays that view them; useful to find leaks.
 
+    Other threads may go on meanwhile. Objects that `gc.freeze()` hides from the garbage collector aren't listed.
+
     If `trace_memory()` or VKJIT_TRACE_MEMORY=1 was in effect at the allocation, a buffer also has the source lines that
     allocated it.
     """

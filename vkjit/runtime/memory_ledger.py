@@ -7,8 +7,8 @@ alive.
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import itertools
 import traceback
 import weakref
 from collections import defaultdict
@@ -19,7 +19,6 @@ from typing import Any
 
 from ..settings import boolean_setting
 from .device import Buffer, Device, DeviceArray
-from .handles import new_lock
 
 __all__ = ["LiveBuffer", "holders", "live_buffers", "note", "trace"]
 
@@ -56,14 +55,14 @@ def live_buffers(device: Device) -> list[LiveBuffer]:
     """Return the device's buffers, largest first. Visits all objects that the garbage collector tracks."""
     gc.collect()
     buffers: list[Buffer] = []
-    views: dict[int, list[str]] = defaultdict(list)
+    views: dict[int, set[str]] = defaultdict(set)
     for item in _instances(DeviceArray, *_subclasses(Buffer)):
-        if type(item) is not DeviceArray:
-            if getattr(item, "device", None) is device and _is_open(item):
+        with contextlib.suppress(AttributeError):  # another thread is making it
+            if type(item) is DeviceArray:
+                views[id(item.buffer)].add(f"{item.dtype.name} {item.shape}")
+            elif item.device is device and _is_open(item):
                 buffers.append(item)
-        elif hasattr(item, "shape"):  # else another thread is making it
-            views[id(item.buffer)].append(f"{item.dtype.name} {item.shape}")
-    found = [LiveBuffer(b.nbytes, tuple(sorted(set(views[id(b)]))), _made.get(b, "")) for b in buffers]
+    found = [LiveBuffer(b.nbytes, tuple(sorted(views[id(b)])), _made.get(b, "")) for b in buffers]
     return sorted(found, key=lambda row: -row.nbytes)
 
 
@@ -74,31 +73,15 @@ def _subclasses(kind: type[Any]) -> list[type[Any]]:
 def _instances(*kinds: type[Any]) -> list[Any]:
     """Return all objects of these types, without subclasses, that the garbage collector tracks.
 
-    Among the tracked objects are tuples that other threads are filling; CPython raises SystemError there if anyone else
-    refers to them. So no other thread may run while this does: the list is made by a single call without Python code,
-    and no collection, which could run some.
+    Instances refer to their type, and few other objects do. `gc.get_objects` isn't usable: it also returns the tuples
+    that other threads are filling, and CPython raises SystemError there if anyone else refers to such a tuple.
     """
-    wanted = frozenset(map(id, kinds)).__contains__
-    with _searching:
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
-            tracked = itertools.chain.from_iterable(map(gc.get_objects, range(3)))
-            items, same = itertools.tee(itertools.chain(tracked, itertools.repeat(None, _TEE_BLOCK)))
-            return list(itertools.compress(items, map(wanted, map(id, map(type, same)))))
-        finally:
-            if enabled:
-                gc.enable()
-
-
-_searching = new_lock()
-_TEE_BLOCK = 1000
-"""More items than `itertools.tee` keeps alive at its end."""
+    return [item for item in gc.get_referrers(*kinds) if type(item) in kinds]
 
 
 def _is_open(buffer: Any) -> bool:
     data = getattr(buffer, "data", None)  # the bytes, on devices that use host memory
-    return getattr(buffer, "queue", buffer) is not None and (data is None or len(data) == buffer.nbytes)
+    return buffer.queue is not None and (data is None or len(data) == buffer.nbytes)
 
 
 def holders(device: Device | None) -> str:
