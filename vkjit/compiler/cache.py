@@ -282,6 +282,7 @@ def store_pipelines(name: str, data: bytes) -> None:
     """Store the pipeline cache data of a Vulkan driver under a name. Failures are ignored."""
     folder = _folder("pipelines") if _switched_on() else None
     if folder is not None and len(data) <= _size_cap():
+        _remove_abandoned(folder)
         _write(folder / f"{name}.bin", data)
 
 
@@ -309,7 +310,10 @@ def read_file(folder: str, name: str) -> bytes | None:
 def write_file(folder: str, name: str, data: bytes) -> bool:
     """Write a file into the folder named `folder` of the cache atomically. Return True on success."""
     path = _folder(folder) if _switched_on() else None
-    return path is not None and _write(path / name, data)
+    if path is None:
+        return False
+    _remove_abandoned(path)
+    return _write(path / name, data)
 
 
 def read_files(folder: str, suffix: str) -> Iterator[bytes]:
@@ -372,6 +376,11 @@ def _evict(folder: Path) -> None:
             break
         _remove(path)
         total -= size
+    _remove_abandoned(folder)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Delete temporary files that killed processes left in a folder."""
     now = time.time()
     for path in folder.glob("vkjit-*.tmp"):
         with contextlib.suppress(OSError):

@@ -239,14 +239,26 @@ def test_empty_settings_are_the_usual_ones(folder: Path, monkeypatch: pytest.Mon
     assert cache.enabled() and cache.problem() == "" and cache._size_cap() == cache.SIZE_CAP
 
 
-def test_what_killed_writers_left_is_deleted_after_an_hour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["kernels", "pipelines", "machine", "tuning"])
+def test_what_killed_writers_left_is_deleted_after_an_hour(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def store() -> None:
+        if name == "kernels":
+            cache.store(KEY, artifact())
+        elif name == "pipelines":
+            cache.store_pipelines("device", b"data")
+        else:
+            cache.write_file(name, "file.bin", b"data")
+
     monkeypatch.setattr(os, "urandom", lambda n: b"\0" * n)
-    cache.store(KEY, artifact())
-    for name, age in (("vkjit-old.tmp", 4000), ("vkjit-young.tmp", 10), ("mine.tmp", 4000)):
-        (folder / name).write_bytes(b"part")
-        os.utime(folder / name, (time.time() - age,) * 2)
-    cache.store(KEY, artifact())
-    assert sorted(p.name for p in folder.glob("*.tmp")) == ["mine.tmp", "vkjit-young.tmp"]
+    store()
+    path = folder.parent / name
+    for file, age in (("vkjit-old.tmp", 4000), ("vkjit-young.tmp", 10), ("mine.tmp", 4000)):
+        (path / file).write_bytes(b"part")
+        os.utime(path / file, (time.time() - age,) * 2)
+    store()
+    assert sorted(p.name for p in path.glob("*.tmp")) == ["mine.tmp", "vkjit-young.tmp"]
 
 
 def test_a_writer_that_fails_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -167,6 +171,91 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
 
 
 # -- checkpoints
+
+
+_KILLED = """
+import os, signal, sys, time
+import numpy as np
+from vkjit import dtypes
+from vkjit.io.format import write
+
+class Killing(np.ndarray):
+    def tobytes(self):
+        print("writing", flush=True)
+        {at}
+
+write(sys.argv[1], [("x", dtypes.f32, np.zeros(4, np.float32)), ("y", dtypes.f32, np.zeros(4, np.float32).view(Killing))], {{}})
+"""
+
+
+def start_writing(path: Path, at: str) -> subprocess.Popen[str]:
+    """Start a process that writes a file, and runs `at` in its middle."""
+    process = subprocess.Popen([sys.executable, "-c", _KILLED.format(at=at), path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "writing\n"
+    return process
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has no file locks")
+def test_a_save_deletes_what_killed_saves_left(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "model.safetensors", "größe " + "w" * 200):
+        with start_writing(tmp_path / name, "os.kill(os.getpid(), signal.SIGKILL)") as process:
+            assert process.wait() == -signal.SIGKILL
+    assert len(names_in(tmp_path)) == 1  # each has deleted the one before
+    (tmp_path / "folder").mkdir()
+    with start_writing(tmp_path / "folder" / "model.safetensors", "os.kill(os.getpid(), signal.SIGKILL)") as process:
+        process.wait()
+    vk.io.save({"x": vk.ones(2)}, tmp_path / "other.safetensors")
+    assert names_in(tmp_path) == {"other.safetensors", "folder"} and len(names_in(tmp_path / "folder")) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has no file locks")
+def test_a_save_deletes_nothing_else(tmp_path: Path) -> None:
+    suffix = ".abcdefgh.vkjit-tmp"
+    others = {
+        ".model.abcdefgh",
+        ".model.abcdefgh.tmp",
+        f"model{suffix}",
+        f".model{suffix}.old",
+        f".{suffix}",
+        "vkjit-abcdefgh.tmp",
+    }
+    for name in others:
+        (tmp_path / name).write_bytes(b"mine")
+    (tmp_path / "linked").write_bytes(b"mine")
+    (tmp_path / f".link{suffix}").symlink_to(tmp_path / "linked")
+    (tmp_path / f".folder{suffix}").mkdir()
+    os.mkfifo(tmp_path / f".pipe{suffix}")
+    kept = names_in(tmp_path)
+    with start_writing(tmp_path / "theirs.safetensors", "time.sleep(60)") as process:
+        theirs = names_in(tmp_path) - kept
+        vk.io.save({"x": vk.ones(2)}, tmp_path / "mine.safetensors")
+        assert names_in(tmp_path) == kept | theirs | {"mine.safetensors"} and len(theirs) == 1
+        process.kill()
+    assert (tmp_path / "linked").read_bytes() == b"mine"
+
+
+def test_threads_save_to_one_folder(tmp_path: Path) -> None:
+    failed: list[BaseException] = []
+
+    def save(number: int) -> None:
+        try:
+            for _ in range(20):
+                vk.io.save({"x": x}, tmp_path / f"{number % 3}.safetensors")
+        except BaseException as error:  # noqa: BLE001  # any error is reported
+            failed.append(error)
+
+    x = vk.ones(1000)
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and names_in(tmp_path) == {f"{n}.safetensors" for n in range(3)}
+    assert all(vk.io.load(path)["x"].sum().item() == 1000 for path in tmp_path.iterdir())
 
 
 def test_trees_of_values_come_back(tmp_path: Path) -> None:
