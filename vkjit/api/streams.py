@@ -61,6 +61,7 @@ class Stream:
         return hash(id(self._stream))
 
     def __enter__(self) -> Stream:
+        self.device.check_open()
         former = self.device.stream
         try:
             open_blocks.enter(self, self.device.enter_stream(self._stream))

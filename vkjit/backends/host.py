@@ -241,11 +241,6 @@ class ImmediateDevice(Device):
     def close(self) -> None:
         self.closed = True
 
-    def check_open(self) -> None:
-        """Raise DeviceError if the device was closed."""
-        if self.closed:
-            raise DeviceError(f"the device {self.name} was closed: open it again to use it")
-
     def own(self, buffer: Buffer) -> HostBuffer:
         """Return the buffer. Raises DeviceError if it is another device's, or closed."""
         own: Any = buffer

@@ -174,12 +174,15 @@ def default_device() -> Device:
     """Return the default device of this thread or asyncio task.
 
     This is the device set by `use_device`, else by `set_default_device`, else VKJIT_DEVICE, else the best available.
+    Raises DeviceError if it was set, and then closed or lost: another one isn't chosen silently.
     """
     chosen = _default.get()
-    if chosen is None or chosen.closed:
+    if chosen is None:
         chosen = getattr(_process, "device", None)
-    if chosen is None or chosen.closed:
+    if chosen is None:
         return _devices.open()
+    if chosen.closed:
+        chosen.check_open()
     return chosen
 
 

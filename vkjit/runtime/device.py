@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DeviceError
 from .array import DeviceArray, contiguous_strides
 from .artifact import KernelArtifact
 from .capture import DeviceGraph, Entry
@@ -141,14 +141,19 @@ class Device(Observable, ABC):
         """The cache of repeated calls on this device, keyed by the upper layers; see `runtime.dispatch_cache`."""
         return new_table(self)
 
-    def renew_dispatch_cache(self) -> None:
-        """Replace the cache by an empty one; see `runtime.dispatch_cache.renew`."""
-        self.dispatch_cache = {}
+    def renew_dispatch_cache(self, table: Table | None = None) -> None:
+        """Replace the cache, by an empty one unless a table is given; see `runtime.dispatch_cache.renew`."""
+        self.dispatch_cache = {} if table is None else table
 
     @property
     def closed(self) -> bool:
         """True if the device can't be used any more."""
         return False
+
+    def check_open(self) -> None:
+        """Raise DeviceError if the device can't be used any more."""
+        if self.closed:
+            raise DeviceError(f"the device {self.name} was closed: open it again to use it")
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
@@ -230,11 +235,13 @@ class Device(Observable, ABC):
         `priority` above 0 means before other streams, below 0 after them, if the device supports it. With `copies`, the
         stream takes copies only, and uses a hardware copy engine if there is one.
         """
+        self.check_open()
         self._has_copy_streams |= copies
         return ImmediateStream(self, priority, copies)
 
     def open_event(self, timing: bool = False) -> DeviceEvent:
         """Return an unrecorded event. With `timing`, it records the time at which the device reaches it."""
+        self.check_open()
         return ImmediateEvent(self, timing)
 
     def keep_together(self, commands: int) -> None:

@@ -7,12 +7,11 @@ read. Environment variables may change at any time; `table_of` compares them on 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..settings import RAW_KEYS, boolean_setting, raw_value
-from .handles import on_fork
+from .handles import new_lock
 
 if TYPE_CHECKING:
     from .device import Device
@@ -21,7 +20,7 @@ __all__ = ["Table", "environment", "follow", "forget", "new_table", "renew", "re
 
 Table = dict[Any, Any]
 
-_lock = threading.Lock()
+_lock = new_lock()
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()
 """The devices that have a table."""
 
@@ -113,11 +112,3 @@ def set_repeating(on: bool | None) -> None:
     """Override VKJIT_REPEAT for tests; None removes the override."""
     _Seen.on = on
     renew()
-
-
-def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held the old one
-
-
-on_fork(_in_child)

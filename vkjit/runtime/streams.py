@@ -91,9 +91,11 @@ class ImmediateStream(DeviceStream):
         self.device.synchronize()
 
     def query(self) -> bool:
+        self.device.check_open()
         return True
 
     def wait_event(self, event: DeviceEvent) -> None:
+        self.device.check_open()
         if event.device is not self.device:
             raise ArgumentError("an event of another device: wait for it with event.synchronize()")
 
@@ -108,14 +110,17 @@ class ImmediateEvent(DeviceEvent):
 
     def record(self, stream: DeviceStream, *, barrier: bool = True) -> None:
         del barrier
+        self.device.check_open()
         if stream.device is not self.device:
             raise ArgumentError("an event is recorded in streams of its own device")
         self._recorded = time.perf_counter_ns()
 
     def query(self) -> bool:
+        self.device.check_open()
         return True
 
     def synchronize(self) -> None:
+        self.device.check_open()
         check_waiting(self.device)
 
     def nanoseconds_since(self, start: DeviceEvent) -> int:
@@ -125,5 +130,5 @@ class ImmediateEvent(DeviceEvent):
             raise ArgumentError("an event without timing has no time: make both with timing=True")
         if self._recorded is None or start._recorded is None:
             raise DeviceError("an event that was never recorded has no time")
-        check_waiting(self.device)
+        self.synchronize()
         return self._recorded - start._recorded

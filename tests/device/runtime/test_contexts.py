@@ -9,9 +9,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.faults.thread_stress import another_device
+
+
+@vk.kernel(over="y")
+def double(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+    y[vk.global_id(0)] = x[vk.global_id(0)] * 2
 
 
 class Seen(NamedTuple):
@@ -51,6 +58,37 @@ def blocks(device: Any, stream: vk.Stream) -> AbstractContextManager[Any]:
     ):  # fmt: skip
         stack.enter_context(block)
     return stack
+
+
+@pytest.mark.parametrize("how", ["use_device", "set_default_device"])
+def test_a_closed_default_device_is_not_replaced(device: Any, how: str) -> None:
+    own = another_device(device.name)
+
+    def close_and_use() -> None:
+        x = vk.ones(3)
+        assert x.device is own
+        own.close()
+        uses: list[Any] = [
+            lambda: vk.ones(3), lambda: vk.tensor(np.ones(3)), vk.device, vk.Stream, vk.synchronize, vk.memory_stats,
+            lambda: double(np.ones(3, np.float32), np.ones(3, np.float32)), lambda: vk.Event().record(),
+            lambda: vk.capture().__enter__(), lambda: x + 1, lambda: contextvars.copy_context().run(vk.ones, 3),
+        ]  # fmt: skip
+        for use in uses:
+            with pytest.raises(vk.DeviceError, match="was closed"):
+                use()
+        with vk.use_device(device):
+            assert vk.ones(3).device is device
+
+    if how == "use_device":
+        with vk.use_device(own):
+            close_and_use()
+    else:
+        before = vk.set_default_device(own)
+        try:
+            contextvars.Context().run(close_and_use)
+        finally:
+            vk.set_default_device(before)
+    assert not vk.ones(3).device.closed
 
 
 def test_tasks_see_their_own_blocks_and_those_of_their_creator(device: Any, usual: Seen) -> None:

@@ -81,7 +81,9 @@ def test_listings_refer_to_no_tuple_that_is_being_filled(device: Any) -> None:
     x = vk.zeros(7)
 
     def listed(n: int) -> bool:
-        return "f32 (7,)" in vk.memory_summary() and any("f32 (7,)" in row.arrays for row in vk.live_buffers()) and n > 0
+        return (
+            "f32 (7,)" in vk.memory_summary() and any("f32 (7,)" in row.arrays for row in vk.live_buffers()) and n > 0
+        )
 
     assert tuple(n for n in range(4) if listed(n)) == (1, 2, 3) and x.shape == (7,)
 
@@ -89,7 +91,11 @@ def test_listings_refer_to_no_tuple_that_is_being_filled(device: Any) -> None:
 def test_listings_skip_objects_that_are_being_made(device: Any) -> None:
     x = vk.zeros(7)
     half_made = [kind.__new__(kind) for kind in (type(x._array), type(x._array.buffer))]
-    assert [row.arrays for row in vk.live_buffers() if row.nbytes == 28] == [("f32 (7,)",)] and len(half_made) == 2 and x.ndim == 1
+    assert (
+        [row.arrays for row in vk.live_buffers() if row.nbytes == 28] == [("f32 (7,)",)]
+        and len(half_made) == 2
+        and x.ndim == 1
+    )
 
 
 def test_buffers_that_were_closed_hold_nothing(device: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.faults.thread_stress import another_device
 from tests.threads import run_in_threads
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
 from vkjit.backends.vulkan.runtime.queue.queue import FIRST_BUDGET, Queue
@@ -197,6 +198,26 @@ def test_what_another_thread_launches_while_one_waits_is_reported_to_the_next(
         with pytest.raises(vk.KernelAssertionError, match="there is nothing"):
             device.synchronize()
     device.synchronize()
+
+
+def test_streams_and_events_of_a_closed_device_say_so(device: Any) -> None:
+    own = another_device(device.name)
+    stream, other = vk.Stream(own), vk.Stream(own)
+    event, start, end, fresh = vk.Event(), vk.Event(timing=True), vk.Event(timing=True), vk.Event()
+    for recorded in (event, start, end):
+        recorded.record(stream)
+    own.close()
+    calls: list[Any] = [
+        lambda: vk.Stream(own), lambda: vk.Stream(own, copies=True), stream.__enter__, stream.synchronize, stream.query,
+        lambda: stream.wait_event(event), lambda: stream.wait_stream(other), stream.record_event,
+        lambda: event.record(stream), lambda: fresh.record(stream), lambda: event.wait(stream), event.query,
+        event.synchronize, lambda: start.elapsed_time(end), own.open_event,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(vk.DeviceError, match="was closed"):
+            call()
+    with vk.Stream(device):  # none of the refused blocks is open
+        assert (vk.ones(3, device=device) + 1).tolist() == [2, 2, 2]
 
 
 def test_a_full_submission_leaves_nothing_to_send(device: Any) -> None:

@@ -176,12 +176,12 @@ def test_another_thread_finds_the_way_first(device: Device, on: Any) -> None:
             self.update(found)
             return seen
 
-    device.dispatch_cache = Changing()
+    device.renew_dispatch_cache(Changing())
     try:
         np.testing.assert_array_equal((x + y).numpy(), numbers(64, 1) + numbers(64, 2))
         assert dict(device.dispatch_cache) == found
     finally:
-        device.dispatch_cache = {}
+        device.renew_dispatch_cache()
 
 
 def test_the_oldest_keys_make_room(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -333,6 +333,11 @@ class VulkanDevice(Device):
             self._handle.closed or self._closing or isinstance(self._group.failure, (DeviceLostError, OutOfMemoryError))
         )
 
+    def check_open(self) -> None:
+        """As in `Device`. Raises the failure of a device that was lost."""
+        self._group.check()
+        super().check_open()
+
     @property
     def report_address(self) -> int:
         """The address of the first report slot. Each launch overwrites the field with the address of its own slot."""
@@ -396,6 +401,7 @@ class VulkanDevice(Device):
 
     def open_event(self, timing: bool = False) -> QueueEvent:
         """As in `Device`."""
+        self.check_open()
         return QueueEvent(self, timing)
 
     @property

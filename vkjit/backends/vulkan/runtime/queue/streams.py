@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from vkjit.errors import ArgumentError, DeviceError, FeatureError
+from vkjit.errors import ArgumentError, DeviceError, DeviceLostError, FeatureError
 from vkjit.runtime.capture import check_waiting
 from vkjit.runtime.handles import Handle
 from vkjit.runtime.streams import DeviceEvent, DeviceStream
@@ -80,7 +80,11 @@ class QueueEvent(DeviceEvent):
             self.queue, self.serial = queue, queue.newest
 
     def query(self) -> bool:
-        return self.queue is None or _is_done(self.queue, self.serial)
+        if self.queue is None:
+            return True
+        if not isinstance(self.queue.group.failure, DeviceLostError):  # what was complete before the loss stays so
+            self.device.check_open()
+        return _is_done(self.queue, self.serial)
 
     def synchronize(self) -> None:
         check_waiting(self.device)
