@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.faults.interruptions import Interrupter
 from vkjit import errors
 from vkjit.backends.cpu import available
 from vkjit.compiler import cache, driver as compiler
 
 pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
 
-from vkjit.backends.cpu.runtime import llvm  # noqa: E402  after the skip
+from vkjit.backends.cpu.runtime import llvm, workers  # noqa: E402  after the skip
 from vkjit.backends.cpu.runtime.device import CpuDevice, cpu_caps  # noqa: E402
 from vkjit.backends.cpu.runtime.workers import Pace, Pool, thread_count  # noqa: E402
 
@@ -165,6 +170,57 @@ def test_an_error_between_chunks_stops_the_launch() -> None:
     pool.run(grid, b"\0" * 8, (100, 1, 1), Pace(1e6))  # the pool still works
     assert (grid.counts == 1).all()
     pool.close()
+
+
+class InterrupterHere(Interrupter):
+    """Interrupts this module and that of the pool: `threading` itself raises RuntimeError if it is interrupted."""
+
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return (
+            super().trace(frame, event, argument) if frame.f_code.co_filename in (__file__, workers.__file__) else None
+        )
+
+
+class SlowGrid(Grid):
+    """Fake kernel function whose helpers are still at work when the launching thread is done."""
+
+    def __call__(self, *arguments: Any) -> None:
+        super().__call__(*arguments)
+        if threading.current_thread().name == "vkjit-cpu":
+            time.sleep(5e-4)
+            super().__call__(*arguments)
+
+
+@pytest.mark.parametrize("method", ["run", "run_apart"])
+def test_no_helper_is_at_work_after_an_interruption_at_any_moment(method: str) -> None:
+    pool = Pool(3)
+
+    def run(grid: Grid) -> None:
+        if method == "run":
+            pool.run(grid, b"\0" * 8, (12, 1, 1), Pace(1e6))
+        else:
+            pool.run_apart(grid, b"\0" * 8, (12, 1, 1))
+
+    def interrupt_each() -> None:
+        run(Grid(12))
+        for at in itertools.count():
+            grid, interrupter = SlowGrid(12), InterrupterHere(at)
+            interrupter.watch(functools.partial(run, grid))
+            interrupted.append((grid.counts.copy(), grid))
+            if interrupter.moments <= at:
+                break
+        time.sleep(0.01)
+        run(whole)
+        pool.close()
+
+    interrupted: list[tuple[Any, Grid]] = []
+    whole = Grid(12)
+    thread = threading.Thread(target=interrupt_each, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and len(interrupted) > 20
+    assert all((counts == grid.counts).all() for counts, grid in interrupted)
+    assert (whole.counts == 1).all()
 
 
 @pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])

@@ -15,13 +15,14 @@ import threading
 import time
 import weakref
 from collections import deque
+from queue import SimpleQueue
 from typing import Any
 
 import cffi
 import numpy as np
 
 from vkjit.errors import ArgumentError
-from vkjit.runtime.handles import on_fork
+from vkjit.runtime.handles import new_lock, on_fork
 
 from . import thread_pool
 from .cancellation import CancellationToken, token_of_thread
@@ -116,24 +117,37 @@ class Pace:
 
 
 class _Job:
-    """A launch shared by several Python threads. `stop()` makes threads inside kernels return."""
+    """A launch that helpers share: its chunks of workgroups, and the helpers' cancellation token.
 
-    __slots__ = ("block", "chunks", "function", "grid", "words")
+    A helper notes that it enters before it takes a chunk, and that it has left. Once there are no chunks, those that
+    enter do nothing, so nobody works on the job when as many have left as have entered. That stays true if a signal
+    handler raises anywhere in the launching thread.
+    """
+
+    __slots__ = ("_done", "_entered", "_left", "block", "chunks", "function", "grid", "words")
 
     def __init__(self, function: Any, block: Any, grid: tuple[int, int, int], chunks: deque[tuple[int, int]]) -> None:
         self.function, self.block, self.grid, self.chunks = function, block, grid, chunks
         self.words = np.zeros(4, dtype=np.int64)
+        self._entered: deque[None] = deque()
+        self._left: deque[None] = deque()
+        self._done: SimpleQueue[None] = SimpleQueue()
 
     def work(self) -> None:
         """Run chunks until none is left, with the job's own cancellation token."""
         function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
         watch = _FFI.from_buffer(self.words)
-        while True:
-            try:
-                begin, end = chunks.popleft()
-            except IndexError:
-                return
-            function(block, begin, end, x, y, z, watch)
+        self._entered.append(None)
+        try:
+            while True:
+                try:
+                    begin, end = chunks.popleft()
+                except IndexError:
+                    return
+                function(block, begin, end, x, y, z, watch)
+        finally:
+            self._left.append(None)
+            self._done.put(None)
 
     def work_and_look(self, watch: CancellationToken) -> None:
         """Like `work`, on the launching thread: raises the exceptions of signal handlers."""
@@ -150,38 +164,21 @@ class _Job:
         self.chunks.clear()
         self.words[0] = 1
 
+    def wait(self) -> None:
+        """Wait until no helper works on the job. What a signal handler raises meanwhile stops it, and is raised then."""
+        try:
+            while len(self._left) != len(self._entered):  # in this order: later ones find no chunk
+                self._done.get()
+        except BaseException:
+            self.stop()
+            self.wait()
+            raise
 
-class _Worker:
-    """A thread that waits for jobs. `job` is set before `wake` is released; `done` is released after each job."""
 
-    def __init__(self) -> None:
-        self.wake, self.done = threading.Lock(), threading.Lock()
-        self.wake.acquire()
-        self.done.acquire()
-        self.job: _Job | None = None
-        with thread_pool.stack_size_of_threads(_STACK):
-            threading.Thread(target=self._serve, name="vkjit-cpu", daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            self.wake.acquire()
-            job, self.job = self.job, None
-            if job is None:
-                return
-            job.work()
-            self.done.release()
-
-    def start(self, job: _Job | None) -> None:
-        """Give the worker a job; None ends it."""
-        self.job = job
-        self.wake.release()
-
-    def finish(self) -> None:
-        """Wait for the job, or take it back from a worker that hasn't woken up."""
-        if self.wake.acquire(blocking=False):
-            self.job = None
-        else:
-            self.done.acquire()
+def _serve(jobs: SimpleQueue[_Job | None]) -> None:
+    """Work on jobs until None comes."""
+    for job in iter(jobs.get, None):
+        job.work()
 
 
 _of_thread = threading.local()
@@ -232,10 +229,10 @@ class Pool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._workers: list[_Worker] = []
+        self._workers: list[SimpleQueue[_Job | None]] = []
         self._thread_pool: ThreadPool | None = None
-        self._busy = threading.Lock()
-        self._launching = 0
+        self._busy = new_lock()
+        self._launching = False
         self._shareable = 0.0
         _pools.add(self)
 
@@ -243,7 +240,7 @@ class Pool:
         """Forget the threads in a forked child, where they don't exist."""
         self._workers = []
         self._thread_pool = None
-        self._busy = threading.Lock()
+        self._launching = False
 
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
         """Run all workgroups of the grid. Raises the exceptions of signal handlers."""
@@ -289,9 +286,7 @@ class Pool:
             job.stop()
             raise
         finally:
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
+            job.wait()
 
     def _first(
         self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace, watch: CancellationToken
@@ -370,14 +365,14 @@ class Pool:
         watch: CancellationToken,
     ) -> bool:
         """Like `_by_thread_pool`, with Python threads."""
-        if not self._busy.acquire(blocking=False):
+        if self._launching:
             return False
-        try:
-            self._launching = threading.get_ident()
-            self._shared(function, data, grid, begin, total, pace, watch)
-        finally:
-            self._launching = 0
-            self._busy.release()
+        with self._busy:
+            try:
+                self._launching = True
+                self._shared(function, data, grid, begin, total, pace, watch)
+            finally:
+                self._launching = False
         return True
 
     def _shared(
@@ -396,20 +391,21 @@ class Pool:
         chunks = deque((at, min(at + step, total)) for at in range(begin, total, step))
         helpers = min(self.threads, len(chunks)) - 1
         while len(self._workers) < helpers:
-            self._workers.append(_Worker())
+            jobs: SimpleQueue[_Job | None] = SimpleQueue()
+            with thread_pool.stack_size_of_threads(_STACK):
+                threading.Thread(target=_serve, args=(jobs,), name="vkjit-cpu", daemon=True).start()
+            self._workers.append(jobs)
         job = _Job(function, data, grid, chunks)
-        workers = self._workers[:helpers]
         start = time.perf_counter_ns()
-        for worker in workers:
-            worker.start(job)
         try:
+            for jobs in self._workers[:helpers]:
+                jobs.put(job)
             job.work_and_look(watch)
         except BaseException:
             job.stop()
             raise
         finally:
-            for worker in workers:
-                worker.finish()
+            job.wait()
         pace.learn(groups, (time.perf_counter_ns() - start) * (helpers + 1))
 
     def close(self) -> None:
@@ -417,12 +413,12 @@ class Pool:
 
         Does nothing if called from a signal handler that interrupted this thread's own launch on Python threads.
         """
-        if self._launching == threading.get_ident():
+        if self._busy._is_owned():  # private, but the standard library's conditions use it too
             return
         with self._busy:
             workers, self._workers = self._workers, []
             found, self._thread_pool = self._thread_pool, None
         if found is not None:
             found.close()
-        for worker in workers:
-            worker.start(None)
+        for jobs in workers:
+            jobs.put(None)
