@@ -5,7 +5,6 @@ Recording an event sends nothing to the device. The query of a timestamp is reus
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from vkjit.errors import ArgumentError, DeviceError, DeviceLostError, FeatureError
@@ -37,9 +36,11 @@ class QueueStream(DeviceStream):
         self.priority = priority
         self.copies = isinstance(queue, CopyQueue)
 
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # the constructor was interrupted
+    def __del__(self) -> None:  # without this module's globals, which are gone late in interpreter shutdown
+        try:
             self.queue.group.left.append(self.queue)
+        except AttributeError:  # the constructor was interrupted
+            pass
 
     def synchronize(self) -> None:
         check_waiting(self.device)
@@ -127,9 +128,11 @@ class Stamp:
         self.queue = queue
         self.serial = serial
 
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # the constructor was interrupted
+    def __del__(self) -> None:  # see `QueueStream.__del__`
+        try:
             self._timestamps.free.append((self.place, self.queue, self.serial))
+        except AttributeError:  # the constructor was interrupted
+            pass
 
 
 class Timestamps:
