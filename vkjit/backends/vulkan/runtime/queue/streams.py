@@ -38,9 +38,10 @@ class QueueStream(DeviceStream):
 
     def __del__(self) -> None:  # without this module's globals, which are gone late in interpreter shutdown
         try:
-            self.queue.group.left.append(self.queue)
+            queue = self.queue
         except AttributeError:  # the constructor was interrupted
-            pass
+            return
+        queue.group.left.append(queue)
 
     def synchronize(self) -> None:
         check_waiting(self.device)
@@ -130,9 +131,10 @@ class Stamp:
 
     def __del__(self) -> None:  # see `QueueStream.__del__`
         try:
-            self._timestamps.free.append((self.place, self.queue, self.serial))
+            query = self.place, self.queue, self.serial
         except AttributeError:  # the constructor was interrupted
-            pass
+            return
+        self._timestamps.free.append(query)
 
 
 class Timestamps:
