@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import vkjit as vk
 from tests.faults.thread_stress import another_device
 from tests.threads import run_in_threads
 from vkjit.backends.vulkan.runtime.device import VulkanDevice
+from vkjit.backends.vulkan.runtime.queue import streams
 from vkjit.backends.vulkan.runtime.queue.queue import FIRST_BUDGET, Queue
 from vkjit.runtime.handles import live_counts
 
@@ -198,6 +201,22 @@ def test_what_another_thread_launches_while_one_waits_is_reported_to_the_next(
         with pytest.raises(vk.KernelAssertionError, match="there is nothing"):
             device.synchronize()
     device.synchronize()
+
+
+def test_finalizers_need_no_globals_which_are_gone_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[Any] = []
+    queue: Any = SimpleNamespace(group=SimpleNamespace(left=left))
+    timestamps: Any = SimpleNamespace(free=left)
+    stream, stamp = streams.QueueStream(None, queue, 0), streams.Stamp(timestamps, 1, None, 0)  # type: ignore[arg-type]
+    unfinished = streams.Stamp.__new__(streams.Stamp)
+    shown: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda report: shown.append(report.exc_value))
+        for name in vars(streams):
+            if not name.startswith("__"):
+                patch.setattr(streams, name, None)
+        del stream, stamp, unfinished
+    assert left == [queue, (1, None, 0)] and not shown
 
 
 def test_streams_and_events_of_a_closed_device_say_so(device: Any) -> None:
