@@ -58,6 +58,8 @@ from .workarounds.carry_words import CarryBoolsAsWords
 from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
 from .workarounds.hide_zeros import HideZeros
+from .workarounds.hide_starts import HideStarts
+from .workarounds.keep_results import KeepLoopResults
 from .workarounds.limit_nesting import LimitNesting
 
 __all__ = ["LLVM_FLOATS", "AfterPass", "native_functions", "passes_for", "run"]
@@ -142,6 +144,8 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         HideParity("parity_products" in caps.quirks),
         HideF16Rounding("unrounded_halves" in caps.quirks),
         CarryBoolsAsWords("carried_truths" in caps.quirks),
+        HideStarts("minimum_trip_counts" in caps.quirks),
+        KeepLoopResults("recomputed_results" in caps.quirks),
         LimitNesting("shallow_nesting" in caps.quirks),
     )
     arithmetic = LowerArithmetic(

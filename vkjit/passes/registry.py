@@ -44,6 +44,8 @@ from .workarounds.carry_words import CarryBoolsAsWords
 from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
 from .workarounds.hide_zeros import HideZeros
+from .workarounds.hide_starts import HideStarts
+from .workarounds.keep_results import KeepLoopResults
 from .workarounds.limit_nesting import LimitNesting
 
 __all__ = ["PASSES", "PIPELINES", "PLAIN_DEVICE", "run_passes"]
@@ -76,8 +78,10 @@ PASSES: dict[str, Callable[[], Pass]] = {
     FuseMultiplyAdd.name: FuseMultiplyAdd,
     HideF16Rounding.name: HideF16Rounding,
     HideParity.name: HideParity,
+    HideStarts.name: HideStarts,
     HideZeros.name: HideZeros,
     Inline.name: Inline,
+    KeepLoopResults.name: KeepLoopResults,
     LICM.name: LICM,
     LimitNesting.name: lambda: LimitNesting(max_depth=5),  # low, so that small programs are split, too
     LoopGuard.name: lambda: LoopGuard(65535),  # `PLAIN_DEVICE` has no cap on iterations, without which it does nothing

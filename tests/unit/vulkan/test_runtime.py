@@ -138,6 +138,8 @@ def test_quirks_of_llvmpipe() -> None:
         "shuffle_up_constant",
         "literal_float_zero",
         "far_whole_numbers",
+        "minimum_trip_counts",
+        "recomputed_results",
         "slow_subgroup_arithmetic",
         "scalar_loads",
         "widened_compare",

@@ -21,6 +21,11 @@ The names:
 - ``unrounded_halves``: a float that is rounded to f16 and widened again keeps all its digits;
 - ``far_whole_numbers``: on CPUs without AVX-512, trunc and round treat f64 as f32 (values beyond 2^24 stay unchanged), and
   ties don't round to even; floor and ceil are correct;
+- ``minimum_trip_counts``: a loop with a constant start and step whose limit is a minimum with a constant runs as if that
+  constant were the limit, also where the limit bounds the iterations from below (`range(10, min(n, 10), -1)`). The fault
+  is in the optimizer that all drivers of Mesa share; it was observed with llvmpipe;
+- ``recomputed_results``: a value that is computed in a loop and used after it is computed again, from operands that may
+  have changed, for invocations that have left the loop before others;
 - ``shallow_nesting``: branches and loops that are nested more than 80 deep ignore their conditions;
 - ``scalar_loads``: non-uniform loads and stores are done lane by lane, so wider elements per lane are cheaper;
 - ``slow_timestamps``: a timestamp after earlier work takes 5 to 50 us, which count as time of that work. Each command is
@@ -81,6 +86,8 @@ _ROWS = (
                 "widened_compare",
                 "ordered_atomics",
                 "far_whole_numbers",
+                "minimum_trip_counts",
+                "recomputed_results",
                 "slow_timestamps",
                 "shallow_nesting",
             }
