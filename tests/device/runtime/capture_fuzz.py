@@ -200,6 +200,11 @@ class World:
             return None
         return None if self.parameter.grad is None else self.parameter.grad.numpy().copy()
 
+    def forget_history(self) -> None:
+        """Detach the tensors that a run has written in place from what autograd has recorded."""
+        self.arguments = {name: x.detach() for name, x in self.arguments.items()}
+        self.state = [x.detach() for x in self.state]
+
     def contents(self) -> list[Any]:
         """Return the contents of all tensors."""
         named = [*self.arguments.values(), *self.state, self.drawn, *self.values]
@@ -241,6 +246,7 @@ def difference(seed: int, steps: list[Step], counts: dict[str, int]) -> str | No
             if name is None:
                 return f"the capture is refused: {error}"
             unused.add(name)
+            captured.forget_history()
             continue
         break
     if (vk.get_rng_state(), captured.generator.get_state()) != before:
@@ -272,8 +278,7 @@ def difference(seed: int, steps: list[Step], counts: dict[str, int]) -> str | No
                 world.values[: len(world.arguments)] = world.arguments.values()
             gradient = world.gradient(plan)
             if world is eager:  # replays know no history of earlier runs
-                world.arguments = {name: x.detach() for name, x in world.arguments.items()}
-                world.state = [x.detach() for x in world.state]
+                world.forget_history()
             results.append((world.contents(), gradient, vk.get_rng_state(), world.generator.get_state()))
         (ours, our_gradient, *ours_drawn), (theirs, their_gradient, *theirs_drawn) = results
         if our_gradient is not None and their_gradient is not None:
