@@ -19,9 +19,10 @@ import numpy as np
 from ..backends.selection import device as open_device
 from ..errors import ArgumentError, DeviceError
 from ..launch import bind, host_arrays, plan
+from ..runtime import replays
 from ..runtime.array import ROW_ALIGNMENT
-from ..runtime.capture import Argument, Capture, DeviceGraph, Entry, Fill, Launch, Place
-from ..runtime.device import Device, DeviceArray
+from ..runtime.capture import Argument, Capture, DeviceGraph, Entry, Fill, Launch, Place, is_capturing
+from ..runtime.device import Buffer, Device, DeviceArray
 from ..runtime.draws import SCALARS
 from ..runtime.handles import new_lock
 
@@ -43,6 +44,9 @@ class Graph:
         """The current array of each name."""
         self._arguments = {name: Argument(array) for name, array in arrays.items()}
         """The same, for views that follow the arguments."""
+        self._clock = replays.Clock()
+        self._watched: dict[int, Buffer] = {}
+        """The buffers that the graph writes, for which its clock is listed, by id."""
         self._argument_places: dict[str, list[Place]] = {}
         """Where the captured entries refer to the buffer of each named array."""
         self._alignments: dict[str, int] = {}
@@ -80,6 +84,10 @@ class Graph:
             graph = self._recorded()
             if values:
                 self._replace(graph, values)
+            if not is_capturing(self.device):
+                self._clock.advance()
+                for argument in self._arguments.values():
+                    argument.note_replay()
             graph.replay()
 
     def close(self) -> None:
@@ -109,6 +117,14 @@ class Graph:
                 )
         self._check_disjoint("capture()", graph, self._arrays)
         self._graph = graph
+        self._watch(graph)
+
+    def _watch(self, graph: DeviceGraph) -> None:
+        """List the graph's clock for the buffers that it writes."""
+        written = {id(buffer): buffer for entry in graph.entries for buffer in entry.writes}
+        replays.forget(self._clock, [b for key, b in self._watched.items() if key not in written])
+        replays.watch(self._clock, [b for key, b in written.items() if key not in self._watched])
+        self._watched = written
 
     def _recorded(self) -> DeviceGraph:
         """Return the captured entries. Raises DeviceError if the graph can't be replayed."""
@@ -138,6 +154,9 @@ class Graph:
             self._arrays = updated
             for name, array in arrays.items():
                 self._arguments[name].array = array
+                self._arguments[name].memory = getattr(values[name], "memory_key", None)
+            if arrays:
+                self._watch(graph)
             graph.changed()
         except BaseException:  # the graph may be partially updated
             self._graph, self._state = None, "replacing its arguments was interrupted; capture it again"
@@ -240,7 +259,9 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
         if array.device is not target:
             raise ArgumentError(f"capture(): {name} is on {array.device.name}, but the capture is of {target.name}")
     graph = Graph(target, named)
-    recording = Capture(target, [*graph._arguments.values()])
+    for name, value in arrays.items():
+        graph._arguments[name].memory = getattr(value, "memory_key", None)
+    recording = Capture(target, [*graph._arguments.values()], graph._clock)
     try:
         recording.start()
         yield graph

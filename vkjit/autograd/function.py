@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ArgumentError
+from ..runtime.capture import KeptVersion
 from ..tensor.autograd.mode import is_grad_enabled, set_grad_enabled
 from ..tensor.autograd.rules import rule
 from ..tensor.autograd.tape import UNTRACKED, Node, record
@@ -25,13 +26,13 @@ class Context:
 
     def __init__(self) -> None:
         self._materialize = True
-        self._saved: tuple[tuple[Any, int], ...] = ()
+        self._saved: tuple[tuple[Any, KeptVersion], ...] = ()
         """Each kept tensor with its version, a count of the writes to it."""
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for backward, which reads them as `saved_tensors`."""
-        self._saved = tuple((t, getattr(t, "version", 0)) for t in tensors)
+        self._saved = tuple((t, t.kept_version() if hasattr(t, "kept_version") else 0) for t in tensors)
 
     def set_materialize_grads(self, value: bool) -> None:
         """Choose what backward receives for a result without a gradient: zeros (True, the default) or None (False)."""
@@ -41,7 +42,7 @@ class Context:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors kept by `save_for_backward`. Raises ArgumentError if one was changed in place since then."""
         for tensor, version in self._saved:
-            if getattr(tensor, "version", 0) != version:
+            if hasattr(tensor, "is_unchanged") and not tensor.is_unchanged(version):
                 raise ArgumentError(
                     f"a tensor of shape {tensor.shape} that forward kept for backward was changed in place since: "
                     ".clone() it first"

@@ -57,8 +57,8 @@ from .transforms.widen_access import WidenAccess
 from .workarounds.carry_words import CarryBoolsAsWords
 from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
-from .workarounds.hide_zeros import HideZeros
 from .workarounds.hide_starts import HideStarts
+from .workarounds.hide_zeros import HideZeros
 from .workarounds.keep_results import KeepLoopResults
 from .workarounds.limit_nesting import LimitNesting
 

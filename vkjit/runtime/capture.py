@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import ArgumentError
 from . import host_spans
@@ -25,6 +25,7 @@ from .artifact import ArgField
 from .draws import Draws
 from .handles import on_fork
 from .observers import Extents, LaunchRequest, Observer
+from .replays import Clock
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Argument",
     "Capture",
+    "CapturedVersion",
     "Copy",
     "DeviceGraph",
     "Entry",
     "Fill",
+    "KeptVersion",
     "Launch",
     "Place",
     "capture_here",
@@ -337,11 +340,32 @@ class DeviceGraph:
 
 
 class Argument:
-    """A named argument of a graph: the array that it is now. `viewed` is True if the block made views of it."""
+    """A named argument of a graph: the array that it is now. `viewed` is True if the block made views of it.
+
+    `memory` is the version counter of the tensor that was passed (its `memory_key`), None for other arrays. `captured` is
+    its value at the end of the capture, `replayed` that of the present one at the last replay.
+    """
 
     def __init__(self, array: DeviceArray) -> None:
         self.array = array
         self.viewed = False
+        self.memory: Any = None
+        self.captured = self.replayed = 0
+
+    def note_replay(self) -> None:
+        """Store the version that a replay uses."""
+        self.replayed = getattr(self.memory, "value", 0)
+
+
+class CapturedVersion(NamedTuple):
+    """The version of a value that autograd has kept in a capture: `value` of the counter, and the capture."""
+
+    value: int
+    capture: Capture
+
+
+KeptVersion: TypeAlias = int | CapturedVersion
+"""The version of a tensor whose values autograd keeps."""
 
 
 class Capture(Observer):
@@ -351,9 +375,10 @@ class Capture(Observer):
     replays. `stop` may be called repeatedly, also if `start` failed.
     """
 
-    def __init__(self, device: Device, arguments: Sequence[Argument] = ()) -> None:
+    def __init__(self, device: Device, arguments: Sequence[Argument] = (), clock: Clock | None = None) -> None:
         self.device = device
         self.arguments = arguments
+        self.clock = clock or Clock()
         self.entries: list[Entry] = []
         self.draws = Draws()
         self.number = next(_numbers)
@@ -373,6 +398,10 @@ class Capture(Observer):
         """End the capture. The device runs calls normally again."""
         self.device.remove_observer(self)
         open_captures.discard(self)
+        self.clock.finish()
+        for argument in self.arguments:
+            argument.note_replay()
+            argument.captured = argument.replayed
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         del proceed

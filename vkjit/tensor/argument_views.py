@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..launch.host_arrays import byte_range
-from ..runtime.capture import Argument, capture_here, open_captures
+from ..runtime.capture import Argument, CapturedVersion, KeptVersion, capture_here, open_captures
 from ..runtime.device import DeviceArray
+from ..runtime.replays import last_replay
 from .tensor import Tensor, handle_new_views
 
 __all__ = ["ArgumentView", "own_result"]
@@ -73,6 +74,18 @@ class ArgumentView(Tensor):
     def alias(self) -> Tensor:
         """Return another tensor object with the same memory, version counter and GradMeta."""
         return _follow(super().alias(), _followed(self).arguments)
+
+    def is_unchanged(self, version: KeptVersion) -> bool:
+        """As in `Tensor`. The present argument of the capture counts, with its own version counter."""
+        arguments = [argument for argument, _ in _followed(self).arguments]
+        if isinstance(version, CapturedVersion) and any(a in version.capture.arguments for a in arguments):
+            last = last_replay(self._array.buffer)
+            return last <= version.capture.clock.valid and all(
+                version.value == a.captured and a.replayed == getattr(a.memory, "value", 0)
+                for a in arguments
+                if a in version.capture.arguments
+            )
+        return super().is_unchanged(version)
 
     def view_of(self, array: DeviceArray) -> Tensor:
         """Return a view of this tensor's memory with the layout of `array`; it follows the arguments, too."""

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..launch import extensions, host_arrays
-from ..runtime.capture import open_captures
+from ..runtime.capture import CapturedVersion, KeptVersion, capture_here, open_captures
 from ..runtime.device import Device, DeviceArray
+from ..runtime.replays import last_replay, writers
 from .autograd.mode import recording, state
 from .autograd.tape import UNTRACKED, GradMeta, backward
 
@@ -211,8 +212,24 @@ class Tensor(TensorMethods):
 
     @property
     def version(self) -> int:
-        """The number of in-place writes to the memory."""
-        return self._version.value
+        """A number that increases with each in-place write to the memory, and with each replay of a graph that writes it."""
+        return self._version.value + last_replay(self._array.buffer) if writers else self._version.value
+
+    def kept_version(self) -> KeptVersion:
+        """Return the version to which `is_unchanged` compares: autograd keeps it with the values of this tensor."""
+        if open_captures and (capture := capture_here(self.device)) is not None:
+            return CapturedVersion(self._version.value, capture)
+        return self.version
+
+    def is_unchanged(self, version: KeptVersion) -> bool:
+        """Return True if the memory has the values that it had when `kept_version` returned this version.
+
+        In a capture, that is true after a replay of its graph, until something else writes the memory.
+        """
+        if not isinstance(version, CapturedVersion):
+            return self.version == version
+        last = last_replay(self._array.buffer)
+        return self._version.value == version.value and last <= version.capture.clock.valid
 
     def bump_version(self) -> None:
         """Count an in-place write; called by every operation that writes in place."""

@@ -54,7 +54,9 @@ def _hidden_starts(body: Region) -> dict[Op, list[int]]:
     constants: set[Value] = set()
     starts: dict[Op, list[int]] = {}
     for op in body.walk():
-        if op.name == "const" or (op.operands and OPS[op.name].effect == Effect.NONE and constants.issuperset(op.operands)):
+        if op.name == "const" or (
+            op.operands and OPS[op.name].effect == Effect.NONE and constants.issuperset(op.operands)
+        ):
             constants.update(op.results)
     for op in body.walk():
         if op.name in ("for", "loop") and (found := _starts_of(op, constants)):

@@ -28,6 +28,7 @@ from .rules import RULES, Gradient, RuleRow
 
 if TYPE_CHECKING:
     from vkjit.runtime.array import DeviceArray
+    from vkjit.runtime.capture import KeptVersion
 
     from ..tensor import Tensor, Version
 
@@ -79,7 +80,7 @@ class GradMeta:
         self._hooks = hooks
 
 
-KeptOutput = tuple["type[Tensor]", "DeviceArray", "Version", int]
+KeptOutput = tuple["type[Tensor]", "DeviceArray", "Version", "KeptVersion"]
 """A kept result: class, array, version counter, and version. Not the tensor itself, which refers to the node."""
 
 
@@ -102,18 +103,18 @@ class Node:
         self.name = name
         self.row = row
         self.params = params
-        self._parameters: Sequence[tuple[Tensor, int]] = versions_of(params) if params else ()
+        self._parameters: Sequence[tuple[Tensor, KeptVersion]] = versions_of(params) if params else ()
         self.edges: tuple[GradMeta | None, ...] = tuple([getattr(value, "meta", None) for value in inputs])
         self.needs = tuple([edge is not None and edge.requires_grad for edge in self.edges])
         self.number = next(sequence)
         self._results = [weakref.ref(t.meta) for t in outputs]
-        self._inputs: list[tuple[Any, int] | None] | None = None  # None for an operand that isn't kept
+        self._inputs: list[tuple[Any, KeptVersion] | None] | None = None  # None for an operand that isn't kept
         if row.keeps_inputs:
             self._inputs = [_kept(v) if row.keeps_input(i) else None for i, v in enumerate(inputs)]
         self._outputs: list[KeptOutput | None] | None = None
         if row.keeps_outputs:
             self._outputs = [
-                (type(t), t._array, t._version, t.version) if row.keeps_output(i) else None
+                (type(t), t._array, t._version, t.kept_version()) if row.keeps_output(i) else None
                 for i, t in enumerate(outputs)
             ]
         self._released = False
@@ -176,9 +177,9 @@ class Node:
         finally:
             _restoring.pop((self, position), None)
 
-    def _check(self, value: Any, version: int, what: str) -> None:
+    def _check(self, value: Any, version: KeptVersion, what: str) -> None:
         """Raise VkjitError if a kept tensor was written since it had this version; `what` names it in the message."""
-        if getattr(value, "version", 0) != version:
+        if hasattr(value, "is_unchanged") and not value.is_unchanged(version):
             raise VkjitError(
                 f"{what} of {self.name} (shape {value.shape}) was changed in place after it was recorded, and its old "
                 "values are needed for the gradient: use an operation that makes a new tensor, or .clone() first"
@@ -212,9 +213,9 @@ NodeClass: type[Node] = Node
 """The class of newly recorded nodes; anomaly mode replaces it."""
 
 
-def versions_of(params: dict[str, Any]) -> list[tuple[Tensor, int]]:
+def versions_of(params: dict[str, Any]) -> list[tuple[Tensor, KeptVersion]]:
     """Return the tensors among the parameters of an operation (indices), with their versions."""
-    return [(t, t.version) for value in params.values() for t in _tensors_of(value)]
+    return [(t, t.kept_version()) for value in params.values() for t in _tensors_of(value)]
 
 
 def _tensors_of(value: Any) -> tuple[Any, ...]:
@@ -228,13 +229,12 @@ _PLAIN = frozenset({bool, int, float, str, tuple, dict, type(None)})
 """Types of parameters in which `_tensors_of` doesn't look for tensors."""
 
 
-def _kept(value: Any) -> tuple[Any, int]:
+def _kept(value: Any) -> tuple[Any, KeptVersion]:
     """Return the pair (value, version) that a node keeps for an operand.
 
     A tensor is kept as an alias, since an in-place operation may later attach the tensor itself to another node.
     """
-    version = getattr(value, "_version", None)
-    return (value, 0) if version is None else (value.alias(), version.value)
+    return (value.alias(), value.kept_version()) if hasattr(value, "_version") else (value, 0)
 
 
 def record(

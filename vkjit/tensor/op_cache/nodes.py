@@ -15,6 +15,7 @@ from vkjit.dtypes import DType
 from vkjit.runtime import host_spans, sanitizer_reports
 from vkjit.runtime.array import DeviceArray
 from vkjit.runtime.dispatch_cache import table_of
+from vkjit.runtime.replays import last_replay, writers
 from vkjit.stdlib.registry import forced_class
 
 from ..autograd import tape
@@ -162,16 +163,17 @@ class ReplayedNode(Node):
         outputs: Any = self._outputs
         for position in reads.inputs:
             value, version = inputs[position]
-            if value._version.value != version:
+            if value.version != version:
                 return None
             tensors.append(value)
         for position in reads.outputs:
             _, array, counter, version = outputs[position]
-            if counter.value != version:
+            value = Tensor(array, version=counter)
+            if value.version != version:
                 return None
-            tensors.append(Tensor(array, version=counter))
+            tensors.append(value)
         for value, version in self._parameters:
-            if value._version.value != version:
+            if value.version != version:
                 return None
         for word, _ in self.plan.filled_params:
             _add_memory(self.params[word], tensors)
@@ -249,7 +251,7 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
                 version = kept._version = tensor._version
                 kept._array, kept.meta, kept._root = tensor._array, tensor.meta, None
                 kept._history, kept._is_view = tensor._history, tensor._is_view
-                inputs.append((kept, version.value))
+                inputs.append((kept, version.value + last_replay(tensor._array.buffer) if writers else version.value))
             else:
                 inputs.append(None)
     else:
@@ -266,14 +268,14 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
                 meta.requires_grad, meta.node = True, node
             results.append(ref(meta))
             if is_kept:
-                kept_output = (Tensor, tensor._array, tensor._version, tensor._version.value)
+                kept_output = (Tensor, tensor._array, tensor._version, tensor.version)
         else:
             results.append(_GONE)
             if is_kept:
                 version = Version()
                 version.value = result.version
                 array = DeviceArray.placed(buffers[result.source], result.offset, result.dtype, result.layout)
-                kept_output = (Tensor, array, version, version.value)
+                kept_output = (Tensor, array, version, version.value + last_replay(array.buffer))
         if kept_outputs is not None:
             kept_outputs.append(kept_output)
     node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs
