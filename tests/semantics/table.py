@@ -130,7 +130,7 @@ ROWS: tuple[Row, ...] = (
     Row("uninitialised memory", "a read that certainly precedes every write is an error; `sanitize=True` finds "
         "others; `debug=True` fills shared memory and allocated Outs"),
     Row("out of bounds", "`.get` and `.put` are always safe; `over=` guards the tail of the grid; `x[i]` is "
-        "checked with `debug=True` and on CPUs"),
+        "checked with `debug=True` and on CPUs; what a kernel has written before an error stays, also in NumPy arrays"),
     Row("negative indices", "constants count from the end, as in Python; a negative run-time index is out of "
         "bounds"),
     Row("globals and closures", "constants are captured by value, rebinding them triggers a recompilation; "

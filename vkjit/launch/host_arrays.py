@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import ArgumentError
+from ..errors import ArgumentError, KernelError
 from ..runtime.device import Buffer, Device, DeviceArray, contiguous_strides
 from ..runtime.self_overlap import elements_overlap
 
@@ -262,7 +262,10 @@ def _in_place(device: Device, arrays: Sequence[NumpyArray], dtypes: Sequence[DTy
 
 
 def copy_back(device: Device, staged: Staged) -> None:
-    """Copy written arrays back into the caller's arrays. Waits for the kernel."""
+    """Copy written arrays back into the caller's arrays. Waits for the kernel.
+
+    If the kernel reports an error, raises it after the copy: what it has written stays, as in tensors.
+    """
     by_buffer: dict[int, list[tuple[NumpyArray, DeviceArray]]] = {}
     for host, array, is_written in zip(staged.hosts, staged.arrays, staged.written, strict=True):
         if is_written and host.size:
@@ -271,12 +274,19 @@ def copy_back(device: Device, staged: Staged) -> None:
         if by_buffer:
             device.synchronize()
         return
+    report: KernelError | None = None
     for members in by_buffer.values():
         ranges = [byte_range(array) for _, array in members]
         low, high = min(ranges)[0], max([end for _, end in ranges])
-        data = _read(device, members[0][1].buffer, low, high)
+        try:
+            data = _read(device, members[0][1].buffer, low, high)
+        except KernelError as error:
+            report = error
+            data = _read(device, members[0][1].buffer, low, high)
         for host, array in members:
             host[...] = _view(data, low, array, host.dtype)
+    if report is not None:
+        raise report
 
 
 def _read(device: Device, buffer: Buffer, low: int, high: int) -> npt.NDArray[np.uint8]:

@@ -85,6 +85,32 @@ def test_the_interpreter_finds_accesses_that_would_reach_another_argument() -> N
     assert not x.any() and not y.any()
 
 
+def test_what_a_kernel_writes_before_an_error_stays(device: Any) -> None:
+    """In NumPy arrays as in tensors; the first workgroup has run before the second one fails, on every device."""
+
+    @vk.kernel(groups=2, local=4, debug=True)
+    def second_group_fails(x: vk.In[vk.i32, "N"], y: vk.InOut[vk.i32, "N"], z: vk.InOut[vk.f32, "N"]):
+        i = vk.global_id(0)
+        y[i] = x[i]
+        z[i] = 5.0
+        vk.barrier()
+        if i >= 4:
+            y[i + x[i]] = 9
+
+    for _ in range(3):  # also with cached launches
+        x = np.arange(1, 9, dtype=np.int32)
+        y, z = np.zeros(8, np.int32), np.zeros(8, np.float32)
+        with pytest.raises(vk.BoundsError):
+            second_group_fails(x, y, z)
+        tensors = [vk.tensor(x), vk.zeros(8, dtype=vk.i32), vk.zeros(8)]
+        with pytest.raises(vk.BoundsError):
+            second_group_fails(*tensors)
+            vk.synchronize()
+        assert y.tolist() == tensors[1].tolist() == list(range(1, 9)) and z.tolist() == tensors[2].tolist() == [5.0] * 8
+        second_group_fails(np.zeros_like(x), y, z)  # the error was raised once
+        assert y.tolist() == [0] * 4 + [9] * 4
+
+
 def test_overlaps_are_noticed_after_launches_without_any(device: Any) -> None:
     memory = np.arange(64, dtype=np.float32)
     out = np.zeros(32, np.float32)
