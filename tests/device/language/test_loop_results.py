@@ -235,6 +235,24 @@ def returned_from_a_loop(x: vk.In[i32, "N"], o: vk.Out[i32, "N"], start: i32):
     o[i] = returned(x[i], start)
 
 
+@vk.kernel(over="o")
+def nested(x: vk.In[i32, "N"], o: vk.Out[i32, "N"], start: i32):
+    i = vk.global_id(0)
+    t, outer = 0, start
+    while True:
+        inner = 12
+        while True:
+            t = inner * 5
+            inner -= 3
+            if inner <= x[i]:
+                break
+        t += outer
+        outer += 1
+        if outer > start:
+            break
+    o[i] = t
+
+
 def before_the_step(x: int) -> int:
     t = 0
     for j in range(x + 1):
@@ -257,6 +275,7 @@ AGAIN = [
     (chosen, lambda x: x * (3 if x % 2 else 5)),
     (previous, before_the_last),
     (counted, lambda x: x),
+    (nested, lambda x: 5 * next(j for j in range(12, -99, -3) if j - 3 <= x)),
     (returned_from_a_loop, lambda x: next(j * j + x for j in range(0, 99, 3) if j * j > 2 * x)),
 ]
 

@@ -12,7 +12,8 @@ iteration of the vector. The pass adds an edge, which is never taken, to the mer
     }                                       ...
                                           }
 
-`%never` is false, which the driver doesn't know (see `opaque_constants`). Arguments of the body and values from outside
+`%never` is false, which the driver doesn't know (see `opaque_constants`). Each loop has a condition of its own: in a loop
+in another, the driver knows that the condition of the outer one is false. Arguments of the body and values from outside
 need no edge. A `for` has an edge for the end of its range, which is enough unless the initial value may be undefined.
 """
 
@@ -21,7 +22,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vkjit import dtypes
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Module, Op, Region, Value
 from vkjit.ir.rewrite import LOOPS, breaks_of
@@ -43,13 +43,11 @@ class KeepLoopResults:
         loops = [op for op in module.kernel.body.walk() if op.name in LOOPS and _needs_edge(op)] if self.needed else []
         if not loops:
             return module
-        zeros = OpaqueConstant.of(module, 0, grids=True)
-        assert zeros is not None  # there is always a grid
-        zero = zeros.like(Scalar(dtypes.u32))
-        never = zeros.builder.emit("ne", zero, zeros.builder.const(0, zero.type))
-        for loop in loops:
-            _add_edge(loop, never)
-        zeros.insert(module)
+        opaque = OpaqueConstant.of(module, 0, grids=True)
+        assert opaque is not None  # there is always a grid
+        for number, loop in enumerate(loops):
+            _add_edge(loop, opaque.never(number))
+        opaque.insert(module)
         return module
 
 

@@ -62,6 +62,11 @@ class OpaqueConstant:
             self.emitted[type] = self._root() if type == self.word else self._converted(type)
         return self.emitted[type]
 
+    def never(self, number: int) -> Value:
+        """Emit a condition that is false at run time; the driver can't derive it from that of another number."""
+        b, largest = self.builder, (1 << self.word.dtype.bits) - 1
+        return b.emit("eq", b.cast(self.unknown(b), self.word), b.const(largest - number, self.word))
+
     def insert(self, module: Module) -> None:
         """Insert the emitted operations at the kernel's start."""
         module.kernel.body.ops[:0] = self.builder.region.ops
