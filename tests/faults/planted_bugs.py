@@ -1,4 +1,4 @@
-"""Thirty-four typical compiler bugs, planted one at a time, that the fuzzer must find.
+"""Thirty-six typical compiler bugs, planted one at a time, that the fuzzer must find.
 
 `BUGS` lists them; planting one changes the compiler for the rest of the process. Run by
 `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`, which starts a process for each.
@@ -43,6 +43,8 @@ from vkjit.passes.transforms import (
     strength_reduction,
     unroll,
 )
+from vkjit.passes.workarounds.hide_starts import HideStarts
+from vkjit.passes.workarounds.keep_results import KeepLoopResults
 from vkjit.passes.workarounds.limit_nesting import LimitNesting
 
 __all__ = ["BUGS", "Bug"]
@@ -418,6 +420,16 @@ def last_invocation_left_out() -> None:
 @_bug("branches may be nested to any depth, which llvmpipe doesn't support")
 def nesting_not_limited() -> None:
     _change(LimitNesting, "run", lambda _right: lambda _self, module: module)
+
+
+@_bug("loops start at constants, for which Mesa computes wrong trip counts")
+def starts_not_hidden() -> None:
+    _change(HideStarts, "run", lambda _right: lambda _self, module: module)
+
+
+@_bug("values of loops are read after them, which llvmpipe computes again")
+def results_not_kept() -> None:
+    _change(KeepLoopResults, "run", lambda _right: lambda _self, module: module)
 
 
 @_bug("tuples and structs are compared by identity")

@@ -15,6 +15,8 @@ import pytest
 
 from tests.faults.planted_bugs import BUGS
 from vkjit.errors import ArgumentError
+from vkjit.passes.workarounds.hide_starts import HideStarts
+from vkjit.passes.workarounds.keep_results import KeepLoopResults
 from vkjit.passes.workarounds.limit_nesting import LimitNesting
 from vkjit.testing.fuzz import Checker, generate, parse_program
 from vkjit.testing.fuzz.command import coverage_text, main
@@ -25,8 +27,8 @@ LIST = str(Path(__file__).with_name("planted_bugs.py"))
 
 
 def test_the_list() -> None:
-    assert len(BUGS) == 34
-    assert len({bug.name for bug in BUGS}) == 34
+    assert len(BUGS) == 36
+    assert len({bug.name for bug in BUGS}) == 36
     assert all(bug.text for bug in BUGS)
 
 
@@ -56,11 +58,23 @@ def test_deep_nesting_is_found(device: Any, monkeypatch: pytest.MonkeyPatch, kin
         pytest.skip("the driver supports deep branches")
     monkeypatch.setattr(LimitNesting, "run", lambda _, module: module)
     if kind == "IR":
-        finding = Checker([device]).check(generate(1_000_044))
+        finding = Checker([device]).check(generate(1_000_191))
     else:
         texts = (generate_source(seed) for seed in range(SOURCES, SOURCES + 100))
         deep = [text for text in texts if text.splitlines()[0].endswith(kind)]
         finding = next(filter(None, (check_source(text, [device], Counter()) for text in deep)), None)
+    assert finding is not None and device.name in finding.stage
+
+
+@pytest.mark.parametrize("workaround", [HideStarts, KeepLoopResults])
+def test_faults_of_loops_are_found(device: Any, monkeypatch: pytest.MonkeyPatch, workaround: Any) -> None:
+    """Without a workaround, programs in Python show what the driver does with loops."""
+    if "recomputed_results" not in device.caps.quirks:
+        pytest.skip("the driver runs these loops correctly")
+    monkeypatch.setattr(workaround, "run", lambda _, module: module)
+    texts = (generate_source(seed) for seed in range(SOURCES, SOURCES + 200))
+    programs = [text for text in texts if text.splitlines()[0].endswith("loops")]
+    finding = next(filter(None, (check_source(text, [device], Counter()) for text in programs)), None)
     assert finding is not None and device.name in finding.stage
 
 

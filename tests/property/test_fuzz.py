@@ -48,7 +48,9 @@ def sources(kind: str, count: int) -> list[str]:
     return list(itertools.islice((t for t in texts if t.splitlines()[0].endswith(f", {kind}")), count))
 
 
-@pytest.mark.parametrize("kind", ["captures", "collectives", "comparisons", "deep_returns", "products", "ranges"])
+@pytest.mark.parametrize(
+    "kind", ["captures", "collectives", "comparisons", "deep_returns", "loops", "products", "ranges", "views"]
+)
 def test_programs_in_python(device: Any, kind: str) -> None:
     devices = [] if device.caps.kind == "interpreter" else [device]
     for text in sources(kind, 3):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 from .comparisons import comparisons
+from .loops import loops
+from .views import views
 
 __all__ = ["HEAD", "SOURCES", "generate_source"]
 
@@ -18,7 +20,7 @@ _IMPORTS = """
 import numpy as np
 
 import vkjit as vk
-from vkjit import f32, i32, i64, u8, u32, u64
+from vkjit import f32, i16, i32, i64, u8, u32, u64
 """
 
 
@@ -261,6 +263,6 @@ def expected():
 
 
 _KINDS: tuple[Callable[[Random], str], ...] = (
-    comparisons, comparisons, _collectives, _collectives, _deep_returns, _ranges, _products, _captures,
+    comparisons, comparisons, _collectives, _collectives, _deep_returns, _ranges, _products, _captures, loops, loops, loops, views,
 )  # fmt: skip
 """The kinds of programs; repeated ones are chosen more often."""

@@ -100,7 +100,12 @@ def _bounds(m: Maker, uniform: bool) -> tuple[Value, Value, Value]:
     type = m.type(["int", "uint", "index"], vectors=False) if m.chance(0.6) else m.pick([I32, INDEX])
     assert isinstance(type, Scalar)
     signed, bits = type.dtype.is_signed, type.dtype.bits
-    variant = m.draw(0, 9)
+    variant = m.draw(0, 11)
+    if variant > 9 and signed:  # a constant start and a clamped end
+        start = m.draw(0, 6)
+        end = b.emit("max", m.value(type, uniform=uniform), b.const(start - 4, type))
+        end = b.emit("min", end, b.const(start + m.draw(-3, 4), type))
+        return b.const(start, type), end, b.const(m.pick([-1, -1, -2, 1]), type)
     if variant < 3:  # constant bounds
         low, step = m.pick([0, 0, 1, 3]), m.pick([1, 1, 2, 3])
         return b.const(low, type), b.const(low + m.draw(0, 5), type), b.const(step, type)
@@ -167,6 +172,34 @@ def _open_loop(m: Maker) -> None:
         m.loops.pop()
     loop_op = m.builder.op("loop", *initial, types=[*types, I32], regions=[region])
     for result in loop_op.results:
+        m.keep(result)
+
+
+@statement(1.5, nested=True)
+def _until(m: Maker) -> None:
+    """A `loop` with one `break`, at its end, with values from its body, that invocations reach at different times."""
+    b, types = m.builder, _types(m)
+    limit = b.emit(m.pick(["and", "min"]), m.value(I32), b.const(3, I32))
+    start, step = m.pick([(0, 1), (3, -1), (6, -2)])
+    region = Region([*types, I32])
+    counter = region.args[-1]
+
+    def end() -> None:
+        following = m.builder.emit("add", counter, m.builder.const(step, I32)) if m.chance(0.8) else None
+        values, compared = [m.value(t) for t in types], following or counter
+        bounded = m.builder.emit("max", limit, m.builder.const(-1, I32))
+        done = m.builder.emit("gt" if step > 0 else "le", compared, bounded)
+        leave, stay = Region(), Region()
+        Builder(leave).op("break", *values, compared)
+        Builder(stay).op("yield")
+        m.builder.op("if", done, types=[], regions=[leave, stay])
+        last = following or m.builder.emit("add", counter, m.builder.const(step, I32))
+        m.builder.op("continue", *(m.value(t) for t in types), last)
+
+    with m.divergent():  # there are no other exits
+        m.fill(region, m.draw(1, 4), end)
+    initial = [*(m.value(t) for t in types), b.const(start, I32)]
+    for result in b.op("loop", *initial, types=[*types, I32], regions=[region]).results:
         m.keep(result)
 
 
