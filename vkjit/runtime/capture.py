@@ -391,6 +391,7 @@ class Capture(Observer):
 
     def start(self) -> None:
         """Start the capture."""
+        self.clock.finish()
         open_captures.add(self)
         self.device.add_observer(self)
 

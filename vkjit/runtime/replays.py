@@ -34,7 +34,7 @@ class Clock:
         self.last = self.valid = last
 
     def finish(self) -> None:
-        """Number the end of the capture."""
+        """Number the start or the end of the capture."""
         self.valid = next(_numbers)
 
     def advance(self) -> None:

@@ -78,6 +78,8 @@ class ArgumentView(Tensor):
     def is_unchanged(self, version: KeptVersion) -> bool:
         """As in `Tensor`. The present argument of the capture counts, with its own version counter."""
         arguments = [argument for argument, _ in _followed(self).arguments]
+        if isinstance(version, CapturedVersion) and version.capture in open_captures:
+            return self._version.value == version.value
         if isinstance(version, CapturedVersion) and any(a in version.capture.arguments for a in arguments):
             last = last_replay(self._array.buffer)
             return last <= version.capture.clock.valid and all(

@@ -168,6 +168,21 @@ def test_arguments_written_after_a_replay(device: Any, change: Callable[[Any, An
     assert w.grad.tolist() == [v - 0.0 for v in other.tolist()]
 
 
+def test_gradients_in_a_block_of_what_was_written_before(device: Any) -> None:
+    x, a, w = vk.tensor([1.0, 2.0]), vk.tensor([3.0, 4.0]), weights()
+    with vk.capture() as before:
+        x.add_(1.0)
+        a.add_(1.0)
+    before.replay()
+    x.add_(1.0)
+    w.grad = vk.zeros(2)
+    with vk.capture(x=x) as graph:
+        x.mul_(2.0)
+        (w * x * a).sum().backward()
+    graph.replay()
+    assert w.grad.tolist() == [24, 40]
+
+
 def test_values_written_later_in_the_block(device: Any) -> None:
     a, w = vk.tensor([1.0, 2.0]), weights()
     with vk.capture() as graph:
