@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import dis
+import functools
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -45,24 +46,42 @@ def add_small(y: vk.InOut[vk.f32, "N"]) -> None:
     y[i] = y[i] + 1.0
 
 
+@functools.cache
+def _handlers(code: CodeType) -> list[tuple[int, int, int]]:
+    """Return the exception table of a function: handlers by instructions; empty before Python 3.11."""
+    parse = getattr(dis, "_parse_exception_table", None)
+    return [] if parse is None else [(entry.start, entry.end, entry.target) for entry in parse(code)]
+
+
+def _handler(code: CodeType, at: int) -> int | None:
+    """Return the handler of exceptions that the instruction raises."""
+    return next((target for start, end, target in _handlers(code) if start <= at < end), None)
+
+
 class Interrupter:
-    """Trace function that counts moments and raises KeyboardInterrupt at number `at`."""
+    """Trace function that counts moments and raises KeyboardInterrupt at number `at`.
+
+    A handler runs at the end of a call; a trace function can raise before the next instruction only. Moments at which
+    that instruction has another exception handler, such as those before `with` or `try` is left, are left out.
+    """
 
     def __init__(self, at: int) -> None:
         self.at, self.moments = at, 0
-        self._after_call: dict[FrameType, bool] = {}
+        self._checks: dict[FrameType, int] = {}
+        """The frames whose last instruction, at this index, runs signal handlers when it ends."""
 
     def trace(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
         if event == "call":
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            self._passed()
-        elif event == "return":
-            self._after_call.pop(frame, None)
+            self._checks[frame] = frame.f_lasti
+        elif event in ("return", "exception"):  # a generator that is closed or thrown into begins with an exception
+            self._checks.pop(frame, None)
         elif event == "opcode":
-            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if name.startswith("CALL") or name.startswith("JUMP_BACKWARD"):
-                self._after_call[frame] = True
-            elif name != "CACHE" and self._after_call.pop(frame, False):
+            code, at = frame.f_code, frame.f_lasti
+            before = self._checks.pop(frame, None)
+            if dis.opname[code.co_code[at]].startswith(("CALL", "JUMP_BACKWARD")):
+                self._checks[frame] = at
+            if before is not None and _handler(code, before) == _handler(code, at):
                 self._passed()
         return self.trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -40,6 +41,64 @@ def test_ctrl_c_at_any_moment(device: Any) -> None:
     command = [sys.executable, "-m", "tests.faults.interruptions", "--device", device.name, "--step", "101"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
+
+
+def test_ctrl_c_leaves_no_mode_on(device: Any) -> None:
+    command = [sys.executable, "-m", "tests.faults.interrupted_modes", "--device", device.name]
+    chosen = ["--count", "0", "--step", "1", "no_grad", "decorated", "streams", "captures"]
+    if device.caps.kind == "interpreter":
+        chosen = chosen[:-1]  # one step of it takes too many moments
+    for options in (["--count", "200"], chosen):
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
+
+
+@pytest.mark.usefixtures("here")
+def test_blocks_that_are_left_in_another_order() -> None:
+    def recording() -> Iterator[None]:
+        with vk.no_grad():
+            yield
+
+    first, second = recording(), recording()
+    next(first)
+    with vk.autocast(vk.bf16):
+        next(second)
+        first.close()
+        assert not vk.is_grad_enabled()
+        second.close()
+        assert vk.is_grad_enabled()
+        assert (vk.ones(2, 2) @ vk.ones(2, 2)).dtype is vk.bf16
+    assert (vk.ones(2, 2) @ vk.ones(2, 2)).dtype is vk.f32
+
+
+@pytest.mark.usefixtures("here")
+def test_blocks_in_exit_stacks_and_as_decorators() -> None:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(vk.no_grad())
+        stream = stack.enter_context(vk.Stream())
+        assert vk.current_stream() == stream
+        assert not vk.is_grad_enabled()
+    assert vk.is_grad_enabled()
+    assert vk.current_stream() != stream
+    with pytest.raises(vk.ArgumentError, match="isn't open here"):
+        vk.no_grad().__exit__(None, None, None)
+    assert not vk.profile()(vk.no_grad()(vk.is_grad_enabled))()
+
+
+def test_a_capture_inside_an_exception_handler(here: Any) -> None:
+    y = vk.zeros(4)
+    try:
+        raise ValueError
+    except ValueError:
+        with vk.capture() as graph:
+            y += 1
+        with pytest.raises(KeyError), vk.capture() as failed:
+            raise KeyError from None
+    graph.replay()
+    assert not is_capturing(here)
+    np.testing.assert_array_equal(y.numpy(), np.ones(4))
+    with pytest.raises(vk.DeviceError, match="ended by an exception"):
+        failed.replay()
 
 
 @pytest.mark.parametrize("step", ["_insert", "_take"])

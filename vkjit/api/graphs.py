@@ -10,8 +10,8 @@ don't overlap.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..runtime.capture import Argument, Capture, DeviceGraph, Entry, Fill, Launc
 from ..runtime.device import Buffer, Device, DeviceArray
 from ..runtime.draws import SCALARS
 from ..runtime.handles import new_lock
+from ..runtime.open_blocks import block
 
 __all__ = ["Graph", "capture"]
 
@@ -237,7 +238,7 @@ class Graph:
         raise ArgumentError(f"replay(): {name} {problem}; this graph has {names}")
 
 
-@contextmanager
+@block
 def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
     """Context manager that records the launches, copies and fills of its block without running them.
 
@@ -262,12 +263,14 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
     for name, value in arrays.items():
         graph._arguments[name].memory = getattr(value, "memory_key", None)
     recording = Capture(target, [*graph._arguments.values()], graph._clock)
+    handled = sys.exc_info()[1]
     try:
         recording.start()
         yield graph
-    except BaseException:
-        graph._state = "its capture ended by an exception"
-        raise
+    except GeneratorExit as end:  # the block is left
+        if end.__context__ is not handled:
+            graph._state = "its capture ended by an exception"
+            raise
     finally:
         try:
             recording.stop()

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from ..runtime.capture import check_waiting, is_capturing
 from ..runtime.device import Device
 from ..runtime.handles import new_lock
 from ..runtime.observers import LaunchRequest, Observer
+from ..runtime.open_blocks import block
 from ..runtime.streams import DeviceEvent, ImmediateEvent
 
 __all__ = ["Balance", "Cost", "KernelTime", "Profile", "profile"]
@@ -384,7 +384,7 @@ class _CallTimer(Observer):
         self._profile._called("fill", "", *args, **kwargs)
 
 
-@contextmanager
+@block
 def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
     """Context manager that measures the work of its block on a device (default: the default device) and on the host.
 
@@ -396,6 +396,8 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
     try:
         result._open()
         yield result
+    except GeneratorExit:  # the block is left; not the context of errors that kernels reported
+        pass
     finally:
         try:
             result._close()

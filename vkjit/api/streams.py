@@ -6,18 +6,18 @@ Events are therefore only needed for the host, for timing, and to order work tha
 
 from __future__ import annotations
 
-from types import TracebackType
+import functools
 
 from ..backends.selection import default_device, device as open_device
 from ..errors import ArgumentError
-from ..runtime import open_blocks
 from ..runtime.device import Device
+from ..runtime.open_blocks import ReentrantBlock
 from ..runtime.streams import DeviceEvent, DeviceStream
 
 __all__ = ["Event", "Stream", "current_stream"]
 
 
-class Stream:
+class Stream(ReentrantBlock["Stream"]):
     """A queue of work on a device (default: the default device).
 
     `with stream:` makes the stream current for launches and copies of this thread or asyncio task on that device; tasks
@@ -29,17 +29,23 @@ class Stream:
     Raises ArgumentError if `priority` isn't an integer, DeviceNotFoundError if there is no such device.
     """
 
+    _yields_itself = True
+
     def __init__(self, device: int | str | Device | None = None, *, priority: int = 0, copies: bool = False) -> None:
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ArgumentError(f"a stream's priority is an integer, found {priority!r}")
-        self._stream = open_device(device).open_stream(priority, copies)
+        self._wrap(open_device(device).open_stream(priority, copies))
 
     @classmethod
     def _of(cls, stream: DeviceStream) -> Stream:
         """Wrap an existing stream of the runtime."""
         wrapper = cls.__new__(cls)
-        wrapper._stream = stream
+        wrapper._wrap(stream)
         return wrapper
+
+    def _wrap(self, stream: DeviceStream) -> None:
+        super().__init__(functools.partial(stream.device.while_in_stream, stream))
+        self._stream = stream
 
     @property
     def device(self) -> Device:
@@ -59,21 +65,6 @@ class Stream:
 
     def __hash__(self) -> int:
         return hash(id(self._stream))
-
-    def __enter__(self) -> Stream:
-        self.device.check_open()
-        former = self.device.stream
-        try:
-            open_blocks.enter(self, self.device.enter_stream(self._stream))
-        except BaseException:  # an interrupt: the block isn't entered, so __exit__ won't be called
-            self.device.stream = former
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        open_blocks.leave(self)()
 
     def synchronize(self) -> None:
         """Wait for all work launched in this stream so far. Raises errors that kernels reported."""

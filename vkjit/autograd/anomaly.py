@@ -7,24 +7,23 @@ only. Outside the mode there is no overhead: the tape creates ordinary nodes.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any
 
 from ..errors import VkjitError
-from ..runtime import open_blocks
 from ..runtime.handles import new_lock
+from ..runtime.open_blocks import Block, ReentrantBlock
 from ..tensor.autograd import tape
-from ..tensor.autograd.mode import set_grad_enabled, state
-from ..tensor.autograd.scopes import in_block
+from ..tensor.autograd.mode import changed_modes, modes, set_grad_enabled, state
 
 __all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARY_DIRECTORIES = tuple(
@@ -154,11 +153,8 @@ def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
 
     Operations that the call runs are then not checked for NaN.
     """
-    saved, state.interceptor = state.interceptor, None
-    try:
+    with changed_modes(interceptor=None):
         return call(*args, **params)
-    finally:
-        state.interceptor = saved
 
 
 def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -182,7 +178,7 @@ def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: 
 # -- the mode
 
 
-class set_detect_anomaly:  # noqa: N801  # PyTorch's name
+class set_detect_anomaly(Block[None]):  # noqa: N801  # PyTorch's name
     """Switch anomaly mode on or off in this thread.
 
     Used as a context manager, it restores the previous mode at the end of the block.
@@ -192,20 +188,12 @@ class set_detect_anomaly:  # noqa: N801  # PyTorch's name
     """
 
     def __init__(self, mode: bool, check_nan: bool = True, *, forward: bool = False) -> None:
-        self._before: Anomaly | None = state.anomaly
-        self._mode = mode
+        self._mode, before = mode, state.anomaly
+        super().__init__(functools.partial(_until_left, before))
         _switch(Anomaly(check_nan, forward) if mode else None)
 
-    def __enter__(self) -> None:
-        pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _switch(self._before)
-
-
-class detect_anomaly:  # noqa: N801  # PyTorch's name
+class detect_anomaly(ReentrantBlock[None]):  # noqa: N801  # PyTorch's name
     """Context manager and decorator: `with vk.autograd.detect_anomaly(): loss = model(x); loss.backward()`.
 
     The first gradient that holds NaN raises VkjitError. The error names the operation and the line that called it in
@@ -213,19 +201,26 @@ class detect_anomaly:  # noqa: N801  # PyTorch's name
     """
 
     def __init__(self, check_nan: bool = True, *, forward: bool = False) -> None:
-        self._anomaly = Anomaly(check_nan, forward)
+        super().__init__(functools.partial(_while_on, Anomaly(check_nan, forward)))
 
-    def __enter__(self) -> None:
-        open_blocks.enter(self, state.anomaly)
-        _switch(self._anomaly)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _switch(open_blocks.leave(self))
+def _while_on(anomaly: Anomaly) -> Iterator[None]:
+    """Generator for blocks in anomaly mode."""
+    return _until_left(state.anomaly, anomaly)
 
-    def __call__(self, function: F) -> F:
-        return in_block(function, lambda: detect_anomaly(self._anomaly.check_nan, forward=self._anomaly.forward))
+
+def _until_left(former: Anomaly | None, anomaly: Anomaly | None = None) -> Iterator[None]:
+    """Generator for blocks that switch anomaly mode at their end, and, if `anomaly` is given, at their beginning."""
+    try:
+        if anomaly is not None:
+            _switch(anomaly)
+        yield
+    finally:
+        try:
+            _switch(former)
+        except BaseException:  # an interrupt
+            _switch(former)
+            raise
 
 
 def is_anomaly_enabled() -> bool:
@@ -239,9 +234,11 @@ def _switch(anomaly: Anomaly | None) -> None:
     While any thread is in anomaly mode, the tape creates `TracedNode`s instead of ordinary nodes, in all threads.
     """
     global _threads_in_mode
+    interceptor = watched if anomaly is not None and anomaly.forward else None
     with _lock:
-        # +1 if the thread enters the mode, -1 if it leaves the mode, 0 if only the settings change
-        _threads_in_mode += (anomaly is not None) - (state.anomaly is not None)
+        before = modes.get()
+        new = before.changed(anomaly=anomaly, interceptor=interceptor)
+        # no interrupt can come in between: +1 if the thread enters the mode, -1 if it leaves it, 0 if settings change
+        _threads_in_mode += (anomaly is not None) - (before.anomaly is not None)
         tape.NodeClass = TracedNode if _threads_in_mode else tape.Node
-    state.anomaly = anomaly
-    state.interceptor = watched if anomaly is not None and anomaly.forward else None
+        modes.set(new)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from ..tensor.autograd.mode import enable_grad, is_grad_enabled, no_grad, state
+from ..tensor.autograd.mode import changed_modes, enable_grad, is_grad_enabled, no_grad, state
 from ..tensor.autograd.rules import rule
 from ..tensor.autograd.tape import Node, accumulates_grad, backward_since, current_sequence_number, record
 
@@ -64,16 +64,18 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     for leaf, needs_gradient in zip(leaves, node.needs[1:], strict=True):
         if needs_gradient:
             leaf.requires_grad_()
-    saved_mark, saved_autocast = random.mark(), state.autocast
+    saved_mark = random.mark()
     first_number = current_sequence_number()  # of the nodes that this call records
-    random.return_to(node.params["mark"], "checkpoint()")
-    state.autocast = node.params["autocast_dtype"]
     try:
-        with enable_grad():
+        random.return_to(node.params["mark"], "checkpoint()")
+        with changed_modes(autocast=node.params["autocast_dtype"]), enable_grad():
             result = node.params["function"](*leaves)
     finally:
-        random.return_to(saved_mark, "checkpoint()")
-        state.autocast = saved_autocast
+        try:
+            random.return_to(saved_mark, "checkpoint()")
+        except BaseException:  # an interrupt
+            random.return_to(saved_mark, "checkpoint()")
+            raise
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     roots = [(t, g) for t, g in zip(outputs, gradients, strict=True) if g is not None and t.requires_grad]
     if roots:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import math
 import os
 import sys
@@ -17,10 +18,10 @@ from contextvars import ContextVar
 from dataclasses import replace
 
 from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError
-from ..runtime import open_blocks
 from ..runtime.device import Device
 from ..runtime.device_info import DeviceInfo
 from ..runtime.handles import new_lock
+from ..runtime.open_blocks import ReentrantBlock, while_set
 from .table import BACKENDS, Backend
 
 __all__ = [
@@ -206,21 +207,13 @@ def set_default_device(spec: int | str | Device | DeviceInfo | None) -> Device |
     return before
 
 
-class use_device:  # noqa: N801  # a context manager, used like a function
+class use_device(ReentrantBlock[Device]):  # noqa: N801  # a context manager, used like a function
     """Context manager that selects the default device of this thread or asyncio task:
     `with vk.use_device("interpreter"): ...`.
     """
 
     def __init__(self, spec: int | str | Device | DeviceInfo) -> None:
-        self._device = device(spec)
-
-    def __enter__(self) -> Device:
-        open_blocks.enter(self, _default.get())
-        _default.set(self._device)
-        return self._device
-
-    def __exit__(self, *_: object) -> None:
-        _default.set(open_blocks.leave(self))
+        super().__init__(functools.partial(while_set, _default, device(spec)))
 
 
 def synchronize(spec: int | str | Device | DeviceInfo | None = None) -> None:

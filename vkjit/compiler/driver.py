@@ -26,6 +26,7 @@ from ..frontend.source import source_of
 from ..runtime.artifact import KernelArtifact
 from ..runtime.device import DeviceCaps
 from ..runtime.handles import on_fork
+from ..runtime.open_blocks import block
 from ..settings import boolean_setting
 from . import cache, fingerprint
 
@@ -43,29 +44,38 @@ _COMPILER = cache.compiler_digest()
 
 
 class _GcPaused:
-    """Context manager that disables Python's cyclic garbage collector while any thread is inside.
+    """Makes context managers that disable Python's cyclic garbage collector while any is open.
 
-    A compilation creates many objects and keeps most of them, so collections during it are wasted. If Ctrl-C interrupts
-    a thread before `__exit__`, the thread counts as inside until it has used the context manager again.
+    A compilation creates many objects and keeps most of them, so collections during it are wasted.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._inside: set[int] = set()
+        self._inside: set[object] = set()
         self._was_on = False
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._was_on = gc.isenabled()
-            self._inside.add(threading.get_ident())
-            gc.disable()
+    @block
+    def __call__(self) -> Iterator[None]:
+        inside = object()
+        try:
+            with self._lock:
+                if not self._inside:
+                    self._was_on = gc.isenabled()
+                self._inside.add(inside)
+                gc.disable()
+            yield
+        finally:
+            try:
+                self._leave(inside)
+            except BaseException:  # an interrupt
+                self._leave(inside)
+                raise
 
-    def __exit__(self, *_: object) -> None:
+    def _leave(self, inside: object) -> None:
         with self._lock:
-            self._inside.discard(threading.get_ident())
-            if not self._inside and self._was_on:
+            if self._was_on and self._inside == {inside}:
                 gc.enable()
+            self._inside.discard(inside)
 
     def forget(self) -> None:
         """Reset the state in a forked child, where the threads that were inside don't exist."""
@@ -151,13 +161,13 @@ def compile_kernel(
     target = target_of(caps, backends)
     uncached = not target.cached or bool(signature.sanitize)  # the cache can't store sanitizer plans
     # even parsing the source can trigger a garbage collection, which takes a third of the time of a cache lookup
-    with _bounded_depth(spec), _gc_paused:
+    with _bounded_depth(spec), _gc_paused():
         key = "" if uncached else _cache_key(spec, signature, caps, target, guarded=guarded)
         from_cache = cache.load(key) if key else None
     if from_cache is not None:
         TIMES.cached += 1
         return from_cache
-    with _bounded_depth(spec), _gc_paused, frontend.naming_instance(spec, signature):
+    with _bounded_depth(spec), _gc_paused(), frontend.naming_instance(spec, signature):
         artifact = _compile(spec, signature, caps, target, guarded=guarded)
     if target.spirv:
         _validate(artifact)

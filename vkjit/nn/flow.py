@@ -7,14 +7,14 @@ operation in execution order. A `Flow` prints as a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..tensor.autograd.mode import no_grad, state
+from ..runtime.open_blocks import block
+from ..tensor.autograd.mode import changed_modes, no_grad
 from ..tensor.tensor import Tensor
 from .modules.module import Module
-from .summary import format_size, format_table
+from .summary import format_size, format_table, restore_modules
 
 __all__ = ["Flow", "FlowRow", "flow"]
 
@@ -115,11 +115,8 @@ class _Recorder:
     def __call__(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Run an operation and log it. Operations that it calls internally aren't logged."""
         takes = tuple(self.name(t) for t in (*_tensors(args), *_tensors(params)))
-        state.interceptor = None
-        try:
+        with changed_modes(interceptor=None):
             result = call(*args, **params)
-        finally:
-            state.interceptor = self
         gives = tuple(_tensors(result))
         for tensor in gives:
             self._assign_name(tensor, f"t{self._count}")
@@ -152,7 +149,7 @@ def _layout_key(tensor: Tensor) -> Any:
     return id(array.buffer), array.offset, array.shape, array.strides
 
 
-@contextmanager
+@block
 def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
     """Context manager in which the model is in inference mode, and the recorder logs its layers and operations."""
     modes = [(module, module.training) for module in model.modules()]
@@ -161,18 +158,16 @@ def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
         handles.append(module.register_forward_pre_hook(lambda *_, name=name: recorder.layers.append(name)))
         # the hook returns None, because another result would replace the module's output
         handles.append(module.register_forward_hook(lambda *_: (recorder.layers.pop(), None)[1]))
-    saved = state.interceptor
     try:
         model.eval()
-        with no_grad():
-            state.interceptor = recorder
+        with no_grad(), changed_modes(interceptor=recorder):
             yield
     finally:
-        state.interceptor = saved
-        for handle in handles:
-            handle.remove()
-        for module, training in modes:
-            module.__dict__["training"] = training
+        try:
+            restore_modules(handles, modes)
+        except BaseException:  # an interrupt
+            restore_modules(handles, modes)
+            raise
 
 
 def flow(model: Module, *inputs: Any, **options: Any) -> Flow:

@@ -7,6 +7,7 @@ without them the model isn't run.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..tensor.autograd.mode import no_grad
 from ..tensor.tensor import Tensor
+from .modules.hooks import Handle
 from .modules.module import Module
 
 __all__ = ["LayerRow", "OutputStatistics", "Summary", "summary"]
@@ -200,7 +202,16 @@ def _run(
         with no_grad():
             model(*inputs, **options)
     finally:
-        for handle in handles:
-            handle.remove()
-        for module, training in modes:
-            module.__dict__["training"] = training
+        try:
+            restore_modules(handles, modes)
+        except BaseException:  # an interrupt
+            restore_modules(handles, modes)
+            raise
+
+
+def restore_modules(handles: Sequence[Handle], modes: Sequence[tuple[Module, bool]]) -> None:
+    """Remove hooks, and set the `training` of modules."""
+    for handle in handles:
+        handle.remove()
+    for module, training in modes:
+        module.__dict__["training"] = training

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..dtypes import f32
 from ..errors import ArgumentError
+from ..runtime.open_blocks import block
 from ..tensor.autograd.mode import no_grad
 from ..tensor.ops.creation import tensor
 from ..tensor.tensor import Tensor
@@ -52,7 +52,7 @@ class EMA:
             for average, parameter in zip(self.averages, self.parameters, strict=True):
                 average.add_((parameter.detach() - average) * (1 - decay))
 
-    @contextlib.contextmanager
+    @block
     def averaged(self) -> Iterator[None]:
         """Context manager that sets the parameters to the averages: `with ema.averaged(): evaluate(model)`.
 
@@ -60,14 +60,21 @@ class EMA:
         """
         with no_grad():
             saved = [p.detach().clone() for p in self.parameters]
-            for parameter, average in zip(self.parameters, self.averages, strict=True):
-                parameter.copy_(average)
         try:
+            self._assign(self.averages)
             yield
         finally:
-            with no_grad():
-                for parameter, value in zip(self.parameters, saved, strict=True):
-                    parameter.copy_(value)
+            try:
+                self._assign(saved)
+            except BaseException:  # an interrupt
+                self._assign(saved)
+                raise
+
+    def _assign(self, values: Sequence[Tensor]) -> None:
+        """Copy values to the parameters."""
+        with no_grad():
+            for parameter, value in zip(self.parameters, values, strict=True):
+                parameter.copy_(value)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the averages and the number of updates. Tensors are not copied."""

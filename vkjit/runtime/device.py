@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from .capture import DeviceGraph, Entry
 from .dispatch_cache import Table, new_table
 from .host_copy import host_bytes
 from .observers import LaunchFields, Observable
+from .open_blocks import while_set
 from .prepared_launch import CallPattern, Launcher, PreparedLaunch
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
 
@@ -270,13 +271,14 @@ class Device(Observable, ABC):
 
     @stream.setter
     def stream(self, stream: DeviceStream) -> None:
-        self.enter_stream(stream)
-
-    def enter_stream(self, stream: DeviceStream) -> Callable[[], None]:
-        """Set `stream`, and return a function that restores what it was. Raises ArgumentError for other devices' streams."""
         if stream.device is not self:
             raise ArgumentError(f"a stream of another device was given to {self.name}")
-        return functools.partial(self._entered_stream.reset, self._entered_stream.set(stream))
+        self._entered_stream.set(stream)
+
+    def while_in_stream(self, stream: DeviceStream) -> Iterator[Any]:
+        """Generator for blocks (see `open_blocks`) in which the stream is the current one."""
+        self.check_open()
+        return while_set(self._entered_stream, stream)
 
     @abstractmethod
     def memory_stats(self) -> dict[str, int]:

@@ -1,35 +1,156 @@
-"""The open `with` blocks of a context (`contextvars`), and what each of them has to restore.
+"""Context managers whose state an interrupt can't leave on: Ctrl-C at any moment leaves it as it was before the block.
 
-Settings that a block changes belong to the running asyncio task or thread, and a block object may be entered by several
-of them at a time, so what it restores can't be kept in the object.
+CPython runs signal handlers when a Python function begins or a generator resumes, after a call, and at the end of a loop
+iteration. KeyboardInterrupt may therefore come before the first instruction of an `__exit__` that is a Python function,
+which then restores nothing. The blocks here restore their state in the `finally` clause of a generator, and their
+`__exit__` is C code that closes the generator: it goes to the clause without a check for signals.
+
+The first call in a `finally` clause may thus be relied on, if it is a call of C code, as those of context variables are.
+A further one needs a `finally` clause of its own, and Python code that is interrupted has to run again.
 """
 
 from __future__ import annotations
 
+import functools
+import io
+from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
-from typing import Any
+from operator import methodcaller
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from ..errors import ArgumentError
+from .scopes import in_block
 
-__all__ = ["enter", "leave"]
+__all__ = ["Block", "ReentrantBlock", "block", "while_set"]
 
-_blocks: ContextVar[tuple[tuple[object, Any], ...]] = ContextVar("open blocks", default=())
-"""The open blocks, innermost last, and what each restores."""
-
-
-def enter(block: object, former: Any) -> None:
-    """Note that a block is entered, which restores `former`."""
-    _blocks.set((*_blocks.get(), (block, former)))
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def leave(block: object) -> Any:
-    """Note that a block that is open is left, and return what it restores."""
-    blocks = _blocks.get()
-    for place in reversed(range(len(blocks))):
-        if blocks[place][0] is block:
-            _blocks.set(blocks[:place] + blocks[place + 1 :])
-            return blocks[place][1]
+class _Leaver(io.IOBase):
+    """An object whose `__exit__` calls its `close`.
+
+    The method that `io.IOBase` has for files is the only one of CPython's that calls something else and is C code.
+    """
+
+    __slots__ = ("close",)
+    closed = True
+    """Nothing is to be closed when the object is collected."""
+
+
+class _ReentrantLeaver(io.IOBase):
+    """Like `_Leaver`; calls what the context variable has whose `get` is `innermost`."""
+
+    __slots__ = ("innermost",)
+    innermost: Callable[[], Callable[[], None]]
+    closed = True
+    close = property(methodcaller("innermost"))
+
+
+class _Exit:
+    """The descriptor of `__exit__`: C code for `with` statements, a function for `contextlib.ExitStack`."""
+
+    def __get__(self, block: Any, owner: Any = None) -> Callable[..., None]:
+        return _leave if block is None else block._exit
+
+
+def _leave(block: Any, *error: Any) -> None:
+    block._exit(*error)
+
+
+class Block(Generic[T]):
+    """A context manager and decorator like those of `contextlib.contextmanager`; see `block`.
+
+    May be entered again when it was left. `hold` makes a generator that yields in a `try` statement.
+    """
+
+    def __init__(self, hold: Callable[[], Iterator[T]]) -> None:
+        self._hold = cast("Callable[[], Generator[T, None, None]]", hold)
+        self._leaver = _Leaver()
+        self._exit = self._leaver.__exit__
+
+    def __enter__(self) -> T:
+        held = self._hold()
+        self._leaver.close = held.close  # type: ignore[method-assign]
+        try:
+            value = next(held)
+        except BaseException:  # perhaps an interrupt after it yielded: the block isn't entered, so isn't left either
+            held.close()
+            raise
+        return value
+
+    __exit__ = _Exit()
+
+    def __call__(self, function: F) -> F:
+        return in_block(function, lambda: Block(self._hold))
+
+
+def block(function: Callable[P, Iterator[T]]) -> Callable[P, Block[T]]:
+    """Decorator of generator functions that makes them context managers, like `contextlib.contextmanager`.
+
+    The generator is closed when the block is left, also by an exception, which is the context of GeneratorExit then.
+    """
+
+    @functools.wraps(function)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Block[T]:
+        return Block(functools.partial(function, *args, **kwargs))
+
+    return made
+
+
+class ReentrantBlock(Block[T]):
+    """A block that may be entered while it is open, also by other threads and asyncio tasks: each leaves its own."""
+
+    _yields_itself = False
+    """True if `as` binds the block instead of what the generator yields."""
+
+    def __init__(self, hold: Callable[[], Iterator[T]]) -> None:
+        self._hold = cast("Callable[[], Generator[T, None, None]]", hold)
+        self._innermost: ContextVar[Callable[[], None]] = ContextVar("innermost", default=_refuse)
+        leaver = _ReentrantLeaver()
+        leaver.innermost = self._innermost.get
+        self._exit = leaver.__exit__
+
+    def __enter__(self) -> T:
+        held, innermost = self._held(), self._innermost
+        former = innermost.get()
+        try:
+            next(held)
+            value: T = held.send(innermost.set(held.close))
+        except BaseException:  # see `Block`
+            try:
+                held.close()
+            finally:
+                innermost.set(former)
+            raise
+        itself: Any = self
+        return itself if self._yields_itself else value
+
+    def _held(self) -> Generator[Any, Any, None]:
+        """Hold the state. Takes the token of `_innermost` by `send`."""
+        token = yield
+        try:
+            yield from self._hold()
+        finally:
+            self._innermost.reset(token)
+
+    def __call__(self, function: F) -> F:
+        return in_block(function, lambda: self)
+
+
+def _refuse() -> None:
     raise ArgumentError(
         "a block is left that isn't open here: it is left by the thread that entered it, and by the asyncio task, once for "
         "each time that it was entered, as a with block does"
     )
+
+
+def while_set(variable: ContextVar[Any], value: Any) -> Iterator[Any]:
+    """Generator for blocks in which a context variable has a value. Yields the value."""
+    former = variable.get()
+    try:
+        variable.set(value)
+        yield value
+    finally:
+        variable.set(former)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError, KernelError, Loc, render_caret
 from ..settings import RAW_KEYS, raw_value
+from .open_blocks import block
 
 __all__ = [
     "CHECKS",
@@ -148,25 +148,28 @@ def parse_checks(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
 
 _checks: ContextVar[tuple[str, ...] | None] = ContextVar("checks", default=None)
 """The checks of the innermost `with sanitized(...)` block of this thread or asyncio task; None outside of such blocks."""
-OPEN_BLOCKS: list[Any] = []
-"""One item per open `sanitized` block of any thread."""
+OPEN_BLOCKS: list[object] = []
+"""One object per open `sanitized` block of any thread."""
 
 
-@contextmanager
+@block
 def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
     """Context manager that sanitizes the launches of this thread, including those of the library's own kernels.
 
     `checks` is as in `parse_checks`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and
     raise SanitizerError.
     """
-    saved, selected = _checks.get(), parse_checks(checks)
-    _checks.set(selected)
-    OPEN_BLOCKS.append(selected)
+    former, selected, opened = _checks.get(), parse_checks(checks), object()
     try:
+        _checks.set(selected)
+        OPEN_BLOCKS.append(opened)
         yield
     finally:
-        OPEN_BLOCKS.pop()
-        _checks.set(saved)
+        try:
+            if opened in OPEN_BLOCKS:
+                OPEN_BLOCKS.remove(opened)
+        finally:
+            _checks.set(former)
 
 
 def current_checks() -> tuple[str, ...]:

@@ -74,8 +74,8 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
             try:
                 if not recording.get() or not is_recording(operands):
                     return function(*operands, **params)
-                recording.set(False)
                 try:
+                    recording.set(False)
                     result = function(*operands, **params)
                 finally:
                     recording.set(True)
@@ -127,8 +127,8 @@ def run_in_place(
         check_writable(name, target)
     recorded_operands = _kept_operands(name, target, operands) if recorded else ()
     enabled = recording.get()
-    recording.set(False)
     try:
+        recording.set(False)
         if name in _REPEATED:
             replay_write(write, target, operands, params)
         else:

@@ -14,7 +14,6 @@ such hardware.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from ..ir.types import Array
 from ..runtime.artifact import KernelArtifact
 from ..runtime.device import Device, DeviceCaps
 from ..runtime.dispatch_cache import forget
+from ..runtime.open_blocks import block
 
 __all__ = ["MASKS", "masked", "masked_caps"]
 
@@ -137,7 +137,7 @@ def _shared_bytes(module: Module) -> int:
     return sum(math.prod(a.shape or ()) * a.dtype.itemsize for a in arrays)
 
 
-@contextlib.contextmanager
+@block
 def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Device]:
     """Context manager that limits a device's caps and makes it the default device inside the block.
 
@@ -152,11 +152,20 @@ def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Dev
     opened = open_device(device)
     target = _Masked() if isinstance(opened, InterpreterDevice) else opened
     original_caps = target.caps
-    target.limit(masked_caps(original_caps, chosen_mask))
-    forget(target)  # drop what has been compiled and cached for the previous caps
+    caps = masked_caps(original_caps, chosen_mask)
     try:
+        _limit(target, caps)
         with use_device(target):
             yield target
     finally:
-        target.limit(original_caps)
-        forget(target)
+        try:
+            _limit(target, original_caps)
+        except BaseException:  # an interrupt
+            _limit(target, original_caps)
+            raise
+
+
+def _limit(target: Any, caps: Any) -> None:
+    """Give a device other caps, and drop what has been compiled and cached for the previous ones."""
+    target.limit(caps)
+    forget(target)

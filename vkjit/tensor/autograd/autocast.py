@@ -7,21 +7,17 @@ type. In this module, an object with the attribute `meta` is a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, TypeVar
+import functools
+from typing import Any
 
 from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.errors import DTypeError
 
-from ...runtime import open_blocks
-from .mode import state
-from .scopes import in_block
+from ...runtime.open_blocks import ReentrantBlock
+from .mode import state, while_changed
 
 __all__ = ["PRECISE", "PRODUCTS", "autocast", "convert_operands"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 PRODUCTS = frozenset({"attention", "convolution", "linear", "matmul"})
 """Names of operations that run in the 16-bit type; they accumulate in f32."""
@@ -34,7 +30,7 @@ PRECISE = frozenset({
 """Names of operations that run in f32."""
 
 
-class autocast:  # noqa: N801  # PyTorch's name
+class autocast(ReentrantBlock[None]):  # noqa: N801  # PyTorch's name
     """Context manager and decorator that enables mixed precision: `with vk.autocast(vk.bf16): loss = ...`.
 
     Call backward() after the block. `dtype` is vk.f16 or vk.bf16 (default). With f16, scale the loss with
@@ -51,19 +47,7 @@ class autocast:  # noqa: N801  # PyTorch's name
             raise DTypeError(f"autocast takes one type, found {device_type!r} and dtype={dtype!r}")
         if dtype not in (dtypes.f16, dtypes.bf16):
             raise DTypeError(f"autocast computes products in f16 or bf16, found {dtype!r}")
-        self._dtype = dtype if enabled else None
-
-    def __enter__(self) -> None:
-        open_blocks.enter(self, state.autocast)
-        state.autocast = self._dtype
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        state.autocast = open_blocks.leave(self)
-
-    def __call__(self, function: F) -> F:
-        return in_block(function, lambda: autocast(self._dtype, enabled=self._dtype is not None))
+        super().__init__(functools.partial(while_changed, autocast=dtype if enabled else None))
 
 
 def convert_operands(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...runtime import open_blocks
-from .scopes import in_block
+from ...runtime.open_blocks import ReentrantBlock, block, while_set
 
 if TYPE_CHECKING:
     from vkjit.dtypes import DType
 
 __all__ = [
-    "Modes", "enable_grad", "inference_mode", "is_grad_enabled", "modes", "no_grad", "recording", "set_grad_enabled", "state",
+    "Modes", "accumulating", "changed_modes", "enable_grad", "inference_mode", "is_grad_enabled", "modes", "no_grad",
+    "recording", "set_grad_enabled", "state", "while_changed",
 ]  # fmt: skip
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Modes(NamedTuple):
@@ -57,7 +55,8 @@ class Modes(NamedTuple):
 recording: ContextVar[bool] = ContextVar("recording", default=True)
 """True if operations are recorded."""
 modes: ContextVar[Modes] = ContextVar("modes", default=Modes())  # noqa: B039  # immutable
-_accumulates_grad: ContextVar[bool] = ContextVar("accumulates_grad", default=False)
+accumulating: ContextVar[bool] = ContextVar("accumulating", default=False)
+"""True during a backward pass that adds to `.grad` (`backward()`, unlike `grad()`)."""
 
 
 class _State:
@@ -73,45 +72,20 @@ class _State:
         """True if operations are recorded."""
         return recording.get()
 
-    @enabled.setter
-    def enabled(self, value: bool) -> None:
-        recording.set(value)
-
-    @property
-    def accumulates_grad(self) -> bool:
-        """True during a backward pass that adds to `.grad` (`backward()`, unlike `grad()`)."""
-        return _accumulates_grad.get()
-
-    @accumulates_grad.setter
-    def accumulates_grad(self, value: bool) -> None:
-        _accumulates_grad.set(value)
-
     @property
     def autocast(self) -> DType | None:
         """As in `Modes`."""
         return modes.get().autocast
-
-    @autocast.setter
-    def autocast(self, dtype: DType | None) -> None:
-        modes.set(modes.get().changed(autocast=dtype))
 
     @property
     def anomaly(self) -> Any:
         """As in `Modes`."""
         return modes.get().anomaly
 
-    @anomaly.setter
-    def anomaly(self, settings: Any) -> None:
-        modes.set(modes.get().changed(anomaly=settings))
-
     @property
     def interceptor(self) -> Callable[..., Any] | None:
         """As in `Modes`."""
         return modes.get().interceptor
-
-    @interceptor.setter
-    def interceptor(self, function: Callable[..., Any] | None) -> None:
-        modes.set(modes.get().changed(interceptor=function))
 
     @property
     def recorder(self) -> Any:
@@ -131,33 +105,56 @@ def is_grad_enabled() -> bool:
     return recording.get()
 
 
-class set_grad_enabled:  # noqa: N801  # PyTorch's name
+def while_changed(**values: Any) -> Iterator[None]:
+    """Generator for blocks in which some of `Modes` have other values."""
+    former = {name: getattr(modes.get(), name) for name in values}
+    try:
+        modes.set(modes.get().changed(**values))
+        yield
+    finally:
+        try:  # generators may leave their blocks in another order: the other modes stay as they are
+            modes.set(modes.get().changed(**former))
+        except BaseException:  # an interrupt
+            modes.set(modes.get().changed(**former))
+            raise
+
+
+changed_modes = block(while_changed)
+"""Context manager in which some of `Modes` have other values."""
+
+
+class set_grad_enabled(ReentrantBlock[bool]):  # noqa: N801  # PyTorch's name
     """Context manager and decorator that switches recording on or off in this thread or asyncio task."""
 
     def __init__(self, enabled: bool) -> None:
+        super().__init__(functools.partial(while_set, recording, enabled))
         self._enabled = enabled
 
-    def __enter__(self) -> None:
-        open_blocks.enter(self, recording.get())
-        recording.set(self._enabled)
+    def _held(self) -> Generator[Any, Any, None]:
+        """As in `ReentrantBlock`, in one generator, which takes less time."""
+        token = yield
+        former = recording.get()
+        try:
+            recording.set(self._enabled)
+            yield
+        finally:
+            try:
+                recording.set(former)
+            finally:
+                self._innermost.reset(token)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        recording.set(open_blocks.leave(self))
 
-    def __call__(self, function: F) -> F:
-        return in_block(function, lambda: set_grad_enabled(self._enabled))
+_disabled, _enabled = set_grad_enabled(False), set_grad_enabled(True)
 
 
 def no_grad() -> set_grad_enabled:
     """Disable recording: `with vk.no_grad(): ...` or `@vk.no_grad()`."""
-    return set_grad_enabled(False)
+    return _disabled
 
 
 def enable_grad() -> set_grad_enabled:
     """Enable recording inside a `no_grad` block."""
-    return set_grad_enabled(True)
+    return _enabled
 
 
 def inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
@@ -167,4 +164,4 @@ def inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
     """
     if callable(mode):
         return no_grad()(mode)
-    return set_grad_enabled(not mode)
+    return _disabled if mode else _enabled

@@ -23,7 +23,7 @@ from vkjit.errors import ArgumentError, InternalError, ShapeError, VkjitError
 from vkjit.runtime.device import Device
 
 from ..memory import allocate, write_value
-from .mode import modes, recording, state
+from .mode import accumulating, modes, recording, state
 from .rules import RULES, Gradient, RuleRow
 
 if TYPE_CHECKING:
@@ -357,14 +357,18 @@ class _BackwardPass:
         tensors with `retains_grad` to their `.grad`. Unless `retain_graph` is set, visited nodes release their kept
         values, except those with a `number` below `since`.
         """
-        outer = state.enabled, state.accumulates_grad
+        recorded, accumulated = recording.get(), accumulating.get()
         try:
-            state.enabled, state.accumulates_grad = create_graph, update_grad
+            recording.set(create_graph)
+            accumulating.set(update_grad)
             self._visit_nodes(roots, retain_graph, update_grad, since)
             self._visit_leaves(update_grad)
             _update_grads(self._updates)
         finally:
-            state.enabled, state.accumulates_grad = outer
+            try:
+                recording.set(recorded)
+            finally:  # also if an interrupt comes in between
+                accumulating.set(accumulated)
 
     def _visit_nodes(self, roots: Sequence[Tensor], retain_graph: bool, update_grad: bool, since: int) -> None:
         """Visit all nodes; parameters as for `run`."""
@@ -426,7 +430,7 @@ class _BackwardPass:
 
 def accumulates_grad() -> bool:
     """True if the current backward pass adds to `.grad`, as `backward()` does and `grad()` doesn't."""
-    return state.accumulates_grad
+    return accumulating.get()
 
 
 def _update_grads(updates: list[tuple[GradMeta, Tensor]]) -> None:

@@ -30,6 +30,7 @@ from vkjit.errors import ArgumentError
 from vkjit.launch.kernel import Kernel
 from vkjit.runtime.device import Buffer, Device, DeviceArray
 from vkjit.runtime.dispatch_cache import renew
+from vkjit.runtime.open_blocks import block
 from vkjit.runtime.sanitizer_reports import DEFAULT_CHECKS, SanitizerReport, parse_checks
 
 from ..cases.aliasing import alias_pairs
@@ -232,7 +233,7 @@ class Executor:
         return Outcome(raw, stray, poison)
 
 
-@contextlib.contextmanager
+@block
 def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
     """Within the block, apply those settings of a schedule that are device attributes or environment variables."""
     saved, caps = os.environ.get("VKJIT_OPT"), device.caps

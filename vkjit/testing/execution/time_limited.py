@@ -7,7 +7,7 @@ each kernel.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from vkjit.backends.selection import use_device
 from vkjit.errors import KernelError
 from vkjit.ir.core import Function, Module, Region
 from vkjit.runtime.artifact import KernelArtifact
+from vkjit.runtime.open_blocks import Block, block, while_set
 
 from .run import interpreter_factory
 
@@ -83,7 +84,7 @@ class _TimeLimitedDevice(InterpreterDevice):
         return InterpreterKernel(artifact, program)
 
 
-@contextlib.contextmanager
+@block
 def time_limited(seconds: float) -> Iterator[Clock]:
     """Limit the CPU time, in seconds, of interpreted kernels inside the block.
 
@@ -92,9 +93,6 @@ def time_limited(seconds: float) -> Iterator[Clock]:
     """
     clock = Clock(0.0)
     clock.restart(seconds)
-    token = interpreter_factory.set(lambda: _TimeLimitedDevice(clock))
-    try:
-        with use_device(_TimeLimitedDevice(clock)):
-            yield clock
-    finally:
-        interpreter_factory.reset(token)
+    factory = functools.partial(_TimeLimitedDevice, clock)
+    with Block(functools.partial(while_set, interpreter_factory, factory)), use_device(factory()):
+        yield clock

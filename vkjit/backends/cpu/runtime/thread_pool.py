@@ -26,6 +26,7 @@ import cffi
 import numpy as np
 
 from vkjit.runtime.handles import on_fork
+from vkjit.runtime.open_blocks import block
 
 from . import llvm
 from .cancellation import poll_call, poll_text
@@ -318,12 +319,13 @@ _starting = threading.RLock()
 """Guards the stack size of new threads, which is a setting of the whole process."""
 
 
-@contextlib.contextmanager
+@block
 def stack_size_of_threads(nbytes: int) -> Iterator[None]:
     """Give the threads that are started inside stacks of this size."""
     with _starting:
-        before = threading.stack_size(nbytes)
+        before = threading.stack_size()
         try:
+            threading.stack_size(nbytes)
             yield
         finally:
             threading.stack_size(before)

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -411,20 +411,23 @@ class VulkanDevice(Device):
 
     @stream.setter
     def stream(self, stream: DeviceStream) -> None:
-        self.enter_stream(stream)
-
-    def enter_stream(self, stream: DeviceStream) -> Callable[[], None]:
-        """As in `Device`."""
-        if not isinstance(stream, QueueStream):
+        if not isinstance(stream, QueueStream) or stream.device is not self:
             raise ArgumentError(f"a stream of another device was given to {self.name}")
-        leave = super().enter_stream(stream)
-        entered = self._entered_queue.set(stream.queue)
+        self._entered_stream.set(stream)
+        self._entered_queue.set(stream.queue)
 
-        def restore() -> None:
-            self._entered_queue.reset(entered)
-            leave()
-
-        return restore
+    def while_in_stream(self, stream: DeviceStream) -> Iterator[Any]:
+        """As in `Device`."""
+        self.check_open()
+        former, token = self._entered_stream.get(), self._entered_queue.set(self._current())
+        try:
+            self.stream = stream
+            yield stream
+        finally:
+            try:
+                self._entered_stream.set(former)
+            finally:  # also if an interrupt comes in between
+                self._entered_queue.reset(token)
 
     def check_reports_of(self, queue: Queue) -> None:
         """Wait for one queue, or for all if reports are outstanding, and raise errors that kernels reported."""

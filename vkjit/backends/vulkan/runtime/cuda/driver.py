@@ -11,10 +11,10 @@ import functools
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from vkjit.errors import DeviceError, FeatureError, OutOfMemoryError
+from vkjit.runtime.open_blocks import block
 
 __all__ = ["CudaDriver", "driver"]
 
@@ -89,7 +89,7 @@ class CudaDriver:
         """Undo one `retain`."""
         self._call("cuDevicePrimaryCtxRelease_v2", self._device(ordinal))
 
-    @contextmanager
+    @block
     def current(self, context: int) -> Iterator[None]:
         """Context manager that makes the context current on this thread."""
         self._call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
