@@ -55,21 +55,27 @@ class Usage:
     def __init__(self) -> None:
         self.changes: deque[int] = deque()
         self._count = self._allocated = self._peak = 0
-        self._lock = threading.Lock()
+        self._lock: Any = threading.RLock()
 
     def add_up(self, timeout: float = 0.0) -> None:
         """Count what was noted, unless another thread or an interrupted call of this one does that."""
-        if not self._lock.acquire(timeout=timeout):
+        lock = self._lock
+        if lock._is_owned():  # private, but the standard library's conditions use it too
             return
         try:
+            if not lock.acquire(timeout=timeout):
+                return
             changes = self.changes
-            while changes:
-                nbytes = changes.popleft()
+            while changes:  # an interrupt comes after a call, not between those of `_count` and popleft()
+                nbytes = changes[0]
                 self._count += 1 if nbytes >= 0 else -1
                 self._allocated += nbytes if nbytes >= 0 else -(~nbytes)
-                self._peak = max(self._peak, self._allocated)
+                if self._peak < self._allocated:
+                    self._peak = self._allocated
+                changes.popleft()
         finally:
-            self._lock.release()
+            if lock._is_owned():
+                lock.release()
 
     def read(self) -> tuple[int, int, int]:
         """Return the number of buffers, their bytes, and the highest number of bytes."""
@@ -83,7 +89,7 @@ class Usage:
 
     def forget_lock(self) -> None:
         """Replace the lock in a forked child, since another thread of the parent may have held it."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 class HostBuffer(Buffer):
