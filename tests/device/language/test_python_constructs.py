@@ -399,13 +399,17 @@ def equalities(x: vk.In[vk.i32, "N"], f: vk.In[vk.f32, "M"], y: vk.InOut[vk.i32,
     y[9] = x.dtype == np.int32 and np.float32 == f.dtype and x.dtype in (np.float32, np.intc)
     y[10] = x.dtype != np.float32 and x.dtype != np.complex64 and vk.bf16 != np.float32
     y[11] = (x.dtype, x[0]) == (np.int32, 1)
+    y[12] = not ((1, (x[0], 2)) == (1, x[0])) and (1, (x[0], 2)) != (1, x[0])
+    y[13] = x[0] != (1, 2) and not (() == x[0]) and x[0] != p and not (p == f[0])
+    y[14] = (x[0], None) != (1, x[1]) and not ((1, "a") == (x[0], x[0])) and (x[0], None) == (1, None)
+    y[15] = x[0] not in ((1,), None, "1") and (x[0], (x[1],)) in ((1, 2), (1, (2,)))
 
 
 def test_equality_is_that_of_the_parts(device: Any) -> None:
-    y = np.zeros(12, np.int32)
+    y = np.zeros(16, np.int32)
     with vk.use_device(device):
         equalities(np.array([1, 2], np.int32), np.array([1, 2, np.nan], np.float32), y)
-    assert y.tolist() == [1] * 12
+    assert y.tolist() == [1] * 16
 
 
 @vk.func

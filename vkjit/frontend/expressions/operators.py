@@ -21,6 +21,7 @@ from vkjit.ir.types import Vector
 
 from ..context import Context, Place
 from ..kernel_values import (
+    Aggregate,
     GridStride,
     KernelValue,
     Method,
@@ -29,6 +30,7 @@ from ..kernel_values import (
     describe_value,
     is_literal,
     is_matrix,
+    is_scalar,
     literal_text,
     parts_of,
     same_structure,
@@ -253,11 +255,18 @@ def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVa
                 a, b = (_as_element_type(ctx, node, value) for value in (a, b))
             return bool(_PYTHON_OPERATORS[name](a, b))
         return _fold(ctx, node, name, a, b)
+    if name in ("eq", "ne") and (_is_never_equal(a, b) or _is_never_equal(b, a)):
+        return name == "ne"
     _check_operands(ctx, node, name, a, b)
     dtype = common_dtype(ctx, node, a, b)
     if dtype.kind == "bool" and name not in ("eq", "ne"):
         dtype = dtypes.i32
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _is_never_equal(a: KernelValue, b: KernelValue) -> bool:
+    """True if `a` is a run-time number and `b` is of a kind that Python never finds equal to a number."""
+    return is_scalar(a) and (b is None or isinstance(b, tuple | str | Aggregate))
 
 
 def _truth_of_part(ctx: Context, node: Place, name: Literal["and", "or"], value: KernelValue) -> Value | bool:
