@@ -4,6 +4,7 @@ Everything is NumPy on the host until a loader yields a batch. Randomness depend
 workers.
 """
 
+from ..tensor.argument_errors import explain_all as _explain_all
 from . import transforms
 from .dataset import ArrayDataset, ConcatDataset, Dataset, Subset, Transformed, split
 from .files import cifar10, csv, digits, mnist, raw
@@ -25,3 +26,5 @@ __all__ = [
     "Sampler", "SequentialSampler", "Subset", "SubsetRandomSampler", "Transformed", "WeightedRandomSampler", "cifar10", "csv",
     "describe", "digits", "mnist", "one_hot", "raw", "read_image", "split", "transforms",
 ]  # fmt: skip
+
+_explain_all(globals(), __all__)

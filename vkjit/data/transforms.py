@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ArgumentError
+from ..tensor.argument_errors import explain_all as _explain_all
 
 __all__ = [
     "CenterCrop",
@@ -257,3 +258,6 @@ def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
     )
     result: Array = low_values + (high_values - low_values) * weight
     return result
+
+
+_explain_all(globals(), __all__)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import ArgumentError, ShapeError
 from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors
+from ..tensor.argument_errors import explain_all as _explain_all
 from ..tensor.argument_views import own_result
-from ..tensor.operand_errors import takes_tensors
 from ..tensor.ops import creation
 from ..tensor.ops.arithmetic import where
 from ..tensor.ops.copies import stack
@@ -29,13 +29,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-@takes_tensors
 def cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Return the cross product of the 3-vectors along an axis; the other axes are broadcast."""
     return _cross(x, other, dim)
 
 
-@takes_tensors
 def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return a view of the diagonal over two axes (default: the last two), which becomes the last axis.
 
@@ -61,13 +59,14 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = Fal
     return norm(value, ord, dim, keepdim)
 
 
-@takes_tensors
 def matrix_norm(x: Any, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """Return the norm of the matrices over two axes.
 
     `ord` is "fro" (Frobenius), 1 or -1 (maximum or minimum of the columns' sums of magnitudes), or inf or -inf (the
     same for rows).
     """
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise ArgumentError(f"matrix_norm(dim=...) is two axes, found {dim!r}")
     first, second = (axis_of(d, x.ndim, "matrix_norm") for d in dim)
     if ord == "fro":
         return norm(x, 2, (first, second), keepdim)
@@ -125,7 +124,6 @@ def _product(parts: list[Tensor], splits: dict[tuple[int, int], int], i: int, j:
 
 
 @computed_in_f32
-@takes_tensors
 def matrix_power(x: Any, n: int) -> Tensor:
     """Return the n-th power of square matrices, by repeated squaring. Raises ArgumentError for negative n."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
@@ -147,7 +145,6 @@ def matrix_power(x: Any, n: int) -> Tensor:
 
 
 @computed_in_f32
-@takes_tensors
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """Return the powers 0 to N - 1 of each element as a new last axis; N defaults to the size of the last axis."""
     x = reshape(x, 1) if x.ndim == 0 else x
@@ -162,3 +159,4 @@ def vander(x: Any, *, N: int | None = None) -> Tensor:
 
 for _name in __all__:  # add the keyword `out` where PyTorch has it
     globals()[_name] = _with_out(_name, globals()[_name])
+_explain_all(globals(), __all__)

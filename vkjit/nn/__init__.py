@@ -3,6 +3,7 @@
 `from_config`).
 """
 
+from ..tensor.argument_errors import explain_all as _explain_all
 from . import functional, init, utils
 from .config import from_config, to_config
 from .flow import Flow, flow
@@ -266,3 +267,5 @@ __all__ = [
     "to_config",
     "utils",
 ]  # fmt: skip
+
+_explain_all(globals(), __all__)

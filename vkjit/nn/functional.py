@@ -5,9 +5,11 @@ The functions are stateless. They are those of `vkjit.tensor`, or wrappers that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..tensor.api import Tensor
+from ..tensor.argument_errors import explain_all as _explain_all
 from ..tensor.nn.activation import (
     celu,
     glu,
@@ -142,7 +144,12 @@ def _by_rank(rank: int) -> tuple[Any, Any]:
         return lp_pool(x, norm_type, rank, kernel_size, stride, ceil_mode)
 
     def unpool(
-        x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+        x: Tensor,
+        indices: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        output_size: Sequence[int] | None = None,
     ) -> Tensor:
         return max_unpool(x, indices, rank, kernel_size, stride, padding, output_size)
 
@@ -155,3 +162,5 @@ def _by_rank(rank: int) -> tuple[Any, Any]:
 lp_pool1d, max_unpool1d = _by_rank(1)
 lp_pool2d, max_unpool2d = _by_rank(2)
 lp_pool3d, max_unpool3d = _by_rank(3)
+
+_explain_all(globals(), __all__)

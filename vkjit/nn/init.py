@@ -17,6 +17,7 @@ import numpy.typing as npt
 from .. import dtypes
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.meta import META_KIND
+from ..tensor.argument_errors import explain_all as _explain_all
 from ..tensor.autograd.mode import no_grad
 from ..tensor.ops import creation, random
 from ..tensor.tensor import Tensor
@@ -91,6 +92,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     """
     if not a < b:
         raise ArgumentError(f"trunc_normal_ needs a < b, found {a} and {b}")
+    if std == 0:
+        raise ArgumentError("trunc_normal_ needs a std above 0, found 0")
     # of a number within [a, b]: Phi((b - mean) / std) - Phi((a - mean) / std)
     probability = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
     if probability < 1e-3:  # redrawing would take too long
@@ -251,3 +254,6 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
             index = (group * per_group + channel, channel, *center)
             values[index] = 1.0
     return _write(tensor, values)
+
+
+_explain_all(globals(), __all__)

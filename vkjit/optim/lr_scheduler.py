@@ -1,5 +1,6 @@
 """Learning-rate schedulers under PyTorch's names, collected from `lr_schedules` and `lr_schedules_composite`."""
 
+from ..tensor.argument_errors import explain_all as _explain_all
 from .lr_schedules import (
     ConstantLR,
     CosineAnnealingLR,
@@ -26,3 +27,5 @@ __all__ = [
     "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR",
     "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR",
 ]  # fmt: skip
+
+_explain_all(globals(), __all__)

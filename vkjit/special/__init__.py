@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors
+from ..tensor.argument_errors import explain_all as _explain_all
 from ..tensor.nn.softmax import log_softmax, softmax
 from ..tensor.ops.arithmetic import xlogy
 from ..tensor.ops.elementwise import erf, erfc, exp2, expm1, log1p, round, sigmoid as expit
@@ -17,3 +18,4 @@ __all__ = [
 
 for _name in __all__:  # add the keyword `out` where PyTorch has it
     globals()[_name] = _with_out(_name, globals()[_name])
+_explain_all(globals(), __all__)

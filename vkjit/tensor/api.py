@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .. import lang
 from . import (
+    argument_errors,
     derivatives as _derivatives,  # noqa: F401  # fills the table of gradients
     dlpack as _dlpack,
     methods,
@@ -90,5 +91,6 @@ __all__ = [  # noqa: PLE0604  # sorted() gives strings
 
 for _name in sorted(outputs.NAMES & globals().keys()):
     globals()[_name] = outputs.with_out(_name, globals()[_name])
+argument_errors.explain_all(globals(), __all__)
 
 methods.install()

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 from ..errors import InternalError
 from ..runtime.capture import open_captures
+from .argument_errors import ERRORS, explain, explains
 from .argument_views import own_result
 from .autograd import mode, tape
 from .autograd.autocast import convert_operands
 from .autograd.mode import modes, recording
 from .autograd.rules import RULES
 from .op_cache import cached, replay_write
-from .operand_errors import explained
 from .tensor import Tensor
 from .view_tracking import check_writable, record_written
 
@@ -79,14 +79,15 @@ def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
                     result = function(*operands, **params)
                 finally:
                     recording.set(True)
-            except AttributeError as error:
-                raise explained(error, function, operands, params) from error
+            except ERRORS as error:
+                explain(error, function, operands, params)
+                raise
             tape.record_unchecked(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
         if replayable:
             run = cached(name)(run)
-        OPERATIONS[name] = run
+        OPERATIONS[name] = explains(run)
         return run  # type: ignore[return-value]  # wraps keeps the signature
 
     return register
@@ -133,6 +134,9 @@ def run_in_place(
             replay_write(write, target, operands, params)
         else:
             write(target, *operands, **params)
+    except ERRORS as error:
+        explain(error, write, (target, *operands), params, f"{name}_")
+        raise
     finally:
         recording.set(enabled)
     target.bump_version()

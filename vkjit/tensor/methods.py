@@ -6,6 +6,7 @@ registers the tensor functions that these names stand for outside kernels.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from .. import dtypes, lang
 from ..backends.selection import default_device
 from ..lang import _stub
 from . import dlpack, view_tracking
+from .argument_errors import explain_errors
 from .managed import make_managed
 from .nn import softmax
 from .ops import (
@@ -242,13 +244,15 @@ def install() -> None:
     """Install the operators and methods on `Tensor`; called once, by `api`."""
     for module, names in _METHODS:
         for name in names.split():
-            setattr(Tensor, name, getattr(module, name))
+            setattr(Tensor, name, explain_errors(getattr(module, name)))
     for name, function in {**_operators(), **NAMED}.items():
-        setattr(Tensor, name, function)
+        setattr(Tensor, name, function if name in inplace.METHODS else explain_errors(function, name))
     for name, dtype in _CONVERSIONS.items():
         setattr(Tensor, name, _converted(dtype))
     for name in ("zeros", "ones", "empty", "full", "tensor"):
         setattr(Tensor, f"new_{name}", _new(getattr(creation, name)))
+    for name in ("backward", "register_hook", "requires_grad_", "shares_memory_with", "stride", "to_device"):
+        setattr(Tensor, name, explain_errors(getattr(Tensor, name), name))
     extra: dict[str, Any] = {
         "__iter__": _iterate,
         "__hash__": lambda self: id(self),
@@ -262,7 +266,7 @@ def install() -> None:
         "type_as": lambda self, other: copies.to(self, other.dtype),
     }
     for name, value in extra.items():
-        setattr(Tensor, name, value)
+        setattr(Tensor, name, explain_errors(value, name) if inspect.isfunction(value) else value)
     register_shared_names()
 
 
@@ -275,4 +279,4 @@ def register_shared_names() -> None:
         for name in module.__all__:
             stub = getattr(lang, name, None)
             if stub is not None:
-                _stub.register_host(stub, with_out(name, getattr(module, name)))
+                _stub.register_host(stub, explain_errors(with_out(name, getattr(module, name))))

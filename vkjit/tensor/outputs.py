@@ -99,8 +99,8 @@ def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: di
     ShapeError and DTypeError if the result doesn't fit.
     """
     targets = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-    if not all(isinstance(t, Tensor) for t in targets):
-        types = ", ".join(type(t).__name__ for t in targets)
+    if not targets or not all(isinstance(t, Tensor) for t in targets):
+        types = ", ".join(type(t).__name__ for t in targets) or "an empty sequence"
         raise ArgumentError(f"{name}(out=...) takes a tensor, or a tuple of them for several results, found {types}")
     given = [*_tensors(args), *_tensors(tuple(params.values()))]
     if state.enabled and any(t.requires_grad for t in (*given, *targets)):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..runtime.array import layout_of
 from ..runtime.capture import open_captures
 from ..runtime.dispatch_cache import repeating
+from .argument_errors import explain_errors, explains
 from .argument_views import own_result
 from .autograd import tape
 from .autograd.mode import modes, recording
@@ -72,6 +73,7 @@ def cached_view(function: F) -> F:
     Which views these are may depend only on the operand's type, shape and strides, and on the other arguments.
     """
     name = function.__name__
+    function = explain_errors(function)
 
     @functools.wraps(function)
     def run(x: Any, *args: Any, **params: Any) -> Any:
@@ -104,7 +106,7 @@ def cached_view(function: F) -> F:
             _keep(_recorded if recorded else _unrecorded, key, x, result)
         return result
 
-    return run  # type: ignore[return-value]  # wraps keeps the signature
+    return explains(run)  # type: ignore[return-value]  # wraps keeps the signature
 
 
 def _flat(args: Iterable[Any]) -> list[Any] | None:

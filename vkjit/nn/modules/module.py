@@ -15,6 +15,7 @@ from vkjit.backends.selection import device as open_device
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError
 from vkjit.runtime.device import Device
+from vkjit.tensor.argument_errors import ERRORS, explain
 from vkjit.tensor.ops import creation
 from vkjit.tensor.tensor import Tensor
 
@@ -63,9 +64,13 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` with the registered hooks."""
-        if self._hooks is None:
-            return self.forward(*args, **kwargs)
-        return self._hooks.call(self, args, kwargs)
+        try:
+            if self._hooks is None:
+                return self.forward(*args, **kwargs)
+            return self._hooks.call(self, args, kwargs)
+        except ERRORS as error:
+            explain(error, self.forward, args, kwargs, type(self).__name__)
+            raise
 
     # -- attributes
 

@@ -184,6 +184,8 @@ class _Recurrent(Module):
         if hx is None:
             zeros = [creation.zeros(x.shape[1], width, dtype=x.dtype, device=x.device) for width in widths]
             return [tuple(zeros) if self.kind == "lstm" else zeros[0]] * count
+        if self.kind == "lstm" and not (isinstance(hx, (tuple, list)) and len(hx) == 2):
+            raise ArgumentError(f"LSTM takes its initial states as a tuple of two tensors, found {type(hx).__name__}")
         tensors = tuple(hx) if self.kind == "lstm" else (hx,)
         for tensor, width in zip(tensors, widths, strict=True):
             expected = (count, width) if single else (count, x.shape[1], width)

@@ -6,13 +6,12 @@ Randomized ReLU, alpha dropout, local response norm, Lp pooling, max unpooling, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 
 from ..argument_views import own_result
-from ..operand_errors import takes_tensors
 from ..ops import creation, random
 from ..ops.arithmetic import where
 from ..ops.gather import gather
@@ -83,7 +82,6 @@ def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Ten
     return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
 
 
-@takes_tensors
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Return x / (k + alpha * mean of squares over `size` adjacent channels)**beta for x (N, C, ...).
 
@@ -110,6 +108,10 @@ def lp_pool(
     The options are those of average pooling.
     """
     check_float(x, "lp_pool")
+    if isinstance(axes, int) and axes not in (1, 2, 3):
+        raise ArgumentError(f"lp_pool(axes=...) is 1, 2 or 3, found {axes}")
+    if norm_type == 0:
+        raise ArgumentError("lp_pool(norm_type=...) is a number other than 0, found 0")
     area = math.prod(int_per_axis(kernel_size, axes, "lp_pool", "kernel_size", 1))  # elements per window
     avg_pool: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
     means: Any = avg_pool(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
@@ -118,7 +120,13 @@ def lp_pool(
 
 
 def max_unpool(
-    x: Any, indices: Tensor, axes: int, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    x: Any,
+    indices: Tensor,
+    axes: int,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """Return zeros (N, C, *output_size) with the elements of x, (N, C, *size), at the indices returned by max pooling.
 

@@ -122,9 +122,9 @@ def _padding(
 
     `padding` is an int, one int per axis, "same" (the output has the input's size) or "valid" (no padding).
     """
-    if padding == "valid":
+    if isinstance(padding, str) and padding == "valid":
         return ((0,) * len(kernel),) * 2
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         if any(s != 1 for s in stride):
             raise ArgumentError(
                 f'{name}(): padding="same" needs a stride of 1, found {stride}: give the padding as ints'

@@ -41,6 +41,8 @@ def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
     ends = np.cumsum(lengths)
     longest = int(lengths.max(initial=0))
     labels = np.full((len(lengths), 2 * longest + 1), blank, np.int32)
+    if targets.ndim not in (1, 2):
+        raise ShapeError(f"ctc_loss(): targets of shape {targets.shape}, expected one or two axes")
     if targets.ndim == 1 and len(targets) < (int(ends[-1]) if len(ends) else 0):
         raise ShapeError(f"ctc_loss(): {len(targets)} labels, but the lengths add up to {int(ends[-1])}")
     if targets.ndim == 2 and (targets.shape[0] != len(lengths) or targets.shape[1] < longest):

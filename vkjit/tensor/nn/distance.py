@@ -11,7 +11,6 @@ from typing import Any
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 
-from ..operand_errors import takes_tensors
 from ..ops.arithmetic import where
 from ..ops.elementwise import softplus
 from ..ops.gather import gather
@@ -61,7 +60,6 @@ def _as_floats(*tensors: Any) -> Any:
     return tuple(x if x.dtype.is_float else x.to(dtypes.f32) for x in tensors)
 
 
-@takes_tensors
 def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
     """Return 1 - s where target is 1, max(0, s - margin) where it is -1, else 0; s is the cosine similarity of a and b.
 
@@ -136,7 +134,6 @@ def multilabel_soft_margin_loss(
     return apply_reduction(losses.mean(-1), reduction, "multilabel_soft_margin_loss")
 
 
-@takes_tensors
 def multi_margin_loss(
     x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -190,7 +187,6 @@ def gaussian_nll_loss(
     return apply_reduction(losses, reduction, "gaussian_nll_loss")
 
 
-@takes_tensors
 def poisson_nll_loss(
     x: Tensor,
     target: Tensor,

@@ -142,7 +142,8 @@ def _window(
     `options`: further fields of the `Window`.
     """
     kernel = int_per_axis(kernel_size, axes, name, "kernel_size", 1)
-    chosen_stride = stride if stride is not None and stride not in ((), []) else kernel  # () is also the default
+    is_default = stride is None or (isinstance(stride, (tuple, list)) and not stride)
+    chosen_stride = kernel if is_default else stride
     strides, pads = int_per_axis(chosen_stride, axes, name, "stride", 1), int_per_axis(padding, axes, name, "padding")
     dilations = int_per_axis(dilation, axes, name, "dilation", 1)
     if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, dilations, strict=True)):

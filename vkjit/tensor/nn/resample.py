@@ -15,7 +15,6 @@ from vkjit import dtypes
 from vkjit.errors import ArgumentError, ShapeError
 
 from ..argument_views import own_result
-from ..operand_errors import takes_tensors
 from ..ops import creation
 from ..ops.copies import contiguous
 from ..ops.gather import index_select
@@ -172,7 +171,6 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     return reshape(permute(split, order).clone(), (*front, c * r * r, h // r, w // r))
 
 
-@takes_tensors
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """Split the channels of x (N, C, ...) into groups and interleave them: the first channel of each group, then the
     second, ...
@@ -183,7 +181,6 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return reshape(contiguous(permute(split, (0, 2, 1, *range(3, split.ndim)))), x.shape)
 
 
-@takes_tensors
 def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """Extract sliding windows of x (N, C, H, W) as columns (N, C * R * S, windows): im2col. (R, S) is kernel_size."""
     if x.ndim not in (3, 4):

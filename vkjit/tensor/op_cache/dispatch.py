@@ -20,9 +20,9 @@ from vkjit.runtime.dispatch_cache import Table, repeating, table_of
 from vkjit.runtime.handles import on_fork
 from vkjit.stdlib.registry import forced_class
 
+from ..argument_errors import ERRORS, explain, explains
 from ..autograd.mode import modes
 from ..autograd.tape import Node
-from ..operand_errors import explained
 from ..tensor import Tensor
 from .key import call_key, short_key
 from .nodes import ReadNode, ReplayedNode, VjpReads, VjpReplay, handle_first_calls
@@ -89,10 +89,11 @@ def cached(label: str, *, setting: Callable[[], Any] | None = None) -> Callable[
                 elif entry is not False and forced_class() is None:
                     return _run_and_note(function, operands, params, key, tensors, table, entry or 0)
                 return function(*operands, **params)
-            except AttributeError as error:
-                raise explained(error, function, operands, params) from error
+            except ERRORS as error:
+                explain(error, function, operands, params)
+                raise
 
-        return run  # type: ignore[return-value]  # wraps keeps the signature
+        return explains(run)  # type: ignore[return-value]  # wraps keeps the signature
 
     return decorate
 

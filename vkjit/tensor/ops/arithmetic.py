@@ -16,12 +16,12 @@ import numpy as np
 from vkjit import dtypes, lang
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.ir import semantics
 from vkjit.stdlib.elementwise import functions
 
 from ..dispatch import operation
 from ..memory import fitted
 from ..op_cache import cached
-from ..operand_errors import takes_tensors
 from ..promotion import category, result_type
 from ..tensor import Tensor
 from . import creation
@@ -216,13 +216,26 @@ def _comparison(name: str, function: Any, sign: str) -> Binary:
             left, right = (0, b) if isinstance(a, Tensor) else (a, 0)
             truth = _PYTHON_COMPARISONS[name](left, right)
             return creation.full(tensor.shape, truth, dtype=dtypes.boolean, device=tensor.device)
-        return run_map(function, (a, b), dtypes.boolean, arithmetic_type(dtype))
+        compute = arithmetic_type(dtype)
+        if dtype.is_float and compute is not dtype:
+            a, b = _rounded(a, dtype), _rounded(b, dtype)
+        return run_map(function, (a, b), dtypes.boolean, compute)
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = (
         f"Return a {sign} b, elementwise, as bool; a scalar outside the type's range is compared by its value."
     )
     return operation(name, replayable=True)(forward)
+
+
+def _rounded(value: Operand, dtype: DType) -> Operand:
+    """Return an operand rounded to a 16-bit float type, so that `vk.full((2,), 0.1, dtype=vk.f16) == 0.1` is true."""
+    if isinstance(value, Tensor):
+        return value if value.dtype is dtype else value.to(dtype)
+    if isinstance(value, int) and value.bit_length() > 128:
+        return value  # beyond every float type, NumPy's f64 possibly too
+    with np.errstate(over="ignore"):
+        return float(semantics.cast(np.float64(value), dtypes.f64, dtype))
 
 
 eq = _comparison("eq", functions.eq, "==")
@@ -293,7 +306,6 @@ bitwise_left_shift = _shift("bitwise_left_shift", "lshift", "<<")
 bitwise_right_shift = _shift("bitwise_right_shift", "rshift", ">>")
 
 
-@takes_tensors
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Return a bool tensor that is True where abs(a - b) <= atol + rtol * abs(b), elementwise.
 

@@ -19,7 +19,6 @@ from vkjit.stdlib.index import compaction as kernels
 from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import cached, replay_write
-from ..operand_errors import takes_tensors
 from ..tensor import Tensor
 from . import creation
 from .broadcast import broadcast_shapes
@@ -104,7 +103,6 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
     return unbind(indices, 1) if as_tuple else indices
 
 
-@takes_tensors
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """Return the elements where the mask (broadcast against x) is true, as a vector; the host waits for their count."""
     if mask.dtype.kind != "bool":

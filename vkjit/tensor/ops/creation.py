@@ -23,6 +23,7 @@ from vkjit.runtime.capture import constant_buffer
 from vkjit.runtime.device import Device, DeviceArray, contiguous_strides
 from vkjit.settings import boolean_setting
 
+from ..argument_errors import explain_errors
 from ..memory import allocate, as_int, check_fits, to_storage, write_value
 from ..tensor import Tensor, as_shape
 
@@ -140,6 +141,7 @@ def _check_exact(data: Any, values: npt.NDArray[Any]) -> None:
         raise DTypeError("ints beyond 2**63 beside negative ones fit no integer type: give dtype=, such as vk.f32")
 
 
+@explain_errors
 def tensor(data: Any, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return a new tensor with a copy of `data`: a number, nested lists, a NumPy array or a tensor.
 

@@ -415,7 +415,7 @@ def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, appen
         if prepend is not None or append is not None
         else x
     )
-    for _ in range(n):
+    for _ in range(min(n, x.shape[axis])):  # no elements are left then
         size = max(x.shape[axis] - 1, 0)
         high, low = narrow(x, axis, min(1, x.shape[axis]), size), narrow(x, axis, 0, size)
         x = high ^ low if x.dtype.kind == "bool" else high - low

@@ -10,7 +10,6 @@ from typing import Any
 
 from vkjit.errors import DTypeError, ShapeError
 
-from ..operand_errors import takes_tensors
 from ..tensor import Tensor
 from . import creation, gather, indexing
 from .broadcast import broadcast_shapes
@@ -52,7 +51,6 @@ def _write_flat(x: Tensor, positions: Tensor, source: Tensor, *, add: bool) -> T
     return reshape((scatter_add if add else scatter)(flat_x, 0, flat_positions, values), x.shape)
 
 
-@takes_tensors
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """Return a copy of x with source's elements written at flat indices, or added to these elements if `accumulate`."""
     if source.dtype is not x.dtype or source.numel() != index.numel():
@@ -67,7 +65,6 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return gather.take(reshape(x, (x.numel(),)), dim=0, index=index)
 
 
-@takes_tensors
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Return a copy of x with the elements where the mask is True replaced by source's elements, in C order.
 

@@ -105,7 +105,7 @@ def _write_quotient(target: Tensor, other: Any) -> None:
 def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """In-place version of `div`."""
     if rounding_mode is not None:
-        if rounding_mode not in _ROUNDED:
+        if not isinstance(rounding_mode, str) or rounding_mode not in _ROUNDED:
             raise ArgumentError(f'div_(rounding_mode=...) is None, "floor" or "trunc", found {rounding_mode!r}')
         return _ROUNDED[rounding_mode](self, other)
     return run_in_place("true_divide", _write_quotient, self, (operand(other, "div_"),), {})

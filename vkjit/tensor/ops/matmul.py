@@ -17,9 +17,9 @@ from vkjit.stdlib.matmul.operands import flat_operand
 from vkjit.stdlib.matmul.registers import MAX_K, readable_as_pairs
 from vkjit.stdlib.registry import device_class
 
+from ..argument_errors import ERRORS, explain, explains
 from ..dispatch import operation
 from ..memory import allocate, write_value
-from ..operand_errors import explained, takes_tensors
 from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import broadcast, elementwise_launch
@@ -190,6 +190,7 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     return Tensor(out)
 
 
+@explains
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix product over the last two axes, with leading axes broadcast.
 
@@ -197,8 +198,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     """
     try:
         left_rank, right_rank = a.ndim, b.ndim
-    except AttributeError as error:  # `takes_tensors` would cost each product a call
-        raise explained(error, matmul, (a, b), {}) from error
+    except ERRORS as error:  # `explain_errors` would cost each product a call
+        explain(error, matmul, (a, b), {})
+        raise
     if not left_rank or not right_rank:
         raise ShapeError(f"matmul() takes vectors and matrices, found shapes {a.shape} and {b.shape}: multiply with *")
     result = _matmul(unsqueeze(a, 0) if left_rank == 1 else a, unsqueeze(b, 1) if right_rank == 1 else b)
@@ -216,25 +218,21 @@ def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tens
     return matmul(a, b)
 
 
-@takes_tensors
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two matrices, (M, K) and (K, N)."""
     return _with_ranks(a, b, (2, 2), "mm")
 
 
-@takes_tensors
 def mv(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of a matrix and a vector, (M, K) and (K,)."""
     return _with_ranks(a, b, (2, 1), "mv")
 
 
-@takes_tensors
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot product of two vectors of the same size."""
     return _with_ranks(a, b, (1, 1), "dot")
 
 
-@takes_tensors
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Return the batched product of two tensors of matrices, (B, M, K) and (B, K, N), without broadcasting."""
     if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
@@ -244,7 +242,6 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     return _with_ranks(a, b, (3, 3), "bmm")
 
 
-@takes_tensors
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """Return the outer product of two vectors: (M,) and (N,) give (M, N)."""
     if a.ndim != 1 or b.ndim != 1:
@@ -253,7 +250,6 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 @computed_in_f32
-@takes_tensors
 def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (a @ b); c broadcasts. With beta=0, c isn't read."""
     return plus_scaled(c, matmul(a, b), beta, alpha)

@@ -14,7 +14,6 @@ from typing import Any
 from vkjit.errors import ArgumentError, ShapeError
 
 from ..memory import as_int
-from ..operand_errors import takes_tensors
 from ..precision import computed_in_f32
 from ..promotion import result_type
 from ..tensor import Tensor
@@ -29,7 +28,6 @@ __all__ = ["addbmm", "addmv", "addr", "cross", "einsum", "inner", "kron", "tenso
 
 
 @computed_in_f32
-@takes_tensors
 def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (the sum of the matrix products a[i] @ b[i]), for a (B, M, K) and b (B, K, N)."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
@@ -41,14 +39,12 @@ def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -
 
 
 @computed_in_f32
-@takes_tensors
 def addmv(c: Any, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (a @ x) for a matrix a and a vector x."""
     return linalg.plus_scaled(c, linalg.mv(a, x), beta, alpha)
 
 
 @computed_in_f32
-@takes_tensors
 def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * outer(a, b) for vectors a and b."""
     if c.dtype.kind == "bool":
@@ -61,7 +57,6 @@ def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> 
     return linalg.plus_scaled(c, linalg.outer(a.to(dtype), b.to(dtype)), beta, alpha)
 
 
-@takes_tensors
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """Return the products of a and b summed over their last axes."""
     if a.ndim == 0 or b.ndim == 0:
@@ -71,7 +66,6 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return tensordot(a, b, ([-1], [-1]))
 
 
-@takes_tensors
 def vdot(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot product of two vectors."""
     return linalg.dot(a, b)

@@ -23,7 +23,6 @@ from vkjit.stdlib.rows.softmax import register_plan
 from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import cached
-from ..operand_errors import takes_tensors
 from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation, reduction_launch
@@ -418,7 +417,6 @@ def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return _logsumexp(x, axes=axes_of(x, dim, "logsumexp"), keepdim=keepdim)
 
 
-@takes_tensors
 def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Return True if all elements of a and b are close (see `isclose`); waits for the device."""
     from .arithmetic import isclose
@@ -426,7 +424,6 @@ def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
     return bool(all(isclose(a, b, rtol, atol, equal_nan)).item())
 
 
-@takes_tensors
 def equal(a: Tensor, b: Tensor) -> bool:
     """Return True if a and b have the same shape and equal elements; waits for the device."""
     return a.shape == b.shape and bool(all(a == b).item())

@@ -20,7 +20,6 @@ from vkjit.stdlib.index import gather_scatter as kernels
 from ..dispatch import operation
 from ..memory import allocate, fitted
 from ..op_cache import cached
-from ..operand_errors import takes_tensors
 from ..tensor import Tensor
 from . import creation
 from .arithmetic import where
@@ -211,7 +210,6 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     return scatter_add(x, axis, expand_index(x.shape, axis, at_least_1d(index)), at_least_1d(scaled))
 
 
-@takes_tensors
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Return a copy of x with slice index[n] replaced by slice n of source; `index` is a vector."""
     if x.ndim == 0:

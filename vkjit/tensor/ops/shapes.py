@@ -18,7 +18,6 @@ from vkjit.errors import ArgumentError, ShapeError
 from ..argument_views import own_result
 from ..dispatch import operation
 from ..memory import allocate, as_int, check_fits
-from ..operand_errors import takes_tensors
 from ..promotion import promote_types
 from ..tensor import Tensor, as_shape
 from . import broadcast, creation
@@ -93,10 +92,9 @@ def atleast_3d(*tensors: Any) -> Any:
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """Return the common broadcast shape. Raises ShapeError if there is none."""
-    return common_shape(*(as_shape((s,)) if isinstance(s, int) else tuple(s) for s in shapes))
+    return common_shape(*(as_shape((s,)) for s in shapes))
 
 
-@takes_tensors
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """Return x in other's shape."""
     return reshape(x, other.shape)
@@ -311,19 +309,16 @@ def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
     return replace_part(x, src, shape=part.shape, strides=part.strides, start=start)
 
 
-@takes_tensors
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a copy of x with a diagonal replaced by src."""
     return _replaced("diagonal_scatter", x, src, lambda c: diagonal(c, offset, dim1, dim2))
 
 
-@takes_tensors
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """Return a copy of x with the slice at one index of an axis replaced by src."""
     return _replaced("select_scatter", x, src, lambda c: c.select(dim, index))
 
 
-@takes_tensors
 def slice_scatter(
     x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
@@ -352,6 +347,8 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
         raise ShapeError(f"combinations() takes a vector, found shape {x.shape}")
     if as_int(r, "combinations(r=)", 0) == 0:
         return creation.empty(0, dtype=x.dtype, device=x.device)
+    if not with_replacement and r > x.numel():
+        return creation.empty(0, r, dtype=x.dtype, device=x.device)
     # combinations of indices
     pick = choose_again if with_replacement else choose
     choices = np.asarray(list(pick(range(x.numel()), r)), np.int64).reshape(-1, r)
@@ -361,6 +358,8 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 
 def block_diag(*tensors: Tensor) -> Tensor:
     """Return a block-diagonal matrix of the given matrices; vectors count as rows."""
+    if not tensors:
+        raise ArgumentError("block_diag() takes at least one tensor, found none")
     blocks = [_at_least_2(x) for x in tensors]
     dtype = blocks[0].dtype
     for block in blocks[1:]:

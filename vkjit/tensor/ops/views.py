@@ -17,7 +17,6 @@ from vkjit.runtime.device import DeviceArray, contiguous_strides
 from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import cached
-from ..operand_errors import takes_tensors
 from ..tensor import Tensor, as_shape
 from ..view_cache import cached_view
 from . import broadcast, elementwise_launch
@@ -146,7 +145,6 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     return _reshape(x, shape=target)
 
 
-@takes_tensors
 def view_as(x: Tensor, other: Tensor) -> Tensor:
     """Return a view in other's shape."""
     return view(x, other.shape)
@@ -297,7 +295,6 @@ def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     return expand(x, tuple(shape))
 
 
-@takes_tensors
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
     """Return x broadcast to other's shape, as a view."""
     return expand(x, other.shape)
