@@ -43,7 +43,7 @@ _LIMITS = -(1 << 63), 1 << 64
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and _LIMITS[0] <= value < _LIMITS[1]
+    return isinstance(value, (int, np.integer)) and _LIMITS[0] <= int(value) < _LIMITS[1]
 
 
 def _is_number(value: Any) -> bool:
@@ -276,5 +276,5 @@ def explain_all(space: dict[str, Any], names: Sequence[str]) -> None:
             constructor = owner.__dict__.get("__init__")
             if constructor is not None:
                 if inspect.isfunction(constructor):
-                    owner.__init__ = explain_errors(constructor)
+                    owner.__init__ = explain_errors(constructor)  # type: ignore[misc]  # of the class itself
                 break

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import DType
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..launch import extensions, host_arrays
 from ..runtime.capture import CapturedVersion, KeptVersion, capture_here, open_captures
 from ..runtime.device import Device, DeviceArray
@@ -162,7 +162,11 @@ class Tensor(TensorMethods):
 
     def stride(self, dim: int | None = None) -> Any:
         """Return the strides in elements, or the stride of one axis, as in PyTorch."""
-        return self.strides if dim is None else self.strides[dim]
+        if dim is None:
+            return self.strides
+        if isinstance(dim, int) and not -self.ndim <= dim < self.ndim:
+            raise ShapeError(f"stride(): axis {dim} of a tensor with {self.ndim} axes")
+        return self.strides[dim]
 
     @property
     def size(self) -> Size:
