@@ -76,6 +76,12 @@ class DType(type):
     def __repr__(cls) -> str:
         return f"vk.{cls.__name__}"
 
+    def __eq__(cls, other: Any) -> bool:
+        """True for the same type, and for NumPy's dtype or scalar class of it, as in kernels."""
+        return cls is other or (is_numpy_type(other) and _FROM_NUMPY.get(np.dtype(other)) is cls)
+
+    __hash__ = type.__hash__
+
     def __call__(cls, value: Any = 0) -> Any:
         """Return a NumPy scalar of this type. In a kernel, calling a type converts a value to it."""
         if "name" not in cls.__dict__:
@@ -228,6 +234,11 @@ by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}
 """All types, `index` included, by name."""
 
 _FROM_NUMPY: dict[Any, DType] = {t.storage: t for t in ALL if t is not bf16}
+
+
+def is_numpy_type(value: Any) -> bool:
+    """True for NumPy's dtypes and scalar classes, such as `np.float32`; False for abstract ones, such as `np.floating`."""
+    return isinstance(value, np.dtype) or any(value is scalar for scalar in np.sctypeDict.values())
 
 
 def from_numpy(dtype: Any) -> DType:

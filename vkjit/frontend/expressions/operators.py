@@ -281,7 +281,7 @@ def _as_element_type(ctx: Context, node: Place, value: KernelValue) -> KernelVal
 
     Raises CompileError for what NumPy would take for a dtype: strings, Python's types and abstract classes.
     """
-    if isinstance(value, np.dtype) or any(value is scalar for scalar in np.sctypeDict.values()):
+    if dtypes.is_numpy_type(value):
         try:
             return dtypes.from_numpy(value)
         except DTypeError:
