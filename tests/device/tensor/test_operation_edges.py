@@ -107,6 +107,17 @@ def test_numbers_past_the_type_are_compared_as_they_are(device: Any) -> None:
     assert (x < 300).all().item() and (300 > x).all().item() and (x > -1).all().item()
 
 
+@pytest.mark.parametrize("dtype", [vk.f16, vk.bf16])
+def test_numbers_are_compared_in_the_16_bit_type(device: Any, dtype: Any) -> None:
+    for number in (0.1, 257, 1 / 3, 1e-45, 70_000 if dtype is vk.bf16 else 2049):
+        x = vk.full((2,), number, dtype=dtype, device=device)
+        other = vk.tensor(float(number), device=device)
+        for equal in (x == number, number == x, x <= number, x >= number, x == other, ~(x != number), ~(x < number)):
+            assert equal.tolist() == [True, True], (number, dtype)
+    assert (vk.full((2,), float("inf"), dtype=dtype, device=device) > 1e39).tolist() == [False, False]  # as in PyTorch
+    assert (vk.ones(2, dtype=dtype, device=device) < 2**200).tolist() == [True, True]
+
+
 def test_positions_out_of_range_are_reported_by_every_write(device: Any) -> None:
     if device.caps.kind not in ("llvm-cpu", "interpreter"):
         pytest.skip("positions are checked by default on processors' own devices")
