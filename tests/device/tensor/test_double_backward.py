@@ -178,7 +178,7 @@ def test_restored_results_keep_nothing_alive() -> None:
     for _ in range(CALLS):
         x = vk.tensor(VALUES, requires_grad=True)
         first = products(x)[0]
-        kept = weakref.ref(first.meta.node._outputs[1][1].buffer)
+        kept = weakref.ref(first.meta.node.output(1)._array.buffer)
         gc.disable()
         try:
             slope = vk.autograd.grad(first.sum(), x, create_graph=True)[0]

@@ -156,6 +156,25 @@ class ReplayedNode(Node):
             return super().vjp(gradients) if results is None else results
         return _note_vjp(self, gradients, tensors, call, table, entry)
 
+    def output(self, position: int = 0) -> Tensor:
+        """As `Node.output`."""
+        self._keep_as_array(position)
+        return super().output(position)
+
+    def _keep_as_array(self, position: int) -> None:
+        """Replace a result kept as plan and buffer by what `Node` keeps.
+
+        Only the node refers to such a result. Most are read once, in the backward pass, or never.
+        """
+        outputs: Any = self._outputs
+        kept = outputs and outputs[position]
+        if kept and len(kept) == 3:
+            plan, buffer, replay = kept
+            version = Version()
+            version.value = plan.version
+            array = DeviceArray.placed(buffer, plan.offset, plan.dtype, plan.layout)
+            outputs[position] = (Tensor, array, version, plan.version + replay)
+
     def operands(self, gradients: list[Any], reads: VjpReads) -> list[Any] | None:
         """Return the operands of a `VjpReplay`; None if it can't be used because of them."""
         tensors = [*gradients]
@@ -167,6 +186,7 @@ class ReplayedNode(Node):
                 return None
             tensors.append(value)
         for position in reads.outputs:
+            self._keep_as_array(position)
             _, array, counter, version = outputs[position]
             value = Tensor(array, version=counter)
             if value.version != version:
@@ -272,10 +292,8 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
         else:
             results.append(_GONE)
             if is_kept:
-                version = Version()
-                version.value = result.version
-                array = DeviceArray.placed(buffers[result.source], result.offset, result.dtype, result.layout)
-                kept_output = (Tensor, array, version, version.value + last_replay(array.buffer))
+                buffer = buffers[result.source]  # see `_keep_as_array`
+                kept_output = (result, buffer, last_replay(buffer) if writers else 0)
         if kept_outputs is not None:
             kept_outputs.append(kept_output)
     node.plan, node.name, node.row, node.params, node.needs = plan, name, row, params, needs

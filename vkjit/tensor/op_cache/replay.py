@@ -58,13 +58,14 @@ class FastLaunch:
         """The launch as machine code, a function of the objects by number; False if there never is any."""
 
     def run(self, device: Device, objects: Sequence[Any]) -> None:
-        """Launch with these arrays and buffers, by number; other objects aren't used."""
+        """Launch with these arrays and buffers, by number, after `call` has refused, or if there is none.
+
+        Other objects aren't used.
+        """
         call = self.call
-        if call:
-            if call(*objects) or device.relaunch(call, objects):
-                return
-        buffers = [o.buffer if o.__class__ is DeviceArray else o for o in objects]
-        values = tuple([o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects])
+        if call and device.relaunch(call, objects):
+            return
+        buffers, values = _buffers_and_addresses(objects)
         launcher = self._launcher
         if launcher is None or not launcher(buffers, values, self._groups):
             self._launch.run(device, buffers, values, self._groups)
@@ -105,7 +106,7 @@ class SingleLaunch:
             launch.run(device, objects)
         return made
 
-    def tensor(self, arrays: tuple[DeviceArray, ...]) -> Tensor | None:
+    def tensor(self, arrays: Sequence[DeviceArray]) -> Tensor | None:
         """As a call, but return the new array as a tensor; written out, since most operations come here."""
         device, call = self._device, self._launch.call
         if not call:
@@ -193,26 +194,25 @@ class Replay:
         """Run the call and return its result; None if it must take the slow path this time, and nothing has happened."""
         if open_captures or tape.NodeClass is not Node:  # a graph capture needs arrays, steps hold addresses
             return None
-        if self.maker is not None:
-            made = self.maker(*[tensor._array for tensor in operands])
-            if made:
-                return self._finish(operands, [*operands, tensor_of(made)] if self.plans else operands, [])
-        buffers: list[Any] = []
-        for tensor in operands:
-            buffer = tensor._array.buffer
-            if buffer.device is not self.device:
+        objects: list[Any] = [tensor._array for tensor in operands]  # arrays of operands, then buffers, by number
+        maker = self.maker
+        if maker is not None:
+            if not self.plans:
+                if maker(*objects):
+                    return self._finish(operands, operands, objects)
+            elif (made := maker.tensor(objects)) is not None:
+                return self._finish(operands, [*operands, made], objects)
+        device = self.device
+        for array in objects:
+            if array.buffer.device is not device:
                 return None
-            buffers.append(buffer)
-        if self.steps:
-            self._run_steps(operands, buffers)
-        else:
-            buffers += [self.device.allocate(size) for size in self.sizes]
+        self._run_steps(device, objects)
         tensors: list[Any] = operands
         if self.plans:
             tensors = [*operands]
             for plan in self.plans:
-                tensors.append(None if plan is None else _tensor(plan, tensors, buffers, self.count))
-        return self._finish(operands, tensors, buffers)
+                tensors.append(None if plan is None else _tensor(plan, tensors, objects, self.count))
+        return self._finish(operands, tensors, objects)
 
     def _finish(self, operands: list[Tensor], tensors: list[Tensor], buffers: list[Any]) -> Any:
         """Put the nodes on the tape, count the writes and return the result."""
@@ -224,33 +224,41 @@ class Replay:
             return tensors[self.results[0]]  # type: ignore[index]  # a single result is a tensor
         return self.kind([None if number is None else tensors[number] for number in self.results])
 
-    def _run_steps(self, operands: list[Tensor], buffers: list[Any]) -> None:
-        device, sizes, count = self.device, self.sizes, self.count
-        objects: list[Any] = [tensor._array for tensor in operands]
-        if sizes:
-            buffers += sizes  # placeholders until they are allocated
-            objects += sizes
+    def _run_steps(self, device: Device, objects: list[Any]) -> None:
+        """Launch, and add the buffers to the objects; None stands for those that are released."""
+        sizes, count = self.sizes, self.count
+        if not self.steps:
+            objects += [device.allocate(size) for size in sizes]
+            return
+        objects += sizes  # placeholders until the buffers are allocated
         if self.scratch:
             try:
                 kept = self.free_scratch.pop()
             except IndexError:
                 kept = [device.allocate(sizes[number - count]) for number in self.scratch]
             for number, buffer in zip(self.scratch, kept, strict=True):
-                objects[number] = buffers[number] = buffer
+                objects[number] = buffer
         for fresh, step, gone in self.steps:
             for number in fresh:
-                objects[number] = buffers[number] = device.allocate(sizes[number - count])
+                objects[number] = device.allocate(sizes[number - count])
             if step.__class__ is FastLaunch:
-                step.run(device, objects)
+                call = step.call
+                if not call or not call(*objects):
+                    step.run(device, objects)
             else:
-                addresses = [
-                    o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects
-                ]
-                step.run(device, buffers, tuple(addresses))  # type: ignore[call-arg]
+                step.run(device, *_buffers_and_addresses(objects))  # type: ignore[call-arg]
             for number in gone:
-                objects[number] = buffers[number] = None
+                objects[number] = None
         if self.scratch:
             self.free_scratch.append(kept)
+
+
+def _buffers_and_addresses(objects: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the buffers of arrays and buffers by number, and their addresses, as launches outside of machine code take them."""
+    buffers = [o.buffer if o.__class__ is DeviceArray else o for o in objects]
+    return buffers, tuple(
+        [o.descriptor[0] if o.__class__ is DeviceArray else getattr(o, "address", 0) for o in objects]
+    )
 
 
 def tensor_of(array: DeviceArray) -> Tensor:
