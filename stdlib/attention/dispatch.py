@@ -1,8 +1,9 @@
 """Fused (flash) attention and its gradients: choose tile sizes and launch the tile kernels of `forward` and `backward`.
 
-`vkjit.tensor.nn.attention` calls these functions where `supports_tiles` is true; elsewhere, for example on software
-drivers, attention composed of whole matrix products is faster. The score matrix q @ k.T is never materialized. q is (B,
-H, M, D), k and v are (B, G, N, D): batches, heads, rows (queries or keys), head dimension. H is a multiple of G
+`vkjit.tensor.nn.attention` calls these functions where `supports` is true; elsewhere, for example on software
+drivers, attention composed of whole matrix products is faster. The score matrix q @ k.T is never materialized. Few
+scores on the device "cpu" are computed by the kernels of `small`. q is (B, H, M, D), k and v are (B, G, N, D): batches,
+heads, rows (queries or keys), head dimension. H is a multiple of G
 (grouped-query attention). The optional mask is (B, H, M, N). All arrays may have any strides. Accumulators are f32 (f64
 for f64).
 """
@@ -15,20 +16,24 @@ from typing import Any
 
 import numpy as np
 
+import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 from vkjit.runtime.matrix_shapes import native_shape
 
 from ..partial_sums import accumulator_type, scratch
-from ..registry import device_class, row_kernel_class
+from ..registry import device_class, forced_class, row_kernel_class
+from . import small
 from .backward import key_gradients, query_gradient, row_dot_products
 from .forward import attention, attention_16bit
 
-__all__ = ["MAX_HEAD_SIZE", "Masking", "Tiles", "attend", "gradients", "supports_tiles", "tiles_for"]
+__all__ = ["MAX_HEAD_SIZE", "Masking", "Tiles", "attend", "gradients", "supports", "tiles_for"]
 
 MAX_HEAD_SIZE = 256
 """Largest head dimension D."""
 MIN_CPU_SCORES = 1 << 27
 """Minimum number of scores for tiles on CPUs: half a GiB in f32. Below it, whole matrix products are faster."""
+MAX_SMALL_WORK = 1 << 13
+"""Maximum number of multiplications of q @ k.T for the kernels of `small`."""
 THREADS = 128
 """Invocations per workgroup, except for `MATRIX_TILE`."""
 _SIZES = ((64, 32), (32, 32), (32, 16), (16, 16), (16, 8), (8, 8))
@@ -134,12 +139,14 @@ def _forward_tile(q: DeviceArray, tiles: Tiles) -> tuple[int, int, int]:
     return (*tiles.forward, THREADS)
 
 
-def supports_tiles(q: Any, columns: int) -> bool:
-    """True if attention of the query q (..., M, D) over `columns` keys should use the tile kernels on its device.
+def supports(q: Any, columns: int) -> bool:
+    """True if attention of the query q (..., M, D) over `columns` keys should use the kernels here on its device.
 
-    GPUs use tiles for every head dimension up to `MAX_HEAD_SIZE` for which tiles fit. The device "cpu" (LLVM) also
-    requires at least `MIN_CPU_SCORES` scores. Other devices never use tiles.
+    GPUs use tiles for every head dimension up to `MAX_HEAD_SIZE` for which tiles fit. The device "cpu" (LLVM) uses
+    tiles for at least `MIN_CPU_SCORES` scores, and the kernels of `small` for few. Other devices use neither.
     """
+    if _is_small(q, columns):
+        return True
     is_gpu = device_class(q.device) == "gpu"
     # the row kernels of GPUs also run on the device "cpu"
     is_gpu_or_llvm = row_kernel_class(q.device) == "gpu"
@@ -148,8 +155,23 @@ def supports_tiles(q: Any, columns: int) -> bool:
     return worthwhile and q.shape[-1] <= MAX_HEAD_SIZE and _tiles(q) is not None
 
 
+def _is_small(q: Any, columns: int) -> bool:
+    """True if the kernels of `small` should compute attention of the query q (..., M, D) over `columns` keys."""
+    return (
+        q.device.caps.kind == "llvm-cpu"
+        and forced_class() is None
+        and q.shape[-2] * columns <= small.MAX_SCORES
+        and math.prod(q.shape) * columns <= MAX_SMALL_WORK
+    )
+
+
+def _small_options(q: DeviceArray, columns: int) -> tuple[int, int]:
+    """Return SIZE and SCORES of the kernels of `small` for `columns` scores per row or head; few different ones."""
+    return q.device.caps.subgroup_size, max(64, 1 << (columns - 1).bit_length())
+
+
 def _require_tiles(q: DeviceArray) -> Tiles:
-    """Return the tiles for a query for which `supports_tiles` is true."""
+    """Return the tiles for a query for which `supports` is true."""
     tiles = _tiles(q)
     assert tiles is not None
     return tiles
@@ -164,9 +186,13 @@ def attend(
     """
     accumulate = accumulator_type(q.dtype)
     lse = scratch(q.shape[:3], accumulate, q.device)
-    tiles = _require_tiles(q)
     factor = np.asarray(scale, accumulate.numpy)
-    if 0 not in lse.shape:
+    columns = k.shape[2]
+    if 0 not in q.shape and _is_small(q, columns):
+        mask, options = _mask_or_placeholder(q, masking), _small_options(q, columns)
+        small.attend_row(q, k, v, mask, o, lse, factor, masking.shift, *options, masking.causal, masking.kind)
+    elif 0 not in lse.shape:
+        tiles = _require_tiles(q)
         mask = _mask_or_placeholder(q, masking)
         rows, columns, threads = _forward_tile(q, tiles)
         kernel = attention_16bit if q.dtype.itemsize == 2 and device_class(q.device) == "gpu" else attention
@@ -200,9 +226,19 @@ def gradients(
     q = qkv[0]
     o, lse = results
     accumulate = accumulator_type(grad_output.dtype)
+    factor = np.asarray(scale, accumulate.numpy)
+    columns = qkv[1].shape[2]
+    if 0 not in q.shape and columns and _is_small(q, columns):
+        outputs = [scratch(x.shape, x.dtype, x.device) if t is None else t for x, t in zip(qkv, targets, strict=True)]
+        size, scores = _small_options(q, q.shape[2] * columns)
+        items = vk.cdiv(columns * q.shape[3], size)
+        small.gradients_of_head(
+            *qkv, _mask_or_placeholder(q, masking), grad_output, lse, *outputs, factor, masking.shift, size, scores,
+            1 << (items - 1).bit_length(), masking.causal, masking.kind,
+        )  # fmt: skip
+        return
     tiles = _require_tiles(grad_output)
     delta = scratch(q.shape[:3], accumulate, q.device)
-    factor = np.asarray(scale, accumulate.numpy)
     if 0 not in delta.shape:
         row_dot_products(o, grad_output, delta, tiles.size)
     inputs = (*qkv, _mask_or_placeholder(q, masking), grad_output, lse, delta)

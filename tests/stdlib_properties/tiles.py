@@ -13,7 +13,7 @@ from tests.stdlib_properties.operations import Operation
 from tests.stdlib_properties.philox import philox
 from tests.stdlib_properties.tile_products import TILE_PRODUCTS
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib.attention import forward
+from vkjit.stdlib.attention import forward, small
 from vkjit.stdlib.matmul import cooperative_plan, tiles, vec4
 from vkjit.stdlib.random import random
 from vkjit.stdlib.rows import tile_softmax_norm
@@ -93,6 +93,9 @@ def _views(transposed: bool, reference: Any) -> KernelProperty:
     )
 
 
+_SCORES = {"scale": (0.1, 1.0), "shift": (-3, 20), **dict.fromkeys("qkv", (-3.0, 3.0))}
+
+
 def _attention(q: Any, k: Any, v: Any, scale: Any, shift: Any, CAUSAL: Any) -> Any:
     heads = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1)
@@ -106,6 +109,24 @@ def _attention(q: Any, k: Any, v: Any, scale: Any, shift: Any, CAUSAL: Any) -> A
     with np.errstate(divide="ignore"):
         lse = np.where(np.isfinite(top), top, np.finfo(np.float32).min) + np.log(np.where(total > 0, total, 1))
         return {"o": e / np.where(total > 0, total, 1) @ v, "lse": lse[..., 0]}
+
+
+def _attention_gradients(q: Any, k: Any, v: Any, grad: Any, lse: Any, scale: Any, shift: Any, CAUSAL: Any) -> Any:
+    """The weights are exp(score - lse) for any lse."""
+    heads = q.shape[1] // k.shape[1]
+    keys, values = np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1)
+    weights = np.exp(q @ np.swapaxes(keys, 2, 3) * scale - lse[..., None])
+    rows, columns = weights.shape[2:]
+    if CAUSAL:
+        weights = np.where(np.arange(columns) <= np.arange(rows)[:, None] + shift, weights, 0)
+    slopes = grad @ np.swapaxes(values, 2, 3)
+    slopes = weights * (slopes - (weights * slopes).sum(axis=3, keepdims=True)) * scale
+
+    def of_keys(x: Any) -> Any:
+        return x.reshape(*k.shape[:2], heads, *k.shape[2:]).sum(axis=2)
+
+    of_key, of_value = of_keys(np.swapaxes(slopes, 2, 3) @ q), of_keys(np.swapaxes(weights, 2, 3) @ grad)
+    return {"dq": slopes @ keys, "dk": of_key, "dv": of_value}
 
 
 # -- random numbers
@@ -166,10 +187,18 @@ TILE_KERNELS: tuple[KernelProperty, ...] = (
         "dims": {"B": (1, 2), "M": (1, 33), "N": (1, 40), "S": (1, 3)}, **_F32}),
     KernelProperty(forward.attention, _attention, {
         "elements": {"SIZE": [16], "BM": [16], "BN": [16], "CAUSAL": [False, True], "MASK": [""],
-                     "scale": (0.1, 1.0), "shift": (-3, 20), "q": (-3.0, 3.0),
-                     "k": (-3.0, 3.0), "v": (-3.0, 3.0)},
+                     **_SCORES},
         "dims": {"q": "B 2*G M D", "o": "B 2*G M D", "lse": "B 2*G M", "B": (1, 2), "G": (1, 2), "M": (1, 20), "N": (1, 35),
                  "D": (1, 16)}, **_F32}),
+    KernelProperty(small.attend_row, _attention, {
+        "elements": {"SIZE": [16], "SCORES": [64], "CAUSAL": [False, True], "MASK": [""], **_SCORES},
+        "dims": {"q": "B 2*G M D", "o": "B 2*G M D", "lse": "B 2*G M", "B": (1, 2), "G": (1, 2), "M": (1, 9), "N": (1, 35),
+                 "D": (1, 16)}, **_F32}),
+    KernelProperty(small.gradients_of_head, _attention_gradients, {
+        "elements": {"SIZE": [16], "SCORES": [256], "ITEMS": [16], "CAUSAL": [False, True], "MASK": [""], **_SCORES,
+                     "grad": (-2.0, 2.0), "lse": (0.0, 9.0)},
+        "dims": {**dict.fromkeys(("q", "grad", "dq"), "B 2*G M D"), "lse": "B 2*G M", "B": (1, 2), "G": (1, 2), "M": (1, 14),
+                 "N": (1, 16), "D": (1, 16)}, **_F32}),
     _drawn(random.uniform, _uniform, low=(-2.0, 2.0), span=(0.5, 3.0), BITS=[24, 11]),
     _drawn(random.uniform_f64, _uniform_double, low=(-2.0, 2.0), span=(0.5, 3.0)),
     _drawn(random.normal, _normal, mean=(-2.0, 2.0), deviation=(0.5, 3.0)),

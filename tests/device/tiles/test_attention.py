@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import vkjit as vk
 from tests.device.tiles.tile_errors import Attention, check, values
 from vkjit.runtime.device import Device
-from vkjit.stdlib.attention import dispatch as attention_host
+from vkjit.stdlib.attention import dispatch as attention_host, small
 from vkjit.stdlib.attention.backward import key_gradients, query_gradient, row_dot_products
 from vkjit.stdlib.attention.dispatch import Masking, attend, gradients, tiles_for
 from vkjit.stdlib.attention.forward import attention, attention_16bit
@@ -187,6 +188,66 @@ def test_many_scores_on_a_processor(device: Device, monkeypatch: pytest.MonkeyPa
         exact = Attention(a, b, c, np.ones_like(a), np.ones((1, 1, 65, 64), bool), 0.0, 8**-0.5, vk.f32).results()
         check(o, *exact["o"])
         check(q.grad, *exact["dq"])
+
+
+# -- few scores
+
+
+@pytest.mark.parametrize(("dtype", "kind", "causal", "heads"), [
+    (vk.f32, "", True, (4, 2)), (vk.f16, "keep", False, (2, 2)), (vk.bf16, "add", True, (2, 1)), (vk.f64, "", False, (1, 1)),
+])  # fmt: skip
+def test_few_scores(device: Device, dtype: Any, kind: str, causal: bool, heads: tuple[int, int]) -> None:
+    """The kernels for few scores, on every executor: ragged sizes, strided operands, keys shared by heads."""
+    skip_without(device, dtype)
+    with vk.use_device(device):
+        for m, n, size in ((5, 7, 3), (1, 1, 1), (4, 4, 16), (1, 33, 5)):
+            q_heads, k_heads = heads
+            shapes = [(2, m, q_heads, size), (2, n, k_heads, size), (2, n, k_heads, size), (2, m, q_heads, size)]
+            pairs = [values(shape, dtype, number) for number, shape in enumerate(shapes)]
+            q, k, v, g = (t.transpose(1, 2) for t, _ in pairs)
+            exact = [np.swapaxes(x, 1, 2) for _, x in pairs]
+            shape = (2, q_heads, m, n)
+            mask, seen, bias = masks(kind, shape) if kind else None, np.ones(shape, bool), 0.0
+            if causal:
+                seen = np.broadcast_to(np.arange(n) <= np.arange(m)[:, None], shape)
+            if kind == "keep":
+                seen = seen & mask
+            elif kind == "add":
+                bias = mask.astype(np.float64)
+            total = vk.f64 if dtype is vk.f64 else vk.f32
+            factor, extra = np.asarray(0.3, total.numpy), q if mask is None else vk.tensor(mask)
+            o, dq, dk, dv = (vk.zeros_like(t) for t in (q, q, k, v))
+            lse, lanes = vk.zeros((2, q_heads, m), dtype=total), device.caps.subgroup_size
+            small.attend_row(q, k, v, extra, o, lse, factor, 0, lanes, 64, causal, kind)
+            small.gradients_of_head(
+                q, k, v, extra, g, lse, dq, dk, dv, factor, 0, lanes, 64, 64, causal, kind
+            )  # fmt: skip
+            expected = Attention(*exact, seen, bias, float(factor), dtype).results()
+            for tensor, name in zip((o, dq, dk, dv), ("o", "dq", "dk", "dv"), strict=True):
+                check(tensor, *expected[name], f"{name} {m, n, size}")
+
+
+def test_few_scores_take_two_launches(device: Device) -> None:
+    """On the device cpu attention of few scores is one node, with the second derivative of the composed form."""
+    if device.caps.kind != "llvm-cpu":
+        pytest.skip("what the device cpu does")
+    with vk.use_device(device):
+        inputs = [values((1, 2, 4, 8), vk.f64, n)[0] for n in range(3)]
+        slopes = []
+        for kind in (None, "cpu"):  # "cpu": composed
+            q, k, v = (x.detach().requires_grad_() for x in inputs)
+            with contextlib.nullcontext() if kind is None else forcing_class(kind):
+                o = vk.scaled_dot_product_attention(q, k, v, is_causal=True)
+                assert ("attention" in {node.name for node in nodes_of(o)}) is (kind is None)
+                only_query = vk.autograd.grad((o * o).sum(), q, retain_graph=True)[0]
+                first = vk.autograd.grad((o * o).sum(), (q, k, v), create_graph=True)
+                np.testing.assert_allclose(only_query.numpy(), first[0].detach().numpy(), rtol=1e-12, atol=1e-14)
+                second = vk.autograd.grad(sum((t * t).sum() for t in first), (q, k, v))
+            slopes.append([t.detach().numpy() for t in (o, *first, *second)])
+        for fused, composed in zip(*slopes, strict=True):
+            np.testing.assert_allclose(fused, composed, rtol=1e-11, atol=1e-13)
+        many = vk.scaled_dot_product_attention(*(vk.zeros((1, 1, 33, 32)).requires_grad_() for _ in range(3)))
+        assert "attention" not in {node.name for node in nodes_of(many)}
 
 
 def nodes_of(x: Any) -> list[Any]:

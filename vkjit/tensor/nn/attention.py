@@ -1,9 +1,10 @@
 """Scaled dot-product attention.
 
 On GPUs, and on CPUs when the score matrix would take much memory, a fused kernel iterates over keys and values without
-materializing the scores, in both forward and backward. Everywhere else, and for unsupported cases (dropout, a mask that
-requires a gradient, head dimensions above 256), attention is composed of two matrix products and a softmax. 16-bit
-floats are computed in f32 on both paths; only the result is rounded.
+materializing the scores, in both forward and backward; the device "cpu" (LLVM) also fuses attention of few scores.
+Everywhere else, and for unsupported cases (dropout, a mask that requires a gradient, head dimensions above 256),
+attention is composed of two matrix products and a softmax. 16-bit floats are computed in f32 on all paths; only the
+result is rounded.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]
         or k.shape != v.shape
     ):
         return None
-    if 0 in q.shape or 0 in k.shape or not kernels.supports_tiles(q, k.shape[-2]):
+    if 0 in q.shape or 0 in k.shape or not kernels.supports(q, k.shape[-2]):
         return None
     if mask is not None:
         if mask.requires_grad or not (mask.dtype.kind == "bool" or mask.dtype.is_float):
