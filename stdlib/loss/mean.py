@@ -3,12 +3,13 @@
 `mean_of_rows` takes `loss` and `scale`, one element per row, as computed by `loss.cross_entropy` and `loss.nll`: the
 losses, already multiplied by the weight of their target class, and these weights. It stores two arrays of one element:
 y = sum(loss) / sum(scale), and inverse = 1 / sum(scale), which the gradient needs. For small inputs
-`cross_entropy_mean` does so too, but takes the scores x (N, C) and the class indices `target` (N,) and computes their
-cross entropy itself. The order of summation depends only on the number of rows.
+`cross_entropy_mean` takes the scores x (N, C) and the class indices `target` (N,), computes their cross entropy itself,
+and stores what its gradient needs in `statistics` (2 N + 1,): the maximum of each row, its sum of exp(x - maximum),
+and `inverse`. The order of summation depends only on the number of rows.
 
 Const ACC is the accumulator type. As in `loss`, Const WEIGHT is False if classes aren't weighted; then `weight` isn't
 read, and its length D is arbitrary. Rows whose target is `ignored` don't count. T is the type of losses and scores, K
-that of targets, W that of class weights, A that of `scale`, `inverse` and statistics, G that of the incoming gradient,
+that of targets, W that of class weights, A that of `scale`, `inverse` and `statistics`, G that of the incoming gradient,
 and R that of the resulting one. `thread` is an invocation's index in the workgroup.
 """
 
@@ -100,19 +101,13 @@ def cross_entropy_by_group(
     x: vk.In[T, "N C"],
     target: vk.In[K, "N"],
     weight: vk.In[W, "D"],
-    m: vk.Out[A, "N"],
-    s: vk.Out[A, "N"],
+    statistics: vk.Out[A, "S"],
     y: vk.Out[T, "1"],
-    inverse: vk.Out[A, "1"],
     ignored: vk.i64,
     WEIGHT: vk.Const[bool],
     ACC: vk.Const[Any],
 ):
-    """y = the mean cross entropy, inverse = 1 / the sum of the target classes' weights, by one workgroup.
-
-    Each invocation processes every GROUP-th row. m and s are the maximum of each row and its sum of exp(x - m), stored
-    for the gradient.
-    """
+    """y = the mean cross entropy, and `statistics`, by one workgroup. Each invocation processes every GROUP-th row."""
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
     thread = vk.local_id(0)
     total, weight_total = ACC(0), ACC(0)
@@ -123,7 +118,7 @@ def cross_entropy_by_group(
         row_sum = ACC(0)
         for c in range(x.shape[1]):
             row_sum += vk.exp(ACC(x[i, c]) - top)
-        m[i], s[i] = A(top), A(row_sum)
+        statistics[i], statistics[x.shape[0] + i] = A(top), A(row_sum)
         t = vk.i64(target[i])
         if t != ignored:
             assert t >= 0, f"target {t} is no class: it is below 0"
@@ -145,31 +140,30 @@ def cross_entropy_by_group(
         half //= 2
     if thread == 0:
         y[0] = T(sums[0] / weights[0])
-        inverse[0] = A(1 / weights[0])
+        statistics[2 * x.shape[0]] = A(1 / weights[0])
 
 
 @vk.kernel(over="y", debug=False)
 def mean_gradient(
     g: vk.In[G, "1"],
-    inverse: vk.In[A, "1"],
     x: vk.In[T, "N C"],
     target: vk.In[K, "N"],
     weight: vk.In[W, "D"],
-    m: vk.In[A, "N"],
-    s: vk.In[A, "N"],
+    statistics: vk.In[A, "S"],
     y: vk.Out[R, "N C"],
     ignored: vk.i64,
     WEIGHT: vk.Const[bool],
 ):
     """y = the gradient of x, from g, the gradient of the mean, and the results of `cross_entropy_by_group`."""
     i, c = vk.index()
+    rows = x.shape[0]
     t = vk.i64(target[i])
     factor = A(0)
     if t != ignored and t >= 0 and t < x.shape[1]:
-        factor = A(g[0]) * inverse[0]
+        factor = A(g[0]) * statistics[2 * rows]
         if WEIGHT:
             factor *= A(weight[t])
-    probability = vk.exp(A(x[i, c]) - m[i]) / s[i]
+    probability = vk.exp(A(x[i, c]) - statistics[i]) / statistics[rows + i]
     if c == t:
         probability -= 1
     # rows that don't count have the factor 0; their gradient is 0 even if `probability` is NaN
@@ -188,31 +182,24 @@ def cross_entropy_mean(
     x: DeviceArray,
     target: DeviceArray,
     weight: DeviceArray | None,
-    statistics: tuple[DeviceArray, DeviceArray],
+    statistics: DeviceArray,
     y: DeviceArray,
-    inverse: DeviceArray,
     ignore_index: int,
 ) -> None:
-    """Compute the mean cross entropy y, `inverse`, and `statistics`: the outputs m and s of `cross_entropy_by_group`.
-
-    x has two axes; `target` and the statistics have one, with an element per row; y and `inverse` have one element.
-    """
-    m, s = statistics
+    """Compute the mean cross entropy y, of one element, and `statistics`, of 2 N + 1, for N rows."""
     factors = placeholder(x) if weight is None else weight
-    cross_entropy_by_group(x, target, factors, m, s, y, inverse, ignore_index, weight is not None, inverse.dtype)
+    cross_entropy_by_group(x, target, factors, statistics, y, ignore_index, weight is not None, statistics.dtype)
 
 
 def cross_entropy_mean_gradient(
     g: DeviceArray,
-    inverse: DeviceArray,
     x: DeviceArray,
     target: DeviceArray,
     weight: DeviceArray | None,
-    statistics: tuple[DeviceArray, DeviceArray],
+    statistics: DeviceArray,
     y: DeviceArray,
     ignore_index: int,
 ) -> None:
-    """y = the gradient of x, from g, the gradient of the mean, and the outputs of `cross_entropy_mean`."""
-    m, s = statistics
-    factors = placeholder(m) if weight is None else weight
-    mean_gradient(g, inverse, x, target, factors, m, s, y, ignore_index, weight is not None)
+    """y = the gradient of x, from g, the gradient of the mean, and the statistics of `cross_entropy_mean`."""
+    factors = placeholder(statistics) if weight is None else weight
+    mean_gradient(g, x, target, factors, statistics, y, ignore_index, weight is not None)

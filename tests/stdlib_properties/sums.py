@@ -103,12 +103,13 @@ def _cross_entropy(x: Any, target: Any, weight: Any, ignored: Any, WEIGHT: Any) 
     factors = np.where(target == ignored, 0, weight[target] if WEIGHT else 1.0)
     losses = factors * (np.log(s) + m - x[rows, target])
     inverse = 1 / factors.sum()
-    return {"m": m, "s": s, "y": np.array([losses.sum() * inverse]), "inverse": np.array([inverse])}
+    return {"statistics": np.concatenate([m, s, [inverse]]), "y": np.array([losses.sum() * inverse])}
 
 
-def _slopes(g: Any, inverse: Any, x: Any, target: Any, weight: Any, m: Any, s: Any, ignored: Any, WEIGHT: Any) -> Any:
+def _slopes(g: Any, x: Any, target: Any, weight: Any, statistics: Any, ignored: Any, WEIGHT: Any) -> Any:
     """Invalid targets give gradients of 0, like the ignored one."""
     classes = x.shape[1]
+    m, s, inverse = np.split(statistics, [len(x), 2 * len(x)])
     valid = (target >= 0) & (target < classes) & (target != ignored)
     factors = np.where(valid, g[0] * inverse[0], 0) * (weight[np.where(valid, target, 0)] if WEIGHT else 1.0)
     hit = np.arange(classes) == target[:, None]
@@ -129,11 +130,12 @@ def _losses() -> tuple[KernelProperty, ...]:
         KernelProperty(mean.mean_by_invocation, _mean, {"elements": rows, "dims": {"N": (1, 90)}, **of("T", "A")}),
         KernelProperty(mean.cross_entropy_by_group, _cross_entropy, {
             "elements": {**scores, "target": (0, "C-1"), "ACC": [vk.f32]}, "where": _counts_some,
-            "dims": {"N": [1, 9, 255, 257, 300], "C": (1, 12), "weight": "C"}, **of("T", "K", "W", "A")}),
+            "dims": {"N": [1, 9, 255, 257, 300], "C": (1, 12), "weight": "C", "statistics": "2*N+1"},
+            **of("T", "K", "W", "A")}),
         KernelProperty(mean.mean_gradient, _slopes, {
-            "elements": {**scores, "target": (-1, "C"), "m": (0.0, 9.0), "s": (0.5, 3.0), "g": (-2.0, 2.0), "inverse": (0.1, 1.0),
-                         "x": (-9.0, 3.0)},
-            "dims": {"N": (1, 20), "C": (1, 12), "weight": "C"}, **of("G", "A", "T", "K", "W", "R")}),
+            "elements": {**scores, "target": (-1, "C"), "statistics": (0.5, 3.0), "g": (-2.0, 2.0), "x": (-9.0, 3.0)},
+            "dims": {"N": (1, 20), "C": (1, 12), "weight": "C", "statistics": "2*N+1"},
+            **of("G", "A", "T", "K", "W", "R")}),
     )  # fmt: skip
 
 

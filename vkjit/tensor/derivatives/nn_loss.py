@@ -112,12 +112,12 @@ def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     return probabilities * (target_term.unsqueeze(axis) + smoothing_total) + target_class_term - class_terms, None, None
 
 
-@rule("cross_entropy_mean", inputs=True)
-def _cross_entropy_mean(node: Node, gradient: Any) -> tuple[Any, ...]:
+@rule("cross_entropy_mean", inputs=True, outputs=(1,))
+def _cross_entropy_mean(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     x, target, weight = (node.input(i) for i in range(3))
-    ignored, saved = node.params["ignored"], node.params["saved"]
+    ignored = node.params["ignored"]
     if not is_grad_enabled():
-        return cross_entropy_mean_gradient(gradient, x, target, weight, ignored, saved), None, None
+        return cross_entropy_mean_gradient(gradient, x, target, weight, node.output(1), ignored), None, None
     is_counted = target != ignored
     # class 0 stands for ignored targets, which may not be valid classes; their weight (`scale`) is 0
     classes = arithmetic.where(is_counted, target, 0)

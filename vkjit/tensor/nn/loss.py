@@ -328,30 +328,28 @@ def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tens
 
 
 @operation("cross_entropy_mean")
-def _cross_entropy_mean(
-    x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
-) -> Tensor:
-    """Return the mean cross entropy of scores x (N, C), computed in one launch. `mean.supports_fused` limits N * C."""
-    array, device, accumulator = x._array, x._array.buffer.device, accumulator_type(x._array.dtype)
-    rows = array.shape[:1]
-    y, inverse = allocate((), array.dtype, device), allocate((1,), accumulator, device)
-    statistics = allocate(rows, accumulator, device), allocate(rows, accumulator, device)
-    mean.cross_entropy_mean(
-        array, target._array, None if weight is None else weight._array, statistics, dense_view(y, 1), inverse, ignored
-    )
-    saved["statistics"], saved["inverse"] = statistics, inverse
-    return Tensor(y)
+def _cross_entropy_mean(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> tuple[Tensor, Tensor]:
+    """Return the mean cross entropy of scores x (N, C), and statistics for the gradient, computed in one launch.
+
+    `mean.supports_fused` limits N * C.
+    """
+    array, device = x._array, x._array.buffer.device
+    y = allocate((), array.dtype, device)
+    statistics = allocate((2 * array.shape[0] + 1,), accumulator_type(array.dtype), device)
+    factors = None if weight is None else weight._array
+    mean.cross_entropy_mean(array, target._array, factors, statistics, dense_view(y, 1), ignored)
+    return Tensor(y), Tensor(statistics)
 
 
 def cross_entropy_mean_gradient(
-    g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int, saved: dict[str, Any]
+    g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, statistics: Tensor, ignored: int
 ) -> Tensor:
     """Return the gradient of the scores x, given the gradient g of the mean. Autograd doesn't record the call."""
     y = allocate(x.shape, x.dtype, x.device)
+    factors = None if weight is None else weight._array
     mean.cross_entropy_mean_gradient(
-        dense_view(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
-        saved["statistics"], y, ignored,
-    )  # fmt: skip
+        dense_view(g._array, 1), x._array, target._array, factors, statistics._array, y, ignored
+    )
     return Tensor(y)
 
 
@@ -408,7 +406,7 @@ def cross_entropy(
             x, target, "cross_entropy"
         )  # only for its check: the fused kernel takes x and target as they are
         if mean.supports_fused(x.shape[0], x.shape[1], x.device):
-            return _cross_entropy_mean(x, target, weight, ignored=ignore_index, saved={})
+            return _cross_entropy_mean(x, target, weight, ignored=ignore_index)[0]
     loss, scale = _cross_entropy(x, target, weight, ignored=ignore_index, smoothing=float(label_smoothing), saved={})
     return _reduced_rows(loss, scale, reduction, "cross_entropy")
 
