@@ -8,10 +8,12 @@ kernel. Each invocation copies four elements.
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import flattened, index_type
 
 __all__ = ["cat_elements", "cat_pair", "cat_vec4"]
 
@@ -33,12 +35,14 @@ def cat_element_at(p, q, i, length):
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * GROUP), local=GROUP, debug=False)
-def cat_elements(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
+def cat_elements(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"], INDEX: vk.Const[Any]):
     """Store the rows p[0], q[0], p[1], q[1], ... one after another to the flat array y.
 
     Each invocation copies four elements that are GROUP apart, so that adjacent invocations access adjacent elements.
+    INDEX is a type for indices into y: CPUs divide vectors of i32 several times as fast as of i64.
     """
-    i, count, length = vk.group_id(0) * (4 * GROUP) + vk.local_id(0), y.shape[0], p.shape[1] + q.shape[1]
+    i, count = INDEX(vk.group_id(0) * (4 * GROUP) + vk.local_id(0)), INDEX(y.shape[0])
+    length = INDEX(p.shape[1] + q.shape[1])
     if i + 3 * GROUP < count:  # issue all loads before the stores
         values = ()
         for k in vk.unroll(4):
@@ -79,7 +83,8 @@ def cat_pair(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
     if use_vec4 and math.prod(y.shape) >= 4 * GROUP:
         cat_vec4(p, q, y)
     else:
-        cat_elements(p, q, DeviceArray(y.buffer, y.offset, y.dtype, (math.prod(y.shape),), (1,)))
+        flat = flattened(y)
+        cat_elements(p, q, flat, index_type(flat))
 
 
 def _copy_type(x: DeviceArray) -> vk.DType:

@@ -112,7 +112,7 @@ _SHARED = (
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(cat.cat_elements, lambda p, q: _side_by_side(p, q).reshape(-1), {
-        "dims": {"A": [1, 3, 90], "M": (1, 9), "N": (1, 9), "y": "A*(M+N)"}, **_F32}),
+        "elements": {"INDEX": [vk.i32, vk.i64]}, "dims": {"A": [1, 3, 90], "M": (1, 9), "N": (1, 9), "y": "A*(M+N)"}, **_F32}),
     KernelProperty(cat.cat_vec4, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
     KernelProperty(copy_vec4.reverse_vec4, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
     KernelProperty(copy_vec4.triangle_vec4, _triangle, {
