@@ -54,6 +54,10 @@ def call_key(label: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _
     tensors: list[Tensor] = []
     arrays: list[Any] = []
     requires_grad = is_sharing = False
+    first: Any = operands[0] if operands else None
+    if first.__class__ is list or first.__class__ is tuple:  # the same key as by `_add`, sooner
+        key += (first.__class__, len(first))
+        operands = (*first, *operands[1:])
     for operand in operands:
         kind: Any = operand.__class__
         if kind is Tensor:  # as `_add`, for the most frequent cases
