@@ -108,7 +108,7 @@ class OpRecorder:
         scratch = _scratch(self._device, steps, sizes, count, kept)
         nodes, plans = self._without_private(nodes, results)
         planned = _with_lifetimes(self._device, steps, count, kept, scratch)
-        maker = self._maker(planned, sizes, writes)
+        maker = self._maker(planned, plans, sizes, writes)
         return Replay(
             self._device,
             count,
@@ -166,17 +166,21 @@ class OpRecorder:
         return changed, tuple(plans)
 
     def _maker(
-        self, steps: tuple[PlannedStep, ...], sizes: tuple[int, ...], writes: tuple[tuple[int, int], ...]
+        self,
+        steps: tuple[PlannedStep, ...],
+        plans: tuple[TensorPlan | None, ...],
+        sizes: tuple[int, ...],
+        writes: tuple[tuple[int, int], ...],
     ) -> SingleLaunch | None:
         """Return the fast path for one launch that makes one new tensor, or writes the first operand."""
         if len(steps) != 1 or not isinstance(steps[0].step, FastLaunch):
             return None
         launch = steps[0].step
-        if not self._plans and not sizes:
+        if not plans and not sizes:
             return SingleLaunch(self._device, launch, None)
-        if len(self._plans) != 1 or len(sizes) != 1 or writes:
+        if len(plans) != 1 or plans[0] is None or len(sizes) != 1 or writes:
             return None
-        source, shares, offset, dtype, layout, is_view, root, version = self._plans[0]
+        source, shares, offset, dtype, layout, is_view, root, version = plans[0]
         if (source, shares, offset, is_view, root, version) != (len(self._tensors), FRESH, 0, False, NO_ROOT, 0):
             return None
         return SingleLaunch(self._device, launch, (sizes[0], dtype, layout))

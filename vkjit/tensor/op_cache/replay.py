@@ -85,37 +85,22 @@ class SingleLaunch:
         """`made` is what the call makes: the bytes of its buffer, the type, and its `layout_of`."""
         self._device, self._launch, self._made = device, launch, made
 
-    def __call__(self, *arrays: DeviceArray) -> Any:
-        """Launch and return the new array, or True if there is none; None if an array is on another device."""
-        device, launch = self._device, self._launch
-        call = launch.call
-        if not call:  # machine code looks itself
-            for array in arrays:
-                if array.buffer.device is not device:
-                    return None
-        made: Any = True
-        objects: tuple[Any, ...] = arrays
-        if self._made is not None:
-            nbytes, dtype, layout = self._made
-            buffer = device.allocate(nbytes)
-            made = DeviceArray.at(buffer, dtype, layout)
-            objects = (*arrays, buffer)
-        if not call or not call(*objects):
+    def __call__(self, *arrays: DeviceArray) -> bool:
+        """Launch a call that makes no array; return False if an array is on another device."""
+        device, call = self._device, self._launch.call
+        if not call or not call(*arrays):  # machine code looks at the device itself
             if any(array.buffer.device is not device for array in arrays):
-                return None
-            launch.run(device, objects)
-        return made
+                return False
+            self._launch.run(device, arrays)
+        return True
 
     def tensor(self, arrays: Sequence[DeviceArray]) -> Tensor | None:
-        """As a call, but return the new array as a tensor; written out, since most operations come here."""
+        """As a call, but return the new array as a tensor, or None; written out, since most operations come here."""
         device, call = self._device, self._launch.call
-        if not call:
-            made = self(*arrays)
-            return None if made is None else tensor_of(made)
         nbytes, dtype, layout = self._made  # type: ignore[misc]  # used for calls that make an array
         buffer = device.allocate(nbytes)
         address = buffer.address
-        if address % LAYOUT_ALIGNMENT or not call(*arrays, buffer):
+        if address % LAYOUT_ALIGNMENT or not call or not call(*arrays, buffer):
             if any(array.buffer.device is not device for array in arrays):
                 return None
             self._launch.run(device, (*arrays, buffer))
@@ -182,7 +167,7 @@ class Replay:
     writes: tuple[tuple[int, int], ...]
     results: tuple[int | None, ...]
     kind: Callable[[Any], Any] | None
-    maker: Callable[..., Any] | None
+    maker: SingleLaunch | None
     make_result: Callable[..., Any] | None
     """`SingleLaunch.tensor`, if its array is all that the call makes and no node is put on the tape; else None."""
     scratch: tuple[int, ...]
