@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def test_ctrl_c_leaves_no_mode_on(device: Any) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_blocks_that_are_left_in_another_order() -> None:
-    def recording() -> Iterator[None]:
+    def recording() -> Generator[None, None, None]:
         with vk.no_grad():
             yield
 

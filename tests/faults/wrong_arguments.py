@@ -311,7 +311,7 @@ def _constructions() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from ((f"transforms.{name}", getattr(data.transforms, name)) for name in data.transforms.__all__)
 
 
-def _forward(name: str, layer: type, arguments: dict[str, Any]) -> Call | None:
+def _forward(name: str, layer: Callable[..., Any], arguments: dict[str, Any]) -> Call | None:
     """Return the call of a layer, with inputs by trial."""
     made = layer(**arguments)
     parameters = _parameters(made.forward)

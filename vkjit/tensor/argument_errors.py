@@ -227,7 +227,7 @@ def _passed_users_code(error: BaseException) -> bool:
     """True if the error passed a frame of other packages, such as a user's dataset, layer or function."""
     entry = error.__traceback__
     while entry is not None:
-        if entry.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
+        if str(entry.tb_frame.f_globals.get("__name__")).partition(".")[0] not in _LIBRARIES:
             return True
         entry = entry.tb_next
     return False
@@ -248,11 +248,16 @@ def explains(function: F) -> F:
     return function
 
 
-@functools.cache
+_explaining: dict[tuple[Callable[..., Any], str], Callable[..., Any]] = {}
+"""What `explain_errors` has made, so that a function that is public under several names stays one object."""
+
+
 def explain_errors(function: F, name: str = "") -> F:
     """Return the function with its errors explained (see `explain`); unchanged if it explains them already."""
     if function in _explained:
         return function
+    if (function, name) in _explaining:
+        return _explaining[function, name]  # type: ignore[return-value]
 
     @functools.wraps(function)
     def run(*operands: Any, **params: Any) -> Any:
@@ -262,7 +267,8 @@ def explain_errors(function: F, name: str = "") -> F:
             explain(error, function, operands, params, name)
             raise
 
-    return explains(run)  # type: ignore[return-value]  # wraps keeps the signature
+    _explaining[function, name] = explains(run)
+    return run  # type: ignore[return-value]  # wraps keeps the signature
 
 
 def explain_all(space: dict[str, Any], names: Sequence[str]) -> None:

@@ -90,7 +90,8 @@ def test_listings_refer_to_no_tuple_that_is_being_filled(device: Any) -> None:
 
 def test_listings_skip_objects_that_are_being_made(device: Any) -> None:
     x = vk.zeros(7)
-    half_made = [kind.__new__(kind) for kind in (type(x._array), type(x._array.buffer))]
+    kinds: list[Any] = [type(x._array), type(x._array.buffer)]
+    half_made = [kind.__new__(kind) for kind in kinds]
     assert (
         [row.arrays for row in vk.live_buffers() if row.nbytes == 28] == [("f32 (7,)",)]
         and len(half_made) == 2

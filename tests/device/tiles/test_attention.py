@@ -213,7 +213,7 @@ def test_few_scores(device: Device, dtype: Any, kind: str, causal: bool, heads: 
             if kind == "keep":
                 seen = seen & mask
             elif kind == "add":
-                bias = mask.astype(np.float64)
+                bias = mask.astype(np.float64)  # type: ignore[union-attr]
             total = vk.f64 if dtype is vk.f64 else vk.f32
             factor, extra = np.asarray(0.3, total.numpy), q if mask is None else vk.tensor(mask)
             o, dq, dk, dv = (vk.zeros_like(t) for t in (q, q, k, v))
@@ -222,7 +222,8 @@ def test_few_scores(device: Device, dtype: Any, kind: str, causal: bool, heads: 
             small.gradients_of_head(
                 q, k, v, extra, g, lse, dq, dk, dv, factor, 0, lanes, 64, 64, causal, kind
             )  # fmt: skip
-            expected = Attention(*exact, seen, bias, float(factor), dtype).results()
+            operands: list[Any] = [*exact, seen, bias, float(factor), dtype]
+            expected = Attention(*operands).results()
             for tensor, name in zip((o, dq, dk, dv), ("o", "dq", "dk", "dv"), strict=True):
                 check(tensor, *expected[name], f"{name} {m, n, size}")
 
