@@ -22,7 +22,7 @@ from .autograd.mode import modes, recording
 from .autograd.rules import RULES
 from .op_cache import cached, replay_write
 from .tensor import Tensor
-from .view_tracking import check_writable, record_written
+from .view_tracking import check_writable, record_written, shares_recorded_memory
 
 __all__ = ["OPERATIONS", "handle_out", "is_recording", "operation", "run_in_place"]
 
@@ -123,11 +123,10 @@ def run_in_place(
         args = (target, *operands)
         interceptor(name, lambda t, *rest: run_in_place(name, write, t, rest, params), args, {})
         return target
-    recorded = is_recording((target, *operands))
-    if recorded:
+    recorded, enabled = is_recording((target, *operands)), recording.get()
+    if recorded or (enabled and target.root is not None and shares_recorded_memory(target)):
         check_writable(name, target)
     recorded_operands = _kept_operands(name, target, operands) if recorded else ()
-    enabled = recording.get()
     try:
         recording.set(False)
         if name in _REPEATED:
@@ -162,7 +161,7 @@ def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tupl
             return value
         if not copies:
             return value.alias()
-        with mode.set_grad_enabled(False):
+        with mode.no_grad():
             return value.clone().with_grad_meta(value.meta)
 
     return tuple(keep(value) for value in (target, *operands))

@@ -20,6 +20,7 @@ from .dispatch import OPERATIONS, handle_out
 from .ops import elementwise_launch
 from .promotion import category
 from .tensor import Tensor
+from .view_tracking import shares_recorded_memory
 
 __all__ = ["NAMES", "with_out", "write"]
 
@@ -103,7 +104,9 @@ def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: di
         types = ", ".join(type(t).__name__ for t in targets) or "an empty sequence"
         raise ArgumentError(f"{name}(out=...) takes a tensor, or a tuple of them for several results, found {types}")
     given = [*_tensors(args), *_tensors(tuple(params.values()))]
-    if state.enabled and any(t.requires_grad for t in (*given, *targets)):
+    if state.enabled and (
+        any(t.requires_grad for t in (*given, *targets)) or any(map(shares_recorded_memory, targets))
+    ):
         raise ArgumentError(
             f"{name}(out=...) isn't recorded, and a tensor here requires a gradient: leave out= away, or write it inside "
             "`with vk.no_grad():`"

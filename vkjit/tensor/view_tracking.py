@@ -22,7 +22,7 @@ from ..runtime.device import DeviceArray, contiguous_strides
 from .autograd import tape
 from .tensor import Tensor
 
-__all__ = ["METHODS", "check_writable", "record_written"]
+__all__ = ["METHODS", "check_writable", "record_written", "shares_recorded_memory"]
 
 
 def can_follow(view: Tensor) -> bool:
@@ -70,11 +70,20 @@ def _follow(view: Tensor) -> None:
     tape.record("part_of", (_in_c_order(root),), _location(root, view), (view,), always=True)
 
 
+def shares_recorded_memory(target: Tensor) -> bool:
+    """True if the tensor is a view of one that requires a gradient, or was when the view was made without recording.
+
+    The view itself may require none. Call `check_writable` before it is written while gradients are recorded.
+    """
+    root = target.root
+    return root is not None and (root is tape.UNTRACKED or root.requires_grad)
+
+
 def check_writable(name: str, target: Tensor) -> None:
     """Raise ArgumentError if autograd can't track a write by operation `name` into `target`.
 
-    This is the case for a leaf that requires a gradient, a view of such a leaf, and a view whose root is unknown or has
-    memory with gaps.
+    This is the case for a leaf that requires a gradient, a view of such a leaf, a view that was made without recording,
+    and a view whose root has memory with gaps.
     """
     root = target.root  # None if the target is no view
     owner = target if root is None or root is tape.UNTRACKED else root
@@ -84,8 +93,9 @@ def check_writable(name: str, target: Tensor) -> None:
             f"{name} would change {what} that requires a gradient in place (shape {target.shape}): use `with "
             "vk.no_grad():` to update it, or an operation that makes a new tensor"
         )
-    if root is tape.UNTRACKED or (root is not None and _order(root._array) is None):
-        why = "was made while nothing was recorded" if root is tape.UNTRACKED else "belongs to memory with gaps"
+    unrecorded = root is tape.UNTRACKED or (root is not None and root.requires_grad and not target.requires_grad)
+    if unrecorded or (root is not None and _order(root._array) is None):
+        why = "was made while nothing was recorded" if unrecorded else "belongs to memory with gaps"
         raise ArgumentError(
             f"{name} would change a view in place (shape {target.shape}) that {why}: assign through the tensor itself, "
             "as in x[index] = value, or .clone() the view first"

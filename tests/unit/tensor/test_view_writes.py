@@ -205,3 +205,82 @@ def test_written_views_agree_with_the_same_written_out(device: Any) -> None:
         (z * z.t().reshape(3, 4)).sum().backward()
         assert first.grad is not None and second.grad is not None
         assert np.array_equal(first.grad.numpy(), second.grad.numpy())
+
+
+UNRECORDED_VIEWS: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda y: y[0:2],
+    "row": lambda y: y[0],
+    "split": lambda y: y.split(1)[0],
+    "unbind": lambda y: y.unbind()[1],
+    "chunk": lambda y: vk.chunk(y, 3)[0],
+    "permute": lambda y: y.t(),
+    "reshape": lambda y: y.reshape(6),
+    "view of a view": lambda y: y[1:][0],
+    "diagonal": lambda y: y.diagonal(),
+    "narrow": lambda y: y.narrow(0, 1, 1),
+}
+
+
+UNRECORDED_WRITES: list[Callable[[Any], Any]] = [
+    lambda part: part.mul_(2),
+    lambda part: part.zero_(),
+    lambda part: part.__setitem__(0, 1),
+    lambda part: part[..., :1].fill_(1),
+    lambda part: part.copy_(vk.zeros_like(part)),
+    lambda part: vk.add(vk.zeros_like(part), 0, out=part),
+]
+
+
+@pytest.mark.parametrize("mode", [vk.no_grad, vk.inference_mode])
+@pytest.mark.parametrize("kind", UNRECORDED_VIEWS)
+def test_views_made_without_recording_are_refused_a_write_while_recording(
+    device: Any, kind: str, mode: Callable[[], Any]
+) -> None:
+    x = leaf(1, 2, 3, 4, 5, 6)
+    y = (x * 2).reshape(3, 2) * 1
+    for _ in range(2):  # the second view comes from the cache of views
+        with mode():
+            part = UNRECORDED_VIEWS[kind](y)
+        for write in UNRECORDED_WRITES:
+            with pytest.raises(vk.ArgumentError, match=r"while nothing was recorded|isn't recorded"):
+                write(part)
+    with mode():
+        part.zero_()  # on the caller's own responsibility
+    (y.reshape(6)).sum().backward()
+    assert gradients(x) == [[2] * 6]
+
+
+def test_views_made_without_recording_of_a_root_that_requires_a_gradient_later(device: Any) -> None:
+    x, w = leaf(1, 2, 3), leaf(4)
+    late = vk.ones(3)
+    view = late[:2]
+    late.requires_grad_()
+    with pytest.raises(vk.ArgumentError, match="a view of a leaf"):
+        view.mul_(2)
+    y = vk.ones(3)
+    stale = y[:2]
+    y.mul_(x)
+    with vk.no_grad():
+        inner = stale[:1]
+    for write in (lambda: inner.mul_(2), lambda: inner.mul_(w), lambda: vk.neg(vk.ones(1), out=inner)):
+        with pytest.raises(vk.ArgumentError, match=r"while nothing was recorded|isn't recorded"):
+            write()
+    stale.mul_(2)
+    y.sum().backward()
+    assert gradients(x) == [[2, 2, 1]] and y.tolist() == [2, 4, 3]
+
+
+def test_views_of_constants_made_without_recording_are_written(device: Any) -> None:
+    x, y = leaf(3), vk.ones(3)
+    with vk.no_grad():
+        part, result = y[0:1], Doubled.apply(vk.ones(2, 2))
+    part.mul_(2).mul_(x)
+    result.mul_(2)
+    Doubled.apply(vk.ones(2, 2)).mul_(2)
+    y.sum().backward()
+    assert gradients(x) == [[2]] and y.tolist() == [6, 1, 1]
+    apart = (x * 2).detach()
+    with vk.no_grad():
+        row = apart[0:1]
+    row.mul_(2)
+    assert apart.tolist() == [12]
