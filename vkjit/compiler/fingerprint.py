@@ -253,11 +253,16 @@ class _Walk:
             self.struct(value)
         elif isinstance(value, tuple | Tune):
             items = value if isinstance(value, tuple) else value.choices
-            self.add(type(value).__name__, len(items))
+            self.add(*_type_name(value), len(items))
             for item in items:
                 self.value(item)
+        elif isinstance(value, enum.Enum):
+            self.add("member", *_type_name(value), value.name)
+            self.value(value.value)
         elif isinstance(value, float):
-            self.add(type(value).__name__, value.hex())
+            self.add(*_type_name(value), value.hex())
+        elif isinstance(value, int | str):  # not by the repr of a subclass, which may hide the value
+            self.add(*_type_name(value), int.__repr__(value) if isinstance(value, int) else str.__repr__(value))
         elif isinstance(value, np.ufunc):
             self.add("ufunc", value.__name__)
         elif isinstance(value, np.dtype):
@@ -265,7 +270,7 @@ class _Walk:
         elif isinstance(value, TypeVar):
             self.add("type variable", value.__name__)
         elif is_frozen(value) and not isinstance(value, _BY_TEXT):
-            self.add("dataclass", type(value).__module__, type(value).__qualname__)
+            self.add("dataclass", *_type_name(value))
             for field in dataclasses.fields(cast(Any, value)):
                 self.add("field", field.name)
                 self.value(getattr(value, field.name))
@@ -309,9 +314,14 @@ class _Walk:
 _PROCESS_NONCE = os.urandom(16).hex()
 """A random value in digests that must not equal those of other processes."""
 _BY_TEXT = (
-    bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
+    np.generic, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
 )  # fmt: skip
 """Types of values that their repr identifies."""
+
+
+def _type_name(value: object) -> tuple[str, str]:
+    """Return the module and the name of the value's type."""
+    return type(value).__module__, type(value).__qualname__
 
 
 def _is_constant_module(owner: object) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "Conflict",
     "Element",
     "GridStride",
+    "IntMember",
     "KernelValue",
     "Lazy",
     "Method",
@@ -50,6 +51,19 @@ __all__ = [
 
 KernelValue = object
 """The value of an expression, of any kind that the module docstring lists."""
+
+
+class IntMember(int):
+    """The literal that a member of an `IntEnum` or `IntFlag` is; `is` compares `member`, all else the number."""
+
+    member: enum.Enum
+
+    @staticmethod
+    def of(member: enum.Enum) -> IntMember:
+        """Return the literal of a member."""
+        literal = IntMember(member)  # type: ignore[call-overload]  # the member is an int
+        literal.member = member
+        return literal  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +266,8 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
         return False
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()  # unlike ==, this distinguishes 0.0 and -0.0, and NaN equals NaN
+    if isinstance(a, IntMember) and isinstance(b, IntMember):
+        return a.member is b.member
     if isinstance(a, int | str):
         return a == b
     return a is b

@@ -25,7 +25,7 @@ from ..ir.core import Value
 from ..lang.control import Tune
 from ..lang.vectors import VectorType
 from .context import Context, Place
-from .kernel_values import Binding, Conflict, KernelValue, Unbound
+from .kernel_values import Binding, Conflict, IntMember, KernelValue, Unbound
 from .migration_hints import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
 from .signature.annotations import dtype_of
 from .signature.free_names import MISSING, find_global, is_frozen
@@ -132,7 +132,7 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
     if isinstance(value, np.dtype):
         return dtype_of(value)
     if isinstance(value, int) and isinstance(value, enum.Enum):
-        return int(value)
+        return IntMember.of(value)
     if isinstance(value, tuple):
         items = tuple(captured(ctx, node, text, item) for item in value)
         return cast(Any, type(value))(*items) if hasattr(value, "_fields") else items

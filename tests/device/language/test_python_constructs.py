@@ -7,12 +7,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 
 import vkjit as vk
+
+T = TypeVar("T", bound=vk.Element)
 
 
 class Color(enum.IntEnum):
@@ -463,3 +465,132 @@ def test_identity_of_element_types_and_numpy_types_is_refused(device: Any) -> No
 
     with vk.use_device(device), pytest.raises(vk.CompileError, match=r"(?s)other objects.*write =="):
         identical(np.zeros(3, np.int32))
+
+
+class First(enum.IntEnum):
+    A = 1
+
+
+class Second(enum.IntEnum):
+    A = 1
+    B = 2
+
+
+class Bits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+class Word(str, enum.Enum):
+    A = "a"
+
+
+class OtherWord(enum.StrEnum):
+    A = "a"
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    member: Any
+
+
+@vk.func
+def which(member):
+    if member is First.A:
+        return 10
+    if member is Second.A:
+        return 20
+    if member is Word.A:
+        return 40
+    if member is OtherWord.A:
+        return 50
+    return 30 if member is not True else 60
+
+
+@vk.kernel(over="o")
+def told_apart(o: vk.Out[vk.i32, "N"], member: vk.Const[object]):
+    o[vk.global_id(0)] = which(member)
+
+
+@vk.kernel(over="o")
+def told_apart_inside(o: vk.Out[vk.i32, "N"], pair: vk.Const[tuple], chosen: vk.Const[object]):
+    copied = pair[1]
+    o[vk.global_id(0)] = which(copied) + 100 * which(chosen.member)
+
+
+def test_members_of_equal_value_are_other_constants(device: Any) -> None:
+    cases = [(First.A, 10), (1, 30), (Second.A, 20), (True, 60), (Second.B, 30), (Word.A, 40), ("a", 30)]
+    cases += [(OtherWord.A, 50), (1.0, 30), (np.float64(1), 30), (Bits.B, 30)]
+    out = vk.zeros(1, dtype=vk.i32)
+    for _ in range(2):
+        for member, expected in cases:
+            for _ in range(10):  # cached launches, and machine code
+                told_apart(out, member)
+                assert out.tolist() == [expected], member
+            told_apart_inside(out, (2, member), Chosen(member))
+            assert out.tolist() == [101 * expected], member
+
+
+def test_members_in_globals_closures_and_arithmetic(device: Any) -> None:
+    def made(member):
+        @vk.kernel(over="o")
+        def kernel(o: vk.Out[vk.i32, "N"]):
+            o[vk.global_id(0)] = which(member) + member * 1000 + (member | Bits.B) * 10000
+
+        return kernel
+
+    for member, expected in ((First.A, 31010), (Second.A, 31020), (1, 31030), (Second.B, 22030)):
+        out = vk.zeros(1, dtype=vk.i32)
+        made(member)(out)
+        assert out.tolist() == [expected]
+
+
+@vk.kernel(over="o")
+def flag_or_number(o: vk.Out[vk.i32, "N"], member: vk.Const[object]):
+    o[vk.global_id(0)] = 1 if member is Bits.A else 2
+
+
+def test_identity_of_flags_and_numbers_is_refused(device: Any) -> None:
+    out = vk.zeros(1, dtype=vk.i32)
+    flag_or_number(out, Bits.A)
+    assert out.tolist() == [1]
+    flag_or_number(out, Bits.B)
+    assert out.tolist() == [2]
+    with pytest.raises(vk.CompileError, match="may be a flag"):
+        flag_or_number(out, 1)
+
+
+@vk.kernel(over="y")
+def masked(y: vk.InOut[T, "N"], z: vk.Out[T, "N"], w: vk.Out[T, "N"]):
+    i = vk.global_id(0)
+    x = y[i]
+    y[i] &= ~3
+    z[i] = x | ~7
+    mask = ~0xF
+    w[i] = (-1 ^ x) & mask
+
+
+@pytest.mark.parametrize("kind", ["u1", "u2", "u4", "u8", "i1", "i4"])
+def test_negative_literals_are_bit_patterns_of_unsigned_types(device: Any, kind: str) -> None:
+    dtype = np.dtype(kind)
+    x = np.array([0, 1, 5, 123, 100, np.iinfo(dtype).max], dtype)
+
+    def wrapped(value):
+        return np.array([value], np.int64).astype(dtype)
+
+    with vk.use_device(device):
+        y = x.copy()
+        z, w = masked(y)
+    np.testing.assert_array_equal(y, x & wrapped(~3))
+    np.testing.assert_array_equal(z, x | wrapped(~7))
+    np.testing.assert_array_equal(w, (wrapped(-1) ^ x) & wrapped(~0xF))
+
+
+@vk.kernel(over="y")
+def masked_beyond_the_type(y: vk.InOut[vk.u8, "N"]):
+    y[vk.global_id(0)] &= ~256
+
+
+def test_negative_literals_of_more_bits_are_refused(device: Any) -> None:
+    with vk.use_device(device), pytest.raises(vk.CompileError, match="the literal -257 doesn't fit vk.u8"):
+        masked_beyond_the_type(np.zeros(1, np.uint8))

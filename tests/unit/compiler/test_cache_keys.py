@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import math
 import sys
@@ -47,6 +48,47 @@ def _function(kind: Any) -> Any:
     return convert
 
 
+class First(enum.IntEnum):
+    A = 1
+
+
+class Second(enum.IntEnum):
+    A = 1
+
+
+class Hidden(enum.Enum):
+    A = 1
+    B = 2
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+
+class Bits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+class Word(str, enum.Enum):
+    A = "a"
+
+
+class Shown(int):
+    def __repr__(self) -> str:
+        return "<number>"
+
+
+class ShownText(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<text>"
+
+
+def _enumeration(module: str, value: int = 1) -> Any:
+    return enum.IntEnum("Same", {"A": value}, module=module)
+
+
 DIFFERENT = {
     "ufuncs": (np.sin, np.cos),
     "dtypes": (vk.f32, vk.i32),
@@ -69,6 +111,16 @@ DIFFERENT = {
     "tuples": ((1, 2.0), (1, 2)),
     "nesting": (((1,), 2), (1, (2,))),
     "numbers and text": (1, "1"),
+    "enumerations": (First.A, Second.A),
+    "enumerations of one name": (_enumeration("a").A, _enumeration("b").A),
+    "members of one repr": (Hidden.A, Hidden.B),
+    "a member and its number": (First.A, 1),
+    "flags": (Bits.A, Bits.A | Bits.B),
+    "a member and its text": (Word.A, "a"),
+    "numbers of one repr": (Shown(1), Shown(2)),
+    "texts of one repr": (ShownText("1"), ShownText("2")),
+    "values of members": (_enumeration("a", 1).A, _enumeration("a", 2).A),
+    "members in tuples": ((0, (First.A,)), (0, (Second.A,))),
 }
 
 
@@ -77,6 +129,8 @@ def test_constants_that_differ_have_digests_that_differ(name: str) -> None:
     first, second = DIFFERENT[name]
     assert value_digest(first) != value_digest(second)
     assert value_digest(first) == value_digest(first)
+    if isinstance(first, int | float | str | tuple | enum.Enum):
+        assert constant_key(first) != constant_key(second)
 
 
 @pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (1, True), (1, 1.0), ((2,), (2.0,)), (math.nan, 0.0)])

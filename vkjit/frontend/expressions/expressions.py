@@ -20,7 +20,7 @@ from vkjit.ir.core import Region, Value
 from vkjit.ir.ops import OpName
 
 from ..context import Context, evaluate_items, expression, unloaded_expression
-from ..kernel_values import Element, KernelValue, describe_value
+from ..kernel_values import Element, IntMember, KernelValue, describe_value
 from ..migration_hints import advice_on_attribute, advice_on_object
 from ..resolve import MISSING, captured, constant_fields, look_up
 from ..syntax import unsupported
@@ -290,7 +290,11 @@ def _compare_pair(
 
 
 def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -> bool:
-    """Evaluate `a is b` at compile time; equal numbers and strings of one type count as identical."""
+    """Evaluate `a is b` at compile time; equal numbers and strings of one type count as identical.
+
+    Members of an `IntFlag` aren't compared with numbers, which operators make of them.
+    """
+    a, b = (value.member if isinstance(value, IntMember) else value for value in (a, b))
     if a is None or b is None:
         return a is b
     if isinstance(a, Value) or isinstance(b, Value):
@@ -301,7 +305,12 @@ def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -
             raise ctx.error(
                 node, "`is` doesn't compare element types with NumPy's, which are other objects", "write =="
             )
-    return a is b or (isinstance(a, bool | int | str) and type(a) is type(b) and a == b)
+        if isinstance(one, enum.IntFlag) and isinstance(other, int) and not isinstance(other, enum.Enum | bool):
+            raise ctx.error(
+                node, f"`is` compares {one!r} with {describe_value(other)}, which may be a flag", "write =="
+            )
+    same_kind = isinstance(a, bool | int | str) and type(a) is type(b)
+    return a is b or (same_kind and not isinstance(a, enum.Enum) and bool(a == b))
 
 
 def _membership(

@@ -120,12 +120,20 @@ def _binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelVa
     if name in ("and", "or", "xor"):
         if dtype.is_float:
             raise ctx.error(node, f"{_SIGNS[name]} is for integers and bools, found {dtype!r}", "convert: vk.i32(x)")
+        a, b = (_as_bits(value, dtype) for value in (a, b))
         return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
     if name == "div" and not dtype.is_float:
         dtype = dtypes.f32
     elif dtype.kind == "bool":
         dtype = dtypes.i32
     return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _as_bits(value: KernelValue, dtype: DType) -> KernelValue:
+    """Return a negative literal, such as `~3`, as its two's complement in an unsigned type; other values unchanged."""
+    if dtype.kind == "uint" and isinstance(value, int) and -(2**dtype.bits) <= value < 0:
+        return value % 2**dtype.bits
+    return value
 
 
 def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
