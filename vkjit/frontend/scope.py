@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Scope", "analyze", "assigned_names", "local_names", "read_names", "stored_names"]
+__all__ = ["Scope", "analyze", "assigned_names", "elif_chain", "local_names", "read_names", "stored_names"]
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -80,6 +80,14 @@ def local_names(function: ast.FunctionDef) -> Names:
     return frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)) | assigned_names(function.body)
 
 
+def elif_chain(node: ast.If) -> list[ast.If]:
+    """Return an `if` and the `elif`s after it."""
+    chain = [node]
+    while len(chain[-1].orelse) == 1 and isinstance(chain[-1].orelse[0], ast.If):
+        chain.append(chain[-1].orelse[0])
+    return chain
+
+
 def analyze(function: ast.FunctionDef) -> Scope:
     """Analyze the scope of a function definition."""
     scope = Scope(local_names(function))
@@ -106,10 +114,12 @@ class _Liveness:
     def statement(self, node: ast.stmt, after: Names, live_at_break: Names, live_at_continue: Names) -> Names:
         """Return the names live before a statement."""
         if isinstance(node, ast.If):
-            self.scope.after[node] = self.scope.after.get(node, NONE) | after
-            live_before_body = self.block(node.body, after, live_at_break, live_at_continue)
-            live_before_else = self.block(node.orelse, after, live_at_break, live_at_continue)
-            return read_names(node.test) | live_before_body | live_before_else
+            chain = elif_chain(node)
+            live = self.block(chain[-1].orelse, after, live_at_break, live_at_continue)
+            for arm in reversed(chain):
+                self.scope.after[arm] = self.scope.after.get(arm, NONE) | after
+                live |= read_names(arm.test) | self.block(arm.body, after, live_at_break, live_at_continue)
+            return live
         if isinstance(node, ast.For):
             return self.loop(node, node.iter, node.target, after, live_at_break, live_at_continue)
         if isinstance(node, ast.While):

@@ -157,3 +157,15 @@ def test_deep_loops(device: Any, tmp_path: Path) -> None:
                 kernel(X)
         else:
             np.testing.assert_array_equal(kernel(X), np.ones(len(X)))
+
+
+def test_the_length_of_a_chain_of_elifs(device: Any, tmp_path: Path) -> None:
+    x = np.arange(-5, 260, dtype=np.int32)
+    with vk.use_device(device):
+        found = module(HEAD + elif_chain(200).replace("{options}", ""), tmp_path).k(x)
+    np.testing.assert_array_equal(found, thrice(x, 200))
+    for length in (201, 600):
+        kernel = module(HEAD + elif_chain(length).replace("{options}", ""), tmp_path).k
+        message = f"a chain of if and elif with {length} conditions: expected up to 200"
+        with vk.use_device(device), pytest.raises(vk.CompileError, match=message):
+            kernel(x)

@@ -18,6 +18,7 @@ from ..context import Context, Return, statement
 from ..expressions import operators
 from ..expressions.expressions import binary_name, condition
 from ..kernel_values import KernelValue, describe_value, parts_of
+from ..scope import elif_chain
 from ..signature.annotations import dtype_of
 from ..values.conversions import as_exactly
 from ..values.joins import Names, join_branches
@@ -147,9 +148,18 @@ def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
     return False
 
 
+_MAX_ARMS = 200
+"""The maximum number of conditions of a chain of `elif`s, which are nested in each other: Python's stack has room for them."""
+
+
 @statement(ast.If)
 def _if(ctx: Context, node: ast.If) -> bool:
     """Lower an `if`: lower each branch into its own region, with its own copy of the names, and join the branches."""
+    if (arms := len(elif_chain(node))) > _MAX_ARMS:
+        raise ctx.error(
+            node, f"a chain of if and elif with {arms} conditions: expected up to {_MAX_ARMS}",
+            "write ifs one after another that return, or look the value up in an array",
+        )  # fmt: skip
     test = condition(ctx, node.test)
     if isinstance(test, bool):  # known at compile time: only one branch is lowered
         return ctx.block(node.body if test else node.orelse)
