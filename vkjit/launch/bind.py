@@ -420,6 +420,10 @@ def allocate_outs(
                 f"{spec.name}(): can't tell the shape of {param.name} from the other arguments"
                 f"{f' ({param.dims})' if param.dims is not None else ''}: pass an array for it"
             )
+        if any(extent < 0 for extent in shape):
+            raise ShapeError(
+                f"{spec.name}(): {param.name} ({param.dims}) would have the shape {shape}: expected no extent below 0"
+            )
         dtype = bound.get(param.dtype.__name__) if isinstance(param.dtype, TypeVar) else param.dtype
         if dtype is None:
             raise ArgumentError(f"{spec.name}(): can't tell the element type of {param.name}: pass an array for it")

@@ -41,12 +41,12 @@ CAP_MARGIN = 64
 """Safety margin below a driver's cap on loop iterations."""
 
 
-def of_library(module: str) -> bool:
-    """Return True if a module belongs to the standard library."""
-    return module.startswith("vkjit.stdlib.")
+def of_library(module: str | None) -> bool:
+    """Return True if a module belongs to the standard library; False for None, of code run in a bare namespace."""
+    return module is not None and module.startswith("vkjit.stdlib.")
 
 
-def alignments(signature: Signature, module: str) -> dict[int, int]:
+def alignments(signature: Signature, module: str | None) -> dict[int, int]:
     """Return, by argument index, the alignment in bytes to keep when a graph's arrays are replaced.
 
     A replacement must have this alignment if the original does. `module` is the module of the kernel. Standard library

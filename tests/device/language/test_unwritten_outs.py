@@ -80,3 +80,26 @@ def prefix(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], mode: vk.i32 = 0):
 def test_reads_that_may_follow_writes_are_allowed(device: Any, kernel: Any, expected: list[int]) -> None:
     with vk.use_device(device):
         assert kernel(X).tolist() == expected
+
+
+@vk.kernel(over="o")
+def smaller(x: vk.In[vk.f32, "N"], k: vk.In[vk.f32, "K"], o: vk.Out[vk.f32, "N-K"]) -> None:
+    o[vk.global_id(0)] = x[0] + k[0]
+
+
+@vk.kernel(over="o")
+def smaller_twice(x: vk.In[vk.f32, "N"], k: vk.In[vk.f32, "K"], o: vk.Out[vk.f32, "N-K N-K"]) -> None:
+    o[vk.global_id(1), vk.global_id(0)] = x[0] + k[0]
+
+
+@pytest.mark.parametrize("kernel", [smaller, smaller_twice])
+def test_results_of_negative_extents_are_refused(device: Any, kernel: Any) -> None:
+    with vk.use_device(device):
+        for _ in range(3):  # the last calls are cached
+            assert np.all(kernel(np.ones(5, np.float32), np.ones(3, np.float32)) == 2)
+            with pytest.raises(vk.ShapeError, match=r"would have the shape \(-2,.*expected no extent below 0"):
+                kernel(np.ones(3, np.float32), np.ones(5, np.float32))
+            x = vk.ones(5)
+            assert kernel(x, x[:3]).shape[0] == 2
+            with pytest.raises(vk.ShapeError, match="would have the shape"):
+                kernel(x[:3], x)

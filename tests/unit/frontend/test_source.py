@@ -10,6 +10,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vkjit as vk
@@ -119,3 +120,21 @@ def test_places_of_nested_functions_are_those_of_the_file() -> None:
     found = source.source_of(function)
     assert found.node.lineno == function.__code__.co_firstlineno + 1
     assert found.text().lstrip().startswith("@vk.func")
+
+
+def test_kernels_of_a_namespace_without_a_name(tmp_path: Path) -> None:
+    text = (
+        "@vk.func\ndef f(v):\n    return v * 3\n@vk.struct\nclass P(vk.Struct):\n    a: vk.i32\n"
+        "@vk.kernel(over='x')\ndef k(x: vk.In[vk.i32, 'N'], o: vk.Out[vk.i32, 'N']):\n"
+        "    i = vk.global_id(0)\n    o[i] = f(x[i]) + P(x[i]).a\n"
+    )
+    path = tmp_path / "kernels_of_no_module.py"
+    path.write_text(text, encoding="utf-8")
+    namespace: dict[str, Any] = {"vk": vk}
+    FunctionType(compile(text, path, "exec", dont_inherit=True), namespace)()  # as exec() runs it
+    kernel = namespace["k"]
+    x = np.arange(3, dtype=np.int32)
+    for name in ("interpreter", "cpu"):
+        with vk.use_device(vk.device(name)):
+            for _ in range(3):
+                np.testing.assert_array_equal(kernel(x), x * 4)

@@ -89,7 +89,7 @@ _CALLABLE_HINT = "kernels can call the functions of vk, and those of math and Nu
 def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
     """Return the error for a call of a value that has no lowering, with advice by the kind of value."""
     text = ast.unparse(node.func)
-    if isinstance(callee, FunctionType) and callee.__module__.split(".")[0] == "vkjit":
+    if isinstance(callee, FunctionType) and (callee.__module__ or "").split(".")[0] == "vkjit":
         hint = advice_on_attribute(sys.modules["vkjit"], callee.__name__)
         if not hint or hint.startswith(
             "did"

@@ -25,7 +25,7 @@ def is_frozen(value: object) -> bool:
 
 def is_frozen_type(kind: type) -> bool:
     """True if the type is a user's frozen dataclass."""
-    if kind.__module__.startswith(_OURS):
+    if str(kind.__module__).startswith(_OURS):
         return False
     parameters = getattr(kind, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)

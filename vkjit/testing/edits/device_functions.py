@@ -59,7 +59,7 @@ def _called(function: FunctionType) -> Iterator[tuple[str, DeviceFunction]]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         used[name] = cell.cell_contents
     for name, value in used.items():
-        if isinstance(value, DeviceFunction) and not _function(value).__module__.startswith("vkjit."):
+        if isinstance(value, DeviceFunction) and not (_function(value).__module__ or "").startswith("vkjit."):
             yield name, value
 
 
