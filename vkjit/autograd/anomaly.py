@@ -20,7 +20,7 @@ from ..errors import VkjitError
 from ..runtime.handles import new_lock
 from ..runtime.open_blocks import Block, ReentrantBlock
 from ..tensor.autograd import tape
-from ..tensor.autograd.mode import changed_modes, modes, set_grad_enabled, state
+from ..tensor.autograd.mode import changed_modes, modes, no_grad, state
 
 __all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
 
@@ -144,7 +144,7 @@ def _holds_nan(value: Any) -> bool:
 
     if not isinstance(value, Tensor) or not value.dtype.is_float or not value.numel():
         return False
-    with set_grad_enabled(False):
+    with no_grad():
         return bool(any_of(isnan(value.detach())).item())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..runtime.capture import KeptVersion
-from ..tensor.autograd.mode import is_grad_enabled, set_grad_enabled
+from ..tensor.autograd.mode import is_grad_enabled, no_grad
 from ..tensor.autograd.rules import rule
 from ..tensor.autograd.tape import UNTRACKED, Node, record
 
@@ -68,7 +68,7 @@ class Function:
     y = Cube.apply(x)
     ```
 
-    backward returns one gradient (or None) per argument of forward.
+    backward returns one gradient (or None) per argument of forward; more are accepted if they are None.
     """
 
     @staticmethod
@@ -93,7 +93,7 @@ class Function:
         """Return the result of forward for these arguments, recorded on the tape as one operation."""
         ctx = Context()
         ctx.needs_input_grad = tuple(bool(getattr(a, "requires_grad", False)) for a in args)
-        with set_grad_enabled(False):
+        with no_grad():
             result = cls.forward(ctx, *args)
         outputs = result if isinstance(result, tuple) else (result,)
         if is_grad_enabled():
@@ -118,13 +118,14 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
 def _recordable(output: Any, args: Sequence[Any]) -> Any:
     """Return a result of forward as a tensor that can be attached to the new node without changing an argument.
 
-    If the result is one of the arguments, return a detached alias of it. If the result is a view of an argument's
-    memory, mark it `UNTRACKED`: only the user's backward knows how it depends on the argument, so autograd can't follow
-    later in-place writes to that argument.
+    If the result is one of the arguments, return a detached alias of it. If the result is recorded and a view of an
+    argument's memory, mark it `UNTRACKED`: only the user's backward knows how it depends on the argument, so autograd
+    can't follow later in-place writes to that argument.
     """
     if any(output is a for a in args):
         return output.detach()
-    if any(getattr(a, "memory_key", None) is output.memory_key for a in args):
+    shares = any(getattr(a, "memory_key", None) is output.memory_key for a in args)
+    if shares and any(getattr(a, "requires_grad", False) for a in args):
         output._root = UNTRACKED
     return output
 
@@ -137,14 +138,23 @@ def _function(node: Node, *gradients: Any) -> Sequence[Any]:
         gradients = tuple(
             _zeros(*like) if g is None else g for g, like in zip(gradients, node.params["like"], strict=True)
         )
+    from ..tensor.tensor import Tensor  # it imports this package's tape first
+
     returned = function.backward(ctx, *gradients)
     results = returned if isinstance(returned, tuple) else (returned,)
+    while len(results) > len(node.edges) and results[-1] is None:  # of optional arguments that weren't given
+        results = results[:-1]
     if len(results) != len(node.edges):
         raise ArgumentError(
             f"{function.__name__}.backward gave {len(results)} gradients, expected one for each of the "
             f"{len(node.edges)} arguments of forward (None where there is none)"
         )
     for position, (gradient, edge) in enumerate(zip(results, node.edges, strict=True)):
+        if gradient is not None and not isinstance(gradient, Tensor):
+            raise ArgumentError(
+                f"{function.__name__}.backward gave {type(gradient).__name__} for argument {position}, expected a "
+                "tensor, or None where there is no gradient"
+            )
         if edge is not None and edge.requires_grad and gradient is not None and gradient.shape != edge.shape:
             raise ArgumentError(
                 f"{function.__name__}.backward gave a gradient of shape {gradient.shape} for argument {position}, "

@@ -5,6 +5,8 @@ operations, memory.
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from typing import Any
 
@@ -372,3 +374,112 @@ def test_backward_releases_what_the_graph_kept(device: Any) -> None:
     assert kept() is not None
     total.backward()
     assert kept() is None
+
+
+def test_set_grad_enabled_acts_at_once() -> None:
+    from vkjit.autograd import is_grad_enabled, set_grad_enabled
+
+    try:
+        set_grad_enabled(False)
+        assert not is_grad_enabled()
+        set_grad_enabled(True)
+        assert is_grad_enabled()
+        with set_grad_enabled(False):
+            assert not is_grad_enabled()
+            set_grad_enabled(True)
+            assert is_grad_enabled()
+            with set_grad_enabled(False):
+                assert not is_grad_enabled()
+            assert is_grad_enabled()
+        assert is_grad_enabled()
+        with vk.no_grad():
+            set_grad_enabled(True)
+        assert is_grad_enabled()
+    finally:
+        set_grad_enabled(True)
+
+
+def test_set_grad_enabled_as_an_object_and_decorator() -> None:
+    from vkjit.autograd import is_grad_enabled, set_grad_enabled
+
+    try:
+
+        @set_grad_enabled(False)
+        def inside() -> bool:
+            return is_grad_enabled()
+
+        assert is_grad_enabled() and not inside() and is_grad_enabled()
+        block = set_grad_enabled(False)
+        assert not is_grad_enabled()
+        for _ in range(2):
+            with block:
+                assert not is_grad_enabled()
+            assert is_grad_enabled()
+        with pytest.raises(ZeroDivisionError), set_grad_enabled(False):
+            _ = 1 / 0
+        assert is_grad_enabled()
+        vk.no_grad(), vk.inference_mode(), vk.enable_grad()  # blocks only
+        assert is_grad_enabled()
+        set_grad_enabled(False)
+        seen: list[bool] = []
+        thread = threading.Thread(target=lambda: seen.append(is_grad_enabled()))
+        thread.start()
+        thread.join()
+        assert seen == [True]
+    finally:
+        set_grad_enabled(True)
+
+
+class Scaled(vk.autograd.Function):
+    """Product of two tensors and a number, with an optional argument; tests set what backward returns."""
+
+    returned: Any = None
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any, y: Any, k: float, _flag: bool = True) -> Any:
+        return x * y * k
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Any) -> Any:
+        return Scaled.returned(gradient)
+
+
+def test_gradients_beyond_the_arguments_may_be_none(device: Any) -> None:
+    x, y = vk.tensor([1.0, 2.0], requires_grad=True), vk.tensor([3.0, 4.0], requires_grad=True)
+    Scaled.returned = lambda g: (g, g * 2, None, None, None)
+    Scaled.apply(x, y, 3.0).sum().backward()
+    assert x.grad.tolist() == [1, 1] and y.grad.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda g: (g, g, None, g), "gave 4 gradients, expected one for each of the 3 arguments"),
+        (lambda g: (1.0, g, None), "gave float for argument 0, expected a tensor"),
+        (lambda g: (g, g.numpy(), None), "gave ndarray for argument 1, expected a tensor"),
+        (lambda g: (g, g, 5), "gave int for argument 2, expected a tensor"),
+        (lambda g: 2.0, "gave 1 gradients"),
+    ],
+)
+def test_gradients_of_another_kind_are_refused(device: Any, returned: Any, message: str) -> None:
+    x = vk.tensor([1.0, 2.0], requires_grad=True)
+    Scaled.returned = returned
+    with pytest.raises(vk.ArgumentError, match=message):
+        Scaled.apply(x, x, 3.0).sum().backward()
+
+
+def test_threads_accumulate_all_gradients(device: Any) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(10):
+            x = leaf(1, 2)
+            sums = [(x * k).sum() for k in range(1, 9)]
+            threads = [threading.Thread(target=y.backward) for y in sums]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert x.grad.tolist() == [36, 36]
+    finally:
+        sys.setswitchinterval(interval)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...runtime.open_blocks import ReentrantBlock, block, while_set
 
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from vkjit.dtypes import DType
 
 __all__ = [
-    "Modes", "accumulating", "changed_modes", "enable_grad", "inference_mode", "is_grad_enabled", "modes", "no_grad",
-    "recording", "set_grad_enabled", "state", "while_changed",
+    "GradBlock", "Modes", "accumulating", "changed_modes", "enable_grad", "inference_mode", "is_grad_enabled", "modes",
+    "no_grad", "recording", "set_grad_enabled", "state", "while_changed",
 ]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Modes(NamedTuple):
@@ -123,8 +125,11 @@ changed_modes = block(while_changed)
 """Context manager in which some of `Modes` have other values."""
 
 
-class set_grad_enabled(ReentrantBlock[bool]):  # noqa: N801  # PyTorch's name
+class GradBlock(ReentrantBlock[None]):
     """Context manager and decorator that switches recording on or off in this thread or asyncio task."""
+
+    _former: bool | None = None
+    """What the next block restores, instead of what it finds."""
 
     def __init__(self, enabled: bool) -> None:
         super().__init__(functools.partial(while_set, recording, enabled))
@@ -134,6 +139,8 @@ class set_grad_enabled(ReentrantBlock[bool]):  # noqa: N801  # PyTorch's name
         """As in `ReentrantBlock`, in one generator, which takes less time."""
         token = yield
         former = recording.get()
+        if self._former is not None:
+            former, self._former = self._former, None
         try:
             recording.set(self._enabled)
             yield
@@ -144,15 +151,33 @@ class set_grad_enabled(ReentrantBlock[bool]):  # noqa: N801  # PyTorch's name
                 self._innermost.reset(token)
 
 
-_disabled, _enabled = set_grad_enabled(False), set_grad_enabled(True)
+_disabled, _enabled = GradBlock(False), GradBlock(True)
 
 
-def no_grad() -> set_grad_enabled:
+class set_grad_enabled(GradBlock):  # noqa: N801  # PyTorch's name
+    """Switch recording on or off in this thread or asyncio task: at once, as a context manager, or as a decorator.
+
+    At the end of the block, recording is as it was before the call; a decorated function leaves it as it is outside.
+    """
+
+    def __init__(self, enabled: bool) -> None:
+        super().__init__(bool(enabled))
+        self._former = recording.get()
+        recording.set(self._enabled)
+
+    def __call__(self, function: F) -> F:
+        if self._former is not None:
+            recording.set(self._former)
+            self._former = None
+        return super().__call__(function)
+
+
+def no_grad() -> GradBlock:
     """Disable recording: `with vk.no_grad(): ...` or `@vk.no_grad()`."""
     return _disabled
 
 
-def enable_grad() -> set_grad_enabled:
+def enable_grad() -> GradBlock:
     """Enable recording inside a `no_grad` block."""
     return _enabled
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, InternalError, ShapeError, VkjitError
 from vkjit.runtime.device import Device
+from vkjit.runtime.handles import new_lock
 
 from ..memory import allocate, write_value
 from .mode import accumulating, modes, recording, state
@@ -433,6 +434,10 @@ def accumulates_grad() -> bool:
     return accumulating.get()
 
 
+_grads_lock = new_lock()
+"""Held while a gradient is added to `.grad`, so that backward passes of several threads lose none."""
+
+
 def _update_grads(updates: list[tuple[GradMeta, Tensor]]) -> None:
     """Add gradients collected during a backward pass to `.grad`, and empty the list.
 
@@ -447,13 +452,14 @@ def _update_grads(updates: list[tuple[GradMeta, Tensor]]) -> None:
     while updates:
         pair = updates.pop()
         meta = pair[0]
-        # the gradient stays in the pair: a local variable would be one more reference to it
-        if meta.grad is not None:
-            meta.grad = meta.grad + pair[1]
-        elif use_counts[id(pair[1]._version)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
-            meta.grad = pair[1].clone()
-        else:
-            meta.grad = pair[1]
+        with _grads_lock:
+            # the gradient stays in the pair: a local variable would be one more reference to it
+            if meta.grad is not None:
+                meta.grad = meta.grad + pair[1]
+            elif use_counts[id(pair[1]._version)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
+                meta.grad = pair[1].clone()
+            else:
+                meta.grad = pair[1]
 
 
 def _reference_count(pair: tuple[Any, Any]) -> int:
