@@ -54,6 +54,7 @@ def _plain(obj: Any) -> Any:
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Return the numbers from `start` to `stop`, exclusive, in steps of `step`."""
     low, high = (0, start) if stop is None else (start, stop)
+    high = low if (high - low) * step < 0 else high  # no numbers, which `vk.arange` refuses
     # integer results from float arguments: compute in f64, then truncate
     truncate = dtype is not None and dtype.is_integer and any(isinstance(v, float) for v in (low, high, step))
     result = creation.arange(low, high, step, dtype=dtypes.f64 if truncate else dtype, device=device)

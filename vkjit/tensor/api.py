@@ -80,7 +80,9 @@ _MODULES = (
     _ops.views,
 )
 # names that the modules share with each other, but that aren't public
-_INTERNAL = frozenset({"as_dtype", "get_item", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})
+_INTERNAL = frozenset(
+    {"as_dtype", "check_model", "get_item", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"}
+)
 
 __all__ = [  # noqa: PLE0604  # sorted() gives strings
     "Tensor",

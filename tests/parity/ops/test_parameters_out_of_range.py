@@ -161,6 +161,10 @@ REFUSED: dict[str, Any] = {
     "diff": lambda M: M.t([1.0, 2.0]).diff(n=-1),
     "rot90": lambda M: M.t([[1.0, 2.0]]).rot90(1.5),
     "round": lambda M: M.t([1.0]).round(decimals=1.5),
+    "arange up": lambda M: M.L.arange(5, 0, 1),
+    "arange down": lambda M: M.L.arange(0.0, 5.0, -1),
+    "ones_like": lambda M: M.L.ones_like(None),
+    "adaptive size": lambda M: M.F.adaptive_avg_pool1d(M.t([[[1.0, 2.0]]]), -1),
     "tensordot": lambda M: M.L.tensordot(M.t([1.0]), M.t([1.0]), -1),
     "pad float": lambda M: M.F.pad(M.t([1.0, 2.0]), (1.5, 1)),
     "pad bool": lambda M: M.F.pad(M.t([1.0, 2.0]), (True, 1)),
@@ -183,6 +187,12 @@ def test_refused(device: Any, name: str) -> None:
 
 
 ACCEPTED: dict[str, Any] = {
+    "round far": lambda M: M.t([1.25, 0.0]).round(decimals=-400).isnan(),
+    "round fine": lambda M: M.t([1.25, -math.inf]).round(decimals=2**40).isnan(),
+    "arange of nothing": lambda M: M.L.arange(5, 5, -1),
+    "adaptive average": lambda M: M.F.adaptive_avg_pool1d(M.t([[[1.0, 2.0]]]), 0),
+    "adaptive averages": lambda M: M.F.adaptive_avg_pool2d(M.t([[[1.0, 2.0]]]), (3, 0)),
+    "adaptive maximum": lambda M: M.F.adaptive_max_pool2d(M.t([[[1.0, 2.0]]]), (0, None)),
     "tensor mixed": lambda M: M.t([2**53 + 1, 0.0, -1.9], M.i64),
     "tensor largest": lambda M: M.t([2**63 - 1, -(2**63)]),
     "full": lambda M: M.L.full((2,), 2**53 + 1),

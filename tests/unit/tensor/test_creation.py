@@ -66,7 +66,10 @@ def test_sequences(device: Any) -> None:
     assert vk.arange(5).tolist() == [0, 1, 2, 3, 4] and vk.arange(5).dtype is vk.i64
     assert vk.arange(2, 8, 3).tolist() == [2, 5] and vk.arange(8, 2, -3).tolist() == [8, 5]
     assert vk.arange(0, 1, 0.25).tolist() == [0, 0.25, 0.5, 0.75] and vk.arange(0, 1, 0.25).dtype is vk.f32
-    assert vk.arange(3, 1).tolist() == []
+    assert vk.arange(3, 3).tolist() == [] and vk.arange(3.0, 3.0, -1).tolist() == []
+    for ends in ((3, 1), (1, 3, -1), (0.5, 0.25), (0, -1, 1)):
+        with pytest.raises(vk.ArgumentError, match="other side of the start"):
+            vk.arange(*ends)
     assert vk.linspace(0, 1, 5).tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert vk.eye(2, 3).tolist() == [[1, 0, 0], [0, 1, 0]]
     with pytest.raises(vk.ArgumentError, match="step"):
@@ -176,3 +179,21 @@ def test_what_whole_numbers_can_not_be(value: float) -> None:
         with pytest.raises(vk.DTypeError, match="out of range"):
             vk.zeros(3, dtype=vk.i32).fill_(value)
         assert vk.zeros(3, dtype=vk.boolean).fill_(value).all().item()
+
+
+@pytest.mark.parametrize("name", ["empty", "zeros", "ones", "full", "rand", "randn", "randint"])
+@pytest.mark.parametrize("model", [None, (2, 3), 1.0])
+def test_models_of_new_tensors_that_are_no_tensors_are_refused(name: str, model: Any) -> None:
+    further = {"full": (1,), "randint": (3,)}.get(name, ())
+    with pytest.raises(vk.ArgumentError, match=rf"{name}_like\(\) takes a tensor, found {type(model).__name__}"):
+        getattr(vk, f"{name}_like")(model, *further)
+
+
+@pytest.mark.parametrize("value", [np.ones(3, np.float32), [1.0, 2.0, 3.0], (1,), None, "1"])
+def test_tensors_are_filled_with_numbers_and_tensors_only(value: Any) -> None:
+    x = vk.zeros(3)
+    for write in (x.copy_, x.fill_):
+        with pytest.raises(vk.ArgumentError, match=f"a number or a tensor, found {type(value).__name__}"):
+            write(value)
+    x.copy_(np.array(2.0)).fill_(np.float32(3))
+    assert x.tolist() == [3, 3, 3]

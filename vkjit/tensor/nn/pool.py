@@ -217,7 +217,7 @@ def _adaptive_window(x: Any, axes: int, output_size: Any, name: str) -> Window:
     if len(items) == 1:
         items = items * axes
     sizes = [s if o is None else o for o, s in zip(items, size, strict=False)]
-    out = int_per_axis(sizes, axes, name, "output_size", 1)
+    out = int_per_axis(sizes, axes, name, "output_size", 0)
     return Window(_triple(size, 1), _triple(out, 1), adaptive=True)
 
 

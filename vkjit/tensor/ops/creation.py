@@ -31,6 +31,7 @@ __all__ = [
     "arange",
     "as_dtype",
     "as_tensor",
+    "check_model",
     "empty",
     "empty_like",
     "eye",
@@ -204,23 +205,35 @@ def ones(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requir
 
 def empty_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return an uninitialized tensor of x's shape, with x's type and device unless given."""
+    check_model(x, "empty_like")
     return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+
+
+def check_model(x: Any, name: str) -> None:
+    """Raise ArgumentError if the tensor whose shape the function `name` takes isn't one."""
+    if not isinstance(x, Tensor):
+        raise ArgumentError(
+            f"{name}() takes a tensor, found {type(x).__name__}: give the shape to a function like vk.zeros"
+        )
 
 
 def full_like(
     x: Tensor, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
     """Return a tensor of x's shape filled with `fill_value`, with x's type and device unless given."""
+    check_model(x, "full_like")
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
 
 
 def zeros_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return a tensor of zeros of x's shape, with x's type and device unless given."""
+    check_model(x, "zeros_like")
     return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return a tensor of ones of x's shape, with x's type and device unless given."""
+    check_model(x, "ones_like")
     return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -266,6 +279,11 @@ def arange(
         low, high, step = int(low), int(high), int(step)
     if step == 0 or not all(map(math.isfinite, (low, high, step))):
         raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
+    if low != high and (low < high) is not (step > 0):
+        raise ArgumentError(
+            f"arange({low}, {high}, {step}): the end is on the other side of the start than the step goes; "
+            f"expected a step {'above' if low < high else 'below'} 0"
+        )
     integral = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
     # ceil((high - low) / step), for integers without floats
     length = math.ceil((high - low) / step) if not integral else -((int(low) - int(high)) // int(step))

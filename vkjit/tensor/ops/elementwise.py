@@ -7,6 +7,7 @@ computed in f32 and rounded once.
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -172,7 +173,7 @@ def round(x: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` decimal places (negative: to tens, hundreds...), halves to even, elementwise."""
     if as_int(decimals, "round(decimals=)") == 0 or not checked(x, "round").dtype.is_float:
         return _round(x)
-    scale = 10.0 ** builtin_abs(decimals)
+    scale = 10.0 ** builtin_abs(decimals) if builtin_abs(decimals) < 309 else math.inf  # then NaN, as in PyTorch
     return _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale
 
 

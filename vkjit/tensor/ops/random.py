@@ -30,7 +30,7 @@ from ..autograd.mode import state
 from ..memory import allocate, as_int, check_fits
 from ..tensor import Tensor, as_shape
 from . import creation
-from .creation import DeviceLike, as_dtype
+from .creation import DeviceLike, as_dtype, check_model
 
 __all__ = [
     "Generator", "bernoulli", "get_rng_state", "initial_seed", "manual_seed", "next_seed", "normal", "rand",
@@ -377,11 +377,13 @@ def check_deviation(std: Any, name: str) -> None:
 
 def rand_like(x: Tensor, **options: Any) -> Tensor:
     """Return uniform values in [0, 1) with x's shape, dtype and device."""
+    check_model(x, "rand_like")
     return rand(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
 def randn_like(x: Tensor, **options: Any) -> Tensor:
     """Return standard normal values with x's shape, dtype and device."""
+    check_model(x, "randn_like")
     return randn(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
@@ -414,6 +416,7 @@ def randint(
 
 def randint_like(x: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
     """Return integers in [low, high), or [0, low) if high is None, with x's shape, dtype and device."""
+    check_model(x, "randint_like")
     bounds = (0, low) if high is None else (low, high)
     return randint(*bounds, x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
