@@ -192,7 +192,7 @@ def fill_(target: Tensor, value: Any) -> Tensor:
         if value.ndim:
             raise ShapeError(f"fill_() takes a number or a 0-d tensor, found shape {value.shape}")
         return copy_(target, value)
-    if value is None or isinstance(value, (str, list, tuple)) or getattr(value, "ndim", 0):
+    if value is None or isinstance(value, (str, list, tuple)) or getattr(value, "ndim", False):
         raise ArgumentError(
             f"a tensor is filled with a number or a tensor, found {type(value).__name__}: use vk.tensor(...)"
         )
