@@ -26,7 +26,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..errors import CompileError
-from ..frontend.signature.free_names import MISSING, find_global, is_frozen
+from ..frontend.signature.free_names import MISSING, find_global, is_frozen, size_fault
 from ..frontend.signature.function import DeviceFunction
 from ..frontend.signature.signature import constant_key
 from ..frontend.source import source_of
@@ -245,8 +245,16 @@ class _Walk:
     def value(self, value: object) -> None:
         """Add a captured object.
 
-        Functions, structs, tuples and frozen dataclasses are added by their parts, other constants by their repr.
+        Functions, structs, tuples and frozen dataclasses are added by their parts, other constants by their repr. Those
+        that are too large can't be captured, which the compiler reports.
         """
+        if size_fault(value):
+            self.other(value)
+        else:
+            self.part(value)
+
+    def part(self, value: object) -> None:
+        """Add a captured object, or a part of one; see `value`."""
         if isinstance(value, DeviceFunction):
             self.device_function(value)
         elif isinstance(value, StructType):
@@ -255,7 +263,7 @@ class _Walk:
             items = value if isinstance(value, tuple) else value.choices
             self.add(*_type_name(value), len(items))
             for item in items:
-                self.value(item)
+                self.part(item)
         elif isinstance(value, enum.Enum):
             self.add("member", *_type_name(value), value.name)
             self.value(value.value)
@@ -273,7 +281,7 @@ class _Walk:
             self.add("dataclass", *_type_name(value))
             for field in dataclasses.fields(cast(Any, value)):
                 self.add("field", field.name)
-                self.value(getattr(value, field.name))
+                self.part(getattr(value, field.name))
         elif isinstance(value, _BY_TEXT):
             self.add(type(value).__name__, repr(value))
         else:

@@ -21,6 +21,7 @@ from ..ir.ops import op_name
 from ..ir.types import Array
 from .kernel_values import Binding, Conflict, KernelValue, Unbound, describe_value
 from .scope import Scope
+from .signature.free_names import size_fault
 from .signature.signature import Signature
 from .source import FunctionSource
 from .syntax import unsupported
@@ -331,6 +332,24 @@ class Context:
     def finish_entry(self) -> None:
         """Insert the function's array allocations before its other operations."""
         self.target.body.ops[:0] = self.allocations.values()
+
+
+MAX_ITEMS = 65_536
+"""The maximum number of items of a tuple, or of characters of a text, that is computed at compile time."""
+
+
+def check_items(ctx: Context, node: Place, count: int) -> None:
+    """Raise CompileError if a tuple or text of `count` items is too long."""
+    if count > MAX_ITEMS:
+        raise ctx.error(node, f"{count} items are too many (up to {MAX_ITEMS})", "write a loop, or take an array")
+
+
+def checked_tuple(ctx: Context, node: Place, value: tuple[KernelValue, ...]) -> tuple[KernelValue, ...]:
+    """Return a tuple that was made at compile time. Raises CompileError if it is nested too deeply or too large."""
+    fault = size_fault(value, MAX_ITEMS)
+    if fault:
+        raise ctx.error(node, f"this tuple {fault}", "write a loop, or take an array")
+    return value
 
 
 def evaluate_items(ctx: Context, nodes: list[ast.expr]) -> list[KernelValue]:

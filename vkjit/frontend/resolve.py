@@ -28,7 +28,7 @@ from .context import Context, Place
 from .kernel_values import Binding, Conflict, IntMember, KernelValue, Unbound
 from .migration_hints import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
 from .signature.annotations import dtype_of
-from .signature.free_names import MISSING, find_global, is_frozen
+from .signature.free_names import MISSING, find_global, is_frozen, size_fault
 from .signature.spec import KernelSpec
 
 __all__ = ["MISSING", "capturable", "captured", "constant_fields", "find_global", "look_up"]
@@ -122,8 +122,18 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
         return _type_variable(ctx, node, value)
     if isinstance(value, VectorType) and isinstance(value.dtype, TypeVar):
         return VectorType(_type_variable(ctx, node, value.dtype), value.size)
+    fault = size_fault(value)
+    if fault:
+        raise ctx.error(node, f"the constant {text} {fault}", "capture a smaller one, or pass the numbers in an array")
     if not capturable(value):
         raise _not_capturable(ctx, node, text, value)
+    return _as_kernel_value(ctx, node, value)
+
+
+def _as_kernel_value(ctx: Context, node: Place, value: Any) -> KernelValue:
+    """Convert a capturable object, or a part of one, to a kernel value."""
+    if isinstance(value, TypeVar):
+        return _type_variable(ctx, node, value)
     if isinstance(value, np.float64):  # becomes a literal, as it does when passed as an argument
         return float(value)
     if isinstance(value, np.generic):
@@ -134,7 +144,7 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
     if isinstance(value, int) and isinstance(value, enum.Enum):
         return IntMember.of(value)
     if isinstance(value, tuple):
-        items = tuple(captured(ctx, node, text, item) for item in value)
+        items = tuple(_as_kernel_value(ctx, node, item) for item in value)
         return cast(Any, type(value))(*items) if hasattr(value, "_fields") else items
     return value
 

@@ -19,6 +19,8 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, CompileError, DTypeError, Loc, ShapeError
 from ..frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
+from ..frontend.signature.free_names import size_fault
+from ..frontend.signature.signature import is_own_key
 from ..runtime.array import fresh_layout
 from ..runtime.device import Device, DeviceArray
 
@@ -104,7 +106,9 @@ def _unbound(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
-    """Raise ArgumentError if the value of a Const parameter isn't hashable."""
+    """Raise ArgumentError if the value of a Const parameter isn't hashable, or too large."""
+    if not is_own_key(type(value)) and (fault := size_fault(value)):
+        raise ArgumentError(f"argument {param.name} of {spec.name}() {fault}: pass a smaller constant, or an array")
     try:
         hash(value)
     except TypeError:

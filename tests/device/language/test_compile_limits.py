@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,11 @@ from vkjit.errors import ArgumentError, CompileError
 ROOT = Path(__file__).parents[3]
 HEAD = "import vkjit as vk\nfrom vkjit import i32\n"
 KERNEL = "@vk.kernel(over='o')\ndef k(o: vk.InOut[i32, 'N']):\n    i = i32(vk.global_id(0))\n"
+
+
+@vk.kernel(over="o")
+def lengths(o: vk.InOut[vk.i32, "N"], t: vk.Const[tuple]) -> None:
+    o[vk.global_id(0)] = len(t)
 
 
 def built(folder: Path, text: str) -> Any:
@@ -36,6 +42,18 @@ def chain(count: int, body: str) -> str:
     return f"@vk.func\ndef f0(x): return x + 1\n{functions}{KERNEL}    o[i] = f{count}(i)\n"
 
 
+def unrolled(statement: str) -> str:
+    return KERNEL + f"    t = (1, i)\n    for n in vk.unroll(100):\n        {statement}\n    o[i] = len(t)\n"
+
+
+SELF_CONTAINED = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class C:
+    a: object
+c = C(None)
+object.__setattr__(c, "a", (c,))
+"""
 REFUSED = {
     "10**10**10": (KERNEL + "    o[i] = 10**10**10\n", "more than 65536 bits"),
     "negative base": (KERNEL + "    o[i] = (-7)**10**9\n", "more than 65536 bits"),
@@ -65,6 +83,34 @@ REFUSED = {
         KERNEL + "    t = vk.local(i32, 6000000)\n    o[i] = t[0]\n",
         "6000000 elements are too many",
     ),
+    "unrolled range": (KERNEL + "    for n in vk.unroll(10**30):\n        o[i] += 1\n", "0 copies of the body"),
+    "unrolled range of a range": (
+        KERNEL + "    for n in vk.unroll(range(-(10**30), 10**30)):\n        o[i] += 1\n",
+        "0 copies of the body",
+    ),
+    "long range": (KERNEL + "    for n in range(10**30):\n        o[i] += 1\n", "10{30} doesn't fit vk.i32"),
+    "pair of pairs": (unrolled("t = (t, t)"), "this tuple has more than 65536 parts"),
+    "pair of sums": (unrolled("t = t + (t,)"), "this tuple has more than 65536 parts"),
+    "pair of products": (unrolled("t = (t,) * 2"), "this tuple has more than 65536 parts"),
+    "pair of zips": (unrolled("t = zip(t, t)"), "this tuple has more than 65536 parts"),
+    "nested tuple": (unrolled("t = (t,)"), "this tuple is nested more than 64 levels deep"),
+    "nested enumerations": (unrolled("t = enumerate(t)"), "this tuple is nested more than 64 levels deep"),
+    "captured tuple": (
+        f"t = (1,)\nfor _ in range(5000): t = (t,)\n{KERNEL}    o[i] = len(t)\n",
+        "the constant t is nested more than 64 levels deep, or contains itself",
+    ),
+    "captured pairs": (
+        f"t = (1,)\nfor _ in range(50): t = (t, t)\n{KERNEL}    o[i] = len(t)\n",
+        "the constant t has more than 1048576 parts",
+    ),
+    "default": (
+        f"t = (1,)\nfor _ in range(50): t = (t, t)\n@vk.func\ndef f(a, u=t): return a + len(u)\n{KERNEL}    o[i] = f(i)\n",
+        "has more than 1048576 parts",
+    ),
+    "dataclass that contains itself": (
+        f"{SELF_CONTAINED}{KERNEL}    o[i] = c.a[0].b\n",
+        "the constant c is nested more than 64 levels deep, or contains itself",
+    ),
 }
 
 
@@ -79,6 +125,51 @@ def test_what_would_take_forever_is_refused(device: Any, tmp_path: Path, name: s
     with pytest.raises(CompileError, match=message):
         kernel(vk.ones(8, dtype=vk.i32))
     assert time.process_time() - start < 20
+
+
+def test_large_constants_are_refused_as_arguments(device: Any) -> None:
+    nested, pairs = (1,), (1,)
+    for _ in range(100):
+        nested, pairs = (nested,), (pairs, pairs)
+    o = vk.zeros(1, dtype=vk.i32, device=device)
+    for value in (nested, pairs):
+        with pytest.raises(ArgumentError, match="argument t of lengths.. (is nested|has more than 1048576 parts)"):
+            lengths(o, value)
+    lengths(o, tuple(range(3000)))
+    assert o.tolist() == [3000]
+
+
+INDICES = (
+    "x[{}]",
+    "x.get({}, pad=7)",
+    "x[{}:][0]",
+    "x[0:{}][0]",
+    "vk.local(i32, 3)[{}]",
+    "(1, 2, 3)[{}]",
+    "x.shape[{}]",
+)
+
+
+@pytest.mark.parametrize("index", [-(2**64) - 1, -(2**63) - 2, 10**30], ids=str)
+@pytest.mark.parametrize("expression", INDICES)
+def test_indices_of_more_than_64_bits_are_refused_as_written(
+    device: Any, tmp_path: Path, expression: str, index: int
+) -> None:
+    if expression == "x[{}:][0]" and index > 0:
+        pytest.skip("a slice without elements")
+    kernel = built(
+        tmp_path, KERNEL.replace("o:", "x: vk.In[i32, 'M'], o:") + f"    o[i] = {expression.format(index)}\n"
+    )
+    with pytest.raises(CompileError, match=re.escape(f" {index} ")):
+        kernel(vk.ones(3, dtype=vk.i32, device=device), vk.ones(1, dtype=vk.i32, device=device))
+
+
+@pytest.mark.parametrize("statement", ["o[{}] = 5", "o[{}] += 5", "o.put({}, 5)", "vk.atomic.add(o, {}, 5)"])
+def test_stores_beyond_64_bits_are_refused_as_written(device: Any, tmp_path: Path, statement: str) -> None:
+    for index in (-(2**64) - 1, 2**64):
+        kernel = built(tmp_path, KERNEL + f"    {statement.format(index)}\n")
+        with pytest.raises(CompileError, match=f"the literal {index} doesn't fit vk.index"):
+            kernel(vk.ones(3, dtype=vk.i32, device=device))
 
 
 def test_long_sums_and_many_returns_compile(device: Any, tmp_path: Path) -> None:

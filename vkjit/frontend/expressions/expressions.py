@@ -19,7 +19,7 @@ from vkjit.ir import types
 from vkjit.ir.core import Region, Value
 from vkjit.ir.ops import OpName
 
-from ..context import Context, evaluate_items, expression, unloaded_expression
+from ..context import Context, checked_tuple, evaluate_items, expression, unloaded_expression
 from ..kernel_values import Element, IntMember, KernelValue, describe_value
 from ..migration_hints import advice_on_attribute, advice_on_object
 from ..resolve import MISSING, captured, constant_fields, look_up
@@ -74,7 +74,7 @@ def _name(ctx: Context, node: ast.Name) -> KernelValue:
 
 @expression(ast.Tuple)
 def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
-    return tuple(evaluate_items(ctx, node.elts))
+    return checked_tuple(ctx, node, tuple(evaluate_items(ctx, node.elts)))
 
 
 @unloaded_expression(ast.Attribute)

@@ -19,7 +19,7 @@ from vkjit.ir.core import Value
 from vkjit.ir.ops import OpName
 from vkjit.ir.types import Vector
 
-from ..context import Context, Place
+from ..context import Context, Place, check_items, checked_tuple
 from ..kernel_values import (
     Aggregate,
     GridStride,
@@ -73,8 +73,6 @@ _PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
 }
 
 
-_MAX_ITEMS = 65_536
-"""The maximum number of items of a tuple, or of characters of a text, that is computed at compile time."""
 MAX_BITS = 65_536
 """The maximum number of bits of an integer that is computed at compile time."""
 
@@ -139,16 +137,16 @@ def _as_bits(value: KernelValue, dtype: DType) -> KernelValue:
 def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
     """Evaluate an operator of two compile-time values in Python."""
     if isinstance(a, tuple) and isinstance(b, tuple) and name == "add":
-        _check_items(ctx, node, len(a) + len(b))
-        return a + b
+        check_items(ctx, node, len(a) + len(b))
+        return checked_tuple(ctx, node, a + b)
     if isinstance(a, str) and isinstance(b, str) and name == "add":
-        _check_items(ctx, node, len(a) + len(b))
+        check_items(ctx, node, len(a) + len(b))
         return a + b
     if name == "mul" and (isinstance(a, tuple) or isinstance(b, tuple)):
         items, count = (a, b) if isinstance(a, tuple) else (b, a)
         if isinstance(items, tuple) and isinstance(count, int) and not isinstance(count, bool):
-            _check_items(ctx, node, len(items) * count)
-            return items * count
+            check_items(ctx, node, len(items) * count)
+            return checked_tuple(ctx, node, items * count)
     _check_operands(ctx, node, name, a, b)
     try:
         if isinstance(a, int) and isinstance(b, int) and _bits_at_least(name, a, b) > MAX_BITS:
@@ -164,12 +162,6 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
     if not is_literal(result):
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
     return result
-
-
-def _check_items(ctx: Context, node: Place, count: int) -> None:
-    """Raise CompileError if a tuple or text of `count` items is too long."""
-    if count > _MAX_ITEMS:
-        raise ctx.error(node, f"{count} items are too many (up to {_MAX_ITEMS})", "write a loop, or take an array")
 
 
 def _bits_at_least(name: OpName, a: int, b: int) -> int:

@@ -8,7 +8,7 @@ from vkjit.ir.core import Value
 from vkjit.ir.types import Vector
 
 from ..context import Context, expression, unloaded_expression
-from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile
+from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile, literal_text
 from ..tiles.shapes import subscript_tile
 from ..values.arrays import has_slice, indices, load, subscript_values
 from ..values.conversions import index_hint, static_value
@@ -79,5 +79,5 @@ def static_index(ctx: Context, node: ast.expr, size: int) -> int:
             "loop with vk.unroll(n), or keep the values in vk.local(dtype, n)",
         )
     if not -size <= number < size:
-        raise ctx.error(node, f"index {number} is outside the {size} items")
+        raise ctx.error(node, f"index {literal_text(number)} is outside the {size} items")
     return int(number) % size

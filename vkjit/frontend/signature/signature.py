@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError
 
-from .free_names import is_frozen_type
+from .free_names import is_frozen_type, size_fault
 
 __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "constant_key", "is_own_key"]
 
@@ -22,19 +23,30 @@ __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "consta
 def constant_key(value: Any) -> Any:
     """Return a hashable key of a constant; keys are equal only for constants that mean the same to a kernel.
 
-    The keys of 1, 1.0 and True differ, as do those of 0.0 and -0.0.
+    The keys of 1, 1.0 and True differ, as do those of 0.0 and -0.0. Raises ArgumentError for constants that are too
+    large.
     """
+    kind: Any = type(value)
+    if kind is int or kind is str:
+        return value
+    if not is_own_key(kind) and (fault := size_fault(value)):
+        raise ArgumentError(f"a constant of type {kind.__name__} {fault}: pass a smaller one, or an array")
+    return _key(value)
+
+
+def _key(value: Any) -> Any:
+    """Return the key of a constant or of a part of one; see `constant_key`."""
     kind: Any = type(value)
     if kind is int or kind is str:
         return value
     if is_own_key(kind):
         return (kind, value)
     if isinstance(value, tuple):
-        return (kind, *map(constant_key, value))
+        return (kind, *map(_key, value))
     if isinstance(value, float | np.floating):
         return (kind, float(value).hex())
     # An instance of a frozen dataclass: its fields may hold floats, too.
-    return (kind, *(constant_key(getattr(value, field.name)) for field in dataclasses.fields(value)))
+    return (kind, *(_key(getattr(value, field.name)) for field in dataclasses.fields(value)))
 
 
 @functools.lru_cache(maxsize=4096)

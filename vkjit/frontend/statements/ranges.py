@@ -14,9 +14,19 @@ from vkjit.ir.core import Op, Region, Value
 from vkjit.ir.types import Scalar, Type
 
 from ..calls.ids import dimension
-from ..context import Call, Context
+from ..context import Call, Context, checked_tuple
 from ..intrinsics import intrinsic, lowers
-from ..kernel_values import GridStride, KernelValue, Range, Unrolled, describe_value, is_array, is_literal, is_scalar
+from ..kernel_values import (
+    GridStride,
+    KernelValue,
+    Range,
+    Unrolled,
+    describe_value,
+    is_array,
+    is_literal,
+    is_scalar,
+    literal_text,
+)
 from ..values.arrays import array_type
 from ..values.conversions import as_index, common_dtype, convert, dtype_of_value, static_value
 
@@ -59,10 +69,10 @@ def _unroll(ctx: Context, call: Call) -> KernelValue:
             "the bounds of vk.unroll must be known at compile time",
             "use range(), or make the bound a vk.Const[int] parameter",
         )
-    if len(items) > UNROLL_LIMIT:
-        raise ctx.error(
-            call.node, f"{len(items)} copies of the body are too many (up to {UNROLL_LIMIT})", "use range()"
-        )
+    copies = trip_count(items)
+    if copies > UNROLL_LIMIT:
+        count = literal_text(copies)
+        raise ctx.error(call.node, f"{count} copies of the body are too many (up to {UNROLL_LIMIT})", "use range()")
     return Unrolled(tuple(items))
 
 
@@ -75,7 +85,7 @@ def _grid_stride(ctx: Context, call: Call, stop: KernelValue, dim: KernelValue) 
 def _enumerate(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) != 1 or call.keywords or not isinstance(call.args[0], tuple):
         raise ctx.error(call.node, "enumerate takes a tuple", "for an array: for i in range(len(x))")
-    return tuple(enumerate(call.args[0]))
+    return checked_tuple(ctx, call.node, tuple(enumerate(call.args[0])))
 
 
 @intrinsic(builtins.zip)
@@ -83,7 +93,7 @@ def _zip(ctx: Context, call: Call) -> KernelValue:
     tuples = [a for a in call.args if isinstance(a, tuple)]
     if len(tuples) != len(call.args) or call.keywords:
         raise ctx.error(call.node, "zip takes tuples", "for arrays: for i in range(len(x))")
-    return tuple(zip(*tuples, strict=False))
+    return checked_tuple(ctx, call.node, tuple(zip(*tuples, strict=False)))
 
 
 @intrinsic(builtins.reversed)
@@ -144,7 +154,12 @@ def _range_dtype(ctx: Context, node: ast.AST, values: list[Value]) -> DType:
 def static_trip_count(bounds: Range) -> int | None:
     """Return the trip count if it is a compile-time constant, else None."""
     items = _static_range(bounds)
-    return len(items) if items is not None else None
+    return trip_count(items) if items is not None else None
+
+
+def trip_count(items: range) -> int:
+    """Return the length of a range, also if it is larger than Python's `len` can return."""
+    return max(0, -((items.start - items.stop) // items.step))
 
 
 def _static_range(bounds: Range) -> range | None:

@@ -15,7 +15,7 @@ from vkjit.ir.types import Array, Scalar, Tile
 
 from ..context import Call, Context, Place
 from ..intrinsics import one_of
-from ..kernel_values import KernelValue, Lazy, describe_value, is_array, is_scalar, is_tile
+from ..kernel_values import KernelValue, Lazy, describe_value, is_array, is_scalar, is_tile, literal_text
 from ..values.arrays import array_type, inside_bounds
 from ..values.attributes import attributes
 from ..values.conversions import as_index, as_stored, static_value
@@ -163,7 +163,7 @@ def _element(ctx: Context, node: ast.Subscript, tile: Value, items: list[ast.exp
         value = ctx.evaluate(item)
         number = static_value(value)
         if isinstance(number, int) and not -size <= number < size:
-            raise ctx.error(item, f"index {number} is outside an axis of {size} elements")
+            raise ctx.error(item, f"index {literal_text(number)} is outside an axis of {size} elements")
         at.append(ctx.builder.index(number % size) if isinstance(number, int) else as_index(ctx, item, value))
     return ctx.builder.emit("tile_get", tile, *at, type=Scalar(kind.dtype))
 

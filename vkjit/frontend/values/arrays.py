@@ -15,7 +15,7 @@ from vkjit.ir.core import Region, Value
 from vkjit.ir.types import Array, Scalar, Vector
 
 from ..context import Call, Context
-from ..kernel_values import KernelValue, Method, is_array
+from ..kernel_values import KernelValue, Method, is_array, literal_text
 from .attributes import attributes
 from .conversions import as_index, as_stored, static_value
 from .lazy import note_write
@@ -153,7 +153,7 @@ def _convert_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: 
     if isinstance(size, int):
         return index_inside(ctx, node, value, size, axis)
     if isinstance(size, Value):
-        return ctx.builder.emit("add", size, ctx.builder.index(int(number)))
+        return ctx.builder.emit("add", size, as_index(ctx, node, number))
     return as_index(ctx, node, value)
 
 
@@ -164,7 +164,7 @@ def index_inside(ctx: Context, node: ast.AST, value: KernelValue, size: int, axi
         return as_index(ctx, node, value)
     if not -size <= number < size:
         hint = f"the first is 0, the last {size - 1} or -1"
-        raise ctx.error(node, f"index {number} is outside the {size} elements of dimension {axis}", hint)
+        raise ctx.error(node, f"index {literal_text(number)} is outside the {size} elements of dimension {axis}", hint)
     return ctx.builder.index(int(number) % size)
 
 
