@@ -240,6 +240,10 @@ class ImmediateDevice(Device):
         """0: launches share no report buffer."""
         return 0
 
+    def flush(self) -> None:
+        """Do nothing: no work is queued."""
+        self.check_open()
+
     def synchronize(self) -> None:
         self.check_open()
         self._surface()

@@ -290,6 +290,9 @@ class Device(Observable, ABC):
     def reset_peak_memory(self) -> None:
         """Reset the peak to the bytes that are allocated now."""
 
+    def flush(self) -> None:  # a no-op for devices that queue no work
+        """Send all recorded work to the device without waiting."""
+
     def empty_cache(self) -> None:  # a no-op for devices without a cache
         """Return unused memory to the driver or system."""
 

@@ -227,10 +227,6 @@ class CpuDevice(ImmediateDevice):
         """Always True: the CPU needs no warm-up by this process."""
         return True
 
-    def flush(self) -> None:
-        """Do nothing: no work is queued."""
-        self.check_open()
-
     def close(self) -> None:
         self.pool.close()
         self.blocks.clear()

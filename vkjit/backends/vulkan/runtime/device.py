@@ -269,7 +269,6 @@ class VulkanDevice(Device):
             self._group.wait_all()
 
     def flush(self) -> None:
-        """Send all recorded work to the device without waiting."""
         self._group.enter()
         for queue in list(self._group.queues):
             queue.flush()
