@@ -17,11 +17,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..backends.selection import device as open_device
 from ..errors import ArgumentError, DeviceError
+from ..files import write_text
 from ..launch.cost_model import Cost
 from ..runtime import host_spans
 from ..runtime.capture import check_waiting, is_capturing
@@ -255,7 +255,7 @@ class Profile:
         for span in self._spans:
             begin, length = (span.begin - self._begun) / 1e3, (span.end - span.begin) / 1e3
             events.append(_event(1, span.thread, span.name or span.kind, span.kind, begin, length))
-        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}), encoding="utf-8")
+        write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
     # -- measurement
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..compiler.cache import enabled as cache_enabled, read_file, read_files, remove_files, write_file
 from ..errors import ArgumentError
+from ..files import write_text
 from ..settings import boolean_setting
 
 __all__ = ["Record", "Row", "clear", "enabled", "export", "load", "read_exported", "store", "stored"]
@@ -165,7 +166,7 @@ def clear() -> int:
 def export(path: Path, records: Iterable[Record]) -> int:
     """Write records to one file, for other machines with the same devices and drivers. Return their number."""
     listed = [json.loads(_encode(record)) for record in records]
-    path.write_text(json.dumps({"format": FORMAT, "records": listed}, indent=1), encoding="utf-8")
+    write_text(path, json.dumps({"format": FORMAT, "records": listed}, indent=1))
     return len(listed)
 
 

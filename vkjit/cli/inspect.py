@@ -16,6 +16,7 @@ from typing import Any
 from ..api.inspection import guess_signature, inspect_signature
 from ..backends.selection import device
 from ..errors import ArgumentError
+from ..files import write_text
 from ..launch.kernel import Kernel
 
 __all__ = ["add_arguments", "run"]
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     inspection = inspect_signature(kernel, signature, target)
     if arguments.html is not None:
         try:
-            arguments.html.write_text(inspection.html(), encoding="utf-8")
+            write_text(arguments.html, inspection.html())
         except OSError as error:
             raise ArgumentError(f"--html {arguments.html}: can't be written ({error.strerror})") from None
         print(f"wrote {arguments.html}")

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..backends.selection import device
 from ..errors import ArgumentError, CompileError, VkjitError
+from ..files import write_text
 from ..frontend import REQUIRED
 from ..launch.kernel import Kernel
 
@@ -217,7 +218,7 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
     target = Path(arguments.write) if arguments.write else source.with_name(f"test_{source.stem}.py")
     if target.exists():
         raise ArgumentError(f"{target} exists already: name another file, as in --write other.py")
-    target.write_text(proposed_tests(kernels, source, examples=arguments.examples, target=target), encoding="utf-8")
+    write_text(target, proposed_tests(kernels, source, examples=arguments.examples, target=target))
     print(f"wrote {target}: {len(kernels)} kernels; review it, and add what you know about their results")
     return 0
 

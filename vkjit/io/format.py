@@ -12,15 +12,11 @@ import contextlib
 import json
 import math
 import os
-import re
 import stat
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,15 +25,10 @@ import numpy.typing as npt
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from ..files import PathLike, replacing, resolved
 
 __all__ = ["Contents", "Entry", "PathLike", "read", "write"]
 
-PathLike = str | os.PathLike[str]
 Bytes = npt.NDArray[np.uint8]
 
 _TYPES: dict[str, DType] = {
@@ -49,11 +40,6 @@ _TYPES: dict[str, DType] = {
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _LONGEST_HEADER = 100_000_000
 """Upper bound for the header's length in bytes, the same as in the reference implementation."""
-_SUFFIX = ".vkjit-tmp"
-_TEMPORARY = re.compile(rf"\..{{1,40}}\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
-"""Names of temporary files: the beginning of the target's, and random characters."""
-_ABANDONED_SECONDS = 24 * 3600
-"""Age from which a temporary file counts as abandoned on systems without file locks."""
 _MAX_AXES = 64
 _LARGEST = 2**63 - 1
 """Upper bound for the product of a shape's nonzero extents."""
@@ -136,84 +122,16 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
         position += values.nbytes
     header_bytes = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     header_bytes += b" " * (-len(header_bytes) % 8)  # the data begin at a multiple of 8 bytes
-    target, mode = _target(path)
-    _clear_abandoned(target.parent)
-    handle, lock, temporary = _new_temporary(target)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(len(header_bytes).to_bytes(8, "little"))
-            file.write(header_bytes)
-            for _, _, values in ordered:
-                file.write(values.tobytes())
-            file.flush()
-            os.fsync(file.fileno())  # so that a power loss can't leave the new name without its data
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
-def _new_temporary(target: Path) -> tuple[int, int | None, str]:
-    """Create a temporary file beside the target. Return a descriptor, one that holds the file's lock, and its name.
-
-    The lock tells other processes that the file is in use; it ends with the process. None if the system has no locks.
-    """
-    while True:
-        # the name is truncated, so that the temporary name stays within the limit for file names
-        handle, name = tempfile.mkstemp(_SUFFIX, f".{target.name[:40]}.", target.parent)
-        if fcntl is None:
-            return handle, None, name
-        with contextlib.suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.fstat(handle).st_nlink:
-            return handle, os.dup(handle), name
-        os.close(handle)  # another process found the file before it was locked, and deleted it
-
-
-def _clear_abandoned(folder: Path) -> None:
-    """Delete the temporary files in a folder that killed processes of this user left."""
-    found: list[os.DirEntry[str]] = []
-    with contextlib.suppress(OSError), os.scandir(folder) as listing:
-        found += [item for item in listing if _TEMPORARY.fullmatch(item.name) and item.is_file(follow_symlinks=False)]
-    for item in found:
-        with contextlib.suppress(OSError):  # such as BlockingIOError: a process writes the file
-            if fcntl is None:
-                if time.time() - item.stat().st_mtime > _ABANDONED_SECONDS:
-                    Path(item.path).unlink()
-                continue
-            with open(item.path, "rb+", opener=_open_no_link) as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(file.fileno()).st_uid == os.getuid():
-                    Path(item.path).unlink()
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
-
-
-def _target(path: PathLike) -> tuple[Path, int]:
-    """Return the file to replace, with symbolic links resolved, and its permissions."""
-    target = Path(path).resolve()
+    target = resolved(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        current = target.stat().st_mode
-    except FileNotFoundError:
-        return target, 0o666 & ~_umask()
-    if not stat.S_ISREG(current):
-        what = "a folder" if stat.S_ISDIR(current) else "no ordinary file"
+    if target.exists() and not target.is_file():
+        what = "a folder" if target.is_dir() else "no ordinary file"
         raise ArgumentError(f"{os.fspath(path)} is {what}: tensors are saved to ordinary files")
-    return target, stat.S_IMODE(current)
-
-
-def _umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(target) as file:
+        file.write(len(header_bytes).to_bytes(8, "little"))
+        file.write(header_bytes)
+        for _, _, values in ordered:
+            file.write(values.tobytes())
 
 
 # -- reading

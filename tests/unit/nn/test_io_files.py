@@ -200,10 +200,17 @@ def names_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the system has no file locks")
+def grow_old(folder: Path) -> None:
+    """Set the times of a folder's files to an hour ago: new temporary files may not be locked yet."""
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - 3600,) * 2, follow_symlinks=False)
+
+
 def test_a_save_deletes_what_killed_saves_left(tmp_path: Path) -> None:
     for name in ("model.safetensors", "model.safetensors", "größe " + "w" * 200):
         with start_writing(tmp_path / name, "os.kill(os.getpid(), signal.SIGKILL)") as process:
             assert process.wait() == -signal.SIGKILL
+        grow_old(tmp_path)
     assert len(names_in(tmp_path)) == 1  # each has deleted the one before
     (tmp_path / "folder").mkdir()
     with start_writing(tmp_path / "folder" / "model.safetensors", "os.kill(os.getpid(), signal.SIGKILL)") as process:
@@ -214,10 +221,11 @@ def test_a_save_deletes_what_killed_saves_left(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="the system has no file locks")
 def test_a_save_deletes_nothing_else(tmp_path: Path) -> None:
-    suffix = ".abcdefgh.vkjit-tmp"
+    suffix = ".0123456789abcdef.vkjit-tmp"
     others = {
-        ".model.abcdefgh",
-        ".model.abcdefgh.tmp",
+        ".model.0123456789abcdef",
+        ".model.0123456789abcdef.tmp",
+        ".model.0123456789abcdeg.vkjit-tmp",
         f"model{suffix}",
         f".model{suffix}.old",
         f".{suffix}",
@@ -232,6 +240,7 @@ def test_a_save_deletes_nothing_else(tmp_path: Path) -> None:
     kept = names_in(tmp_path)
     with start_writing(tmp_path / "theirs.safetensors", "time.sleep(60)") as process:
         theirs = names_in(tmp_path) - kept
+        grow_old(tmp_path)
         vk.io.save({"x": vk.ones(2)}, tmp_path / "mine.safetensors")
         assert names_in(tmp_path) == kept | theirs | {"mine.safetensors"} and len(theirs) == 1
         process.kill()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import vkjit as vk
 from vkjit.compiler import driver
 from vkjit.errors import ArgumentError
+from vkjit.files import replacing
 
 from .report import Report
 
@@ -185,7 +186,8 @@ def _save(path: Path, image: npt.NDArray[Any]) -> None:
     """Write an image with values from 0 to 1 to a file, in 256 gray levels."""
     from PIL import Image as PillowImage
 
-    PillowImage.fromarray((np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)).save(path)
+    with replacing(path) as file:
+        PillowImage.fromarray((np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)).save(file, "PNG")
 
 
 def _count(image: Image) -> npt.NDArray[np.int32]:

@@ -14,6 +14,7 @@ from typing import Any
 from vkjit.api.inspection import Inspection, inspect
 from vkjit.backends.selection import device as open_device, devices
 from vkjit.errors import VkjitError
+from vkjit.files import replacing, write_text
 from vkjit.launch.kernel import Kernel
 from vkjit.runtime.device import DeviceCaps
 
@@ -34,21 +35,22 @@ def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, tex
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "_", kernel.name)
     paths = [folder / f"{name}.py"]
-    paths[0].write_text(script, encoding="utf-8")
+    write_text(paths[0], script)
     notes = []
     try:
         inspected = _inspected(kernel, finding, groups)
         paths.append(folder / f"{name}.ir.txt")
-        paths[-1].write_text(str(inspected), encoding="utf-8")
+        write_text(paths[-1], str(inspected))
         title, caps = _target(finding)
         code = _spirv(kernel, inspected.signature, caps)
         paths.append(folder / f"{name}.spv")
-        paths[-1].write_bytes(code)
+        with replacing(paths[-1]) as file:
+            file.write(code)
         notes.append(f"{name}.spv: {len(code)} bytes for {title}; spirv-dis shows it")
     except VkjitError as error:
         notes.append(f"no code: {error}")
     paths.append(folder / f"{name}.txt")
-    paths[-1].write_text("\n".join([text, "", *notes, "", _machine()]), encoding="utf-8")
+    write_text(paths[-1], "\n".join([text, "", *notes, "", _machine()]))
     return paths
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from vkjit.errors import Loc, render_caret
+from vkjit.files import write_text
 from vkjit.launch.kernel import Kernel
 
 from ..cases.case import ArrayInput
@@ -140,7 +141,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     def write_script(self, path: str | os.PathLike[str]) -> Path:
         """Write the script that reproduces the failure and return its path."""
         target = Path(path)
-        target.write_text(self.script, encoding="utf-8")
+        write_text(target, self.script)
         return target
 
     def write_artifacts(self, folder: str | os.PathLike[str]) -> list[Path]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vkjit.errors import ArgumentError
+from vkjit.files import write_text
 from vkjit.ir.ops import OPS, OpName
 
 from ..console import say
@@ -117,7 +118,7 @@ class _Summary:
             text = _text_of(seed, statements, [f"{answer['stage']}: {answer['text']}"])
         self.keep.mkdir(parents=True, exist_ok=True)
         path = self.keep / f"program-{seed}.{'py' if text.startswith(HEAD) else 'ir'}"
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
         self.findings.append(f"{answer['stage']}: {answer['text']}")
         say(f"FOUND in program {seed}, {answer['stage']}\n  {answer['text']}")
         say(f"  again: python -m vkjit.testing.fuzz --replay {path}")

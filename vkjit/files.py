@@ -1,0 +1,122 @@
+"""Atomic writes of users' files: after an error or an interrupt, an existing file is as it was before.
+
+A write also deletes temporary files that killed processes left in the folder. A temporary file has a name of its own form
+and is locked while it is written, so others' files and files in use stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import ArgumentError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["replacing", "resolved", "write_text"]
+
+PathLike = str | os.PathLike[str]
+
+_SUFFIX = ".vkjit-tmp"
+_TEMPORARY = re.compile(rf"\..{{1,40}}\.[0-9a-f]{{16}}{re.escape(_SUFFIX)}", re.DOTALL)
+"""Names of temporary files: the beginning of the target's, and a random number."""
+_ABANDONED_SECONDS = 24 * 3600 if fcntl is None else 60
+"""Age from which a temporary file that isn't locked counts as abandoned. A new file is locked well before."""
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces `path` when the block ends; if the block raises, `path` stays as it was.
+
+    Symbolic links are followed, and an existing file's permissions are kept. Pipes and devices are written directly.
+    """
+    target = resolved(path)
+    try:
+        mode: int | None = target.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        with target.open("wb") as file:
+            yield file
+        return
+    if mode is not None and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+    permissions = 0o666 if mode is None else stat.S_IMODE(mode)
+    _delete_abandoned(target.parent)
+    # Named before it is created, so that an interrupt in between doesn't leave it. The name of the target is truncated, so
+    # that this one stays within the limit for file names.
+    temporary, lock = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}{_SUFFIX}"), None
+    try:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, permissions)) as file:
+            lock = _lock(file)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # so that a power loss can't leave the new name without its data
+        if mode is not None:
+            temporary.chmod(permissions)  # without the umask
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(file: BinaryIO) -> int | None:
+    """Lock a file and return a descriptor that holds the lock, which ends with the process; None without locks."""
+    if fcntl is None:
+        return None
+    with contextlib.suppress(OSError):  # some network file systems have no locks
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return os.dup(file.fileno())
+
+
+def _delete_abandoned(folder: Path) -> None:
+    """Delete the temporary files in a folder that killed processes of this user left."""
+    found: list[os.DirEntry[str]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as listing:
+        found += [item for item in listing if _TEMPORARY.fullmatch(item.name) and item.is_file(follow_symlinks=False)]
+    for item in found:
+        with contextlib.suppress(OSError):  # such as BlockingIOError: a process writes the file
+            if time.time() - item.stat(follow_symlinks=False).st_mtime < _ABANDONED_SECONDS:
+                continue
+            if fcntl is None:
+                Path(item.path).unlink()
+                continue
+            with open(item.path, "rb+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(file.fileno()).st_uid == os.getuid():
+                    Path(item.path).unlink()
+
+
+def resolved(path: PathLike) -> Path:
+    """Return the path with symbolic links followed. Raises ArgumentError for a link that leads back to itself."""
+    try:
+        target = Path(path).resolve()
+        if target.is_symlink():  # Python 3.13 leaves such a link as it is
+            target.stat()
+    except (RuntimeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ELOOP:
+            raise
+        raise ArgumentError(f"{os.fspath(path)} can't be written: it is a symbolic link that leads to itself") from None
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{path!r} is no file name: {error}") from None
+    return target
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text in UTF-8 to a file that replaces `path`; see `replacing`."""
+    with replacing(path) as file:
+        file.write(text.encode())
