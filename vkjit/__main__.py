@@ -2,4 +2,5 @@
 
 from .cli.main import main
 
-raise SystemExit(main())
+if __name__ == "__main__":  # not in processes that are started from this one and import it again
+    raise SystemExit(main())
