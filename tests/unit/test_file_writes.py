@@ -22,10 +22,9 @@ DIRECT = {
     "compiler/cache.py",
     "backends/vulkan/runtime/instance.py",
     "testing/fuzz/worker.py",
-    "backends/cpu/runtime/llvm.py",
     "testing/fuzz/sources/check.py",
 }
-"""Modules that write otherwise: the helper, the cache, a log, a pipe, a lock, and a temporary folder of its own."""
+"""Modules that write otherwise: the helper, the cache, a log, a pipe, and a temporary folder of its own."""
 
 
 def _profile(path: Path) -> None:

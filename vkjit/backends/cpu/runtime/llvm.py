@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vkjit.errors import ArgumentError, FeatureError, InternalError
+from vkjit.files import write_text
 
 from .. import obstacle
 
@@ -193,8 +194,7 @@ def _dump(text: str, module: Any, machine: Any) -> None:
     number = next(_numbers)
     for ending, content in (("in.ll", text), ("out.ll", str(module)), ("s", machine.emit_assembly(module))):
         try:
-            with open(os.path.join(folder, f"kernel{number}.{ending}"), "w", encoding="utf-8") as file:
-                file.write(content)
+            write_text(os.path.join(folder, f"kernel{number}.{ending}"), content)
         except OSError as error:
             raise ArgumentError(
                 f"VKJIT_CPU_DUMP is {folder!r}: nothing can be written there ({error.strerror}); name a folder that exists"
