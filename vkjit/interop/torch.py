@@ -23,6 +23,7 @@ from ..backends.selection import device as open_device, devices
 from ..backends.vulkan import cuda
 from ..dtypes import DType
 from ..errors import ArgumentError, FeatureError
+from ..runtime.array import exchange_strides
 from ..runtime.device import Device, DeviceArray, contiguous_strides
 
 __all__ = ["from_torch", "has_torch_arguments", "is_torch", "launch", "to_torch"]
@@ -88,26 +89,27 @@ def to_torch(array: DeviceArray) -> Any:
     can't be shared, ArgumentError for layouts or types that PyTorch lacks.
     """
     library, torch_dtype = _library(), _torch_type(array.dtype)
-    if any(stride < 0 for stride in array.strides):
-        raise ArgumentError(f"PyTorch has no negative strides, found {array.strides}: call .contiguous() first")
+    strides = exchange_strides(array.shape, array.strides)
+    if any(stride < 0 for stride in strides):
+        raise ArgumentError(f"PyTorch has no negative strides, found {strides}: call .contiguous() first")
     memory = array.device.host_view(array.buffer)
     if memory is not None:
         array.device.synchronize()
-        return _on_host(library, array, memory).view(torch_dtype)
+        return _on_host(library, array, strides, memory).view(torch_dtype)
     share = _share_of(array.device)
     cuda_device = f"cuda:{share.ordinal}"
     if 0 in array.shape:
         return library.empty(array.shape, dtype=torch_dtype, device=cuda_device)
-    integers = library.as_tensor(_CudaArrayInterface(share.lend(array.buffer), array), device=cuda_device)  # type: ignore[arg-type]
+    integers = library.as_tensor(_CudaArrayInterface(share.lend(array.buffer), array, strides), device=cuda_device)  # type: ignore[arg-type]
     return integers.view(torch_dtype).reshape(()) if not array.shape else integers.view(torch_dtype)
 
 
-def _on_host(library: Any, array: DeviceArray, memory: Any) -> Any:
+def _on_host(library: Any, array: DeviceArray, strides: tuple[int, ...], memory: Any) -> Any:
     """Return a CPU tensor of integers over `memory`, the bytes of the array's buffer."""
     integer = np.dtype(_INTEGER_TYPESTRS[array.dtype.itemsize])
     if 0 in array.shape:
         return library.from_numpy(np.empty(array.shape, integer))
-    byte_strides = [stride * integer.itemsize for stride in array.strides]
+    byte_strides = [stride * integer.itemsize for stride in strides]
     return library.from_numpy(np.ndarray(array.shape, integer, memory.data, array.offset, byte_strides))
 
 
@@ -118,14 +120,14 @@ class _CudaArrayInterface:
     allocated and tells Vulkan that CUDA uses it. An array without axes gets the shape (1,); `to_torch` reshapes it.
     """
 
-    def __init__(self, loan: cuda.Loan, array: DeviceArray) -> None:
+    def __init__(self, loan: cuda.Loan, array: DeviceArray, strides: tuple[int, ...]) -> None:
         self._loan = loan
         item = array.dtype.itemsize
         self.__cuda_array_interface__ = {
             "version": 3,
             "typestr": _INTEGER_TYPESTRS[item],
             "shape": array.shape or (1,),
-            "strides": tuple(stride * item for stride in array.strides) or (item,),
+            "strides": tuple(stride * item for stride in strides) or (item,),
             "data": (loan.address + array.offset, False),
         }
 

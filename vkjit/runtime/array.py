@@ -170,6 +170,16 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def exchange_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Return strides for other libraries, with C-order strides along axes where strides don't matter.
+
+    These are axes of one element, and all axes of an array without elements.
+    """
+    contiguous = contiguous_strides(shape)
+    pairs = zip(shape, strides, contiguous, strict=True)
+    return contiguous if 0 in shape else tuple(c if extent == 1 else s for extent, s, c in pairs)
+
+
 def fresh_layout(shape: tuple[int, ...], dtype: DType) -> tuple[int, tuple[int, ...]]:
     """Return the bytes, rounded up to a multiple of 4, and the strides of a new array in C order. Cached."""
     found = _fresh.get((shape, dtype))

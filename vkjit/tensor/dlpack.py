@@ -21,6 +21,7 @@ from ..backends.selection import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
 from ..interop import torch
+from ..runtime.array import exchange_strides
 from ..runtime.device import Device, DeviceArray, contiguous_strides
 from .memory import allocate
 from .tensor import Tensor
@@ -163,7 +164,8 @@ def export(
 
     Waits for the work launched before. No copy is made if the memory is host-visible (the `cpu` device, lavapipe,
     integrated GPUs). For other memory pass `dl_device=(1, 0)`, the CPU, to export a copy in host memory. Raises
-    BufferError for tensors that require a gradient, types that DLPack lacks, and copies forbidden by `copy=False`.
+    BufferError for tensors that require a gradient, negative strides (unless a copy is made), types that DLPack lacks, and
+    copies forbidden by `copy=False`.
     """
     if stream is not None:
         raise BufferError(f"stream={stream!r}: memory of the CPU has no stream, leave it out")
@@ -184,7 +186,10 @@ def export(
         raise BufferError(
             "no other library takes a Vulkan buffer's address: export with dl_device=(1, 0), or use .numpy()"
         )
-    address, strides, owner = _on_host(x, copied)
+    strides = contiguous_strides(x.shape) if copied else exchange_strides(x.shape, x.__vkjit_array__.strides)
+    if any(stride < 0 for stride in strides):  # PyTorch ends the process when it gets them
+        raise BufferError(f"the strides {strides} are negative, which other libraries lack: export x.contiguous()")
+    address, owner = _on_host(x, copied)
     versioned = max_version is not None and max_version[0] >= 1
     structure: type[ctypes.Structure] = _Versioned if versioned else _Managed
     managed: Any = structure()
@@ -207,10 +212,10 @@ def export(
     return _new_capsule(managed_address, _NAMES[structure], ctypes.cast(_DESTROY, ctypes.c_void_p))
 
 
-def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
-    """Return the address and strides of x's elements in host memory, and an object that keeps that memory alive.
+def _on_host(x: Tensor, copied: bool) -> tuple[int, Any]:
+    """Return the address of x's elements in host memory, and an object that keeps that memory alive.
 
-    If `copied` is set, or x's memory isn't host-visible, the elements are copied to new memory.
+    If `copied` is set, or x's memory isn't host-visible, the elements are copied to new memory, in C order.
     """
     array = x.__vkjit_array__
     memory = None if copied else array.device.host_view(array.buffer)
@@ -218,9 +223,9 @@ def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
         from ..launch import host_arrays
 
         values = host_arrays.fetch(array)
-        return values.ctypes.data, contiguous_strides(x.shape), values
+        return values.ctypes.data, values
     array.device.synchronize()
-    return int(memory.ctypes.data) + array.offset, array.strides, (memory, array.buffer)
+    return int(memory.ctypes.data) + array.offset, (memory, array.buffer)
 
 
 def _code_of(dtype: DType) -> tuple[int, int]:

@@ -147,6 +147,56 @@ def test_misuse_is_told(device: Any) -> None:
         vk.from_dlpack(Used())
 
 
+def test_other_libraries_get_no_negative_strides(device: Any) -> None:
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for array in (base[::-1, ::-2], base[::-1], base.T[:, ::-1], base[::-1][1:3]):
+        x = vk.from_dlpack(array, device=device)
+        if x.__vkjit_array__.strides == tuple(s // 4 for s in array.strides):  # shared: the device uses host memory
+            with pytest.raises(BufferError, match=r"negative, which other libraries lack: export x.contiguous\(\)"):
+                x.__dlpack__(dl_device=(1, 0))
+        for export in (x.contiguous(), x):
+            np.testing.assert_array_equal(np.from_dlpack(_Copied(export)), array)
+    # strides along axes of one element, or of arrays without elements, don't matter
+    strided = np.lib.stride_tricks.as_strided
+    for array in (base[:1][::-1], base[:, :1][:, ::-1], base[:0, ::-1], strided(base, (1, 6), (2**62, 4))):
+        x = vk.from_dlpack(array, device=device)
+        for exported in (np.from_dlpack(_Copied(x)), x.numpy()):
+            assert exported.shape == array.shape
+            np.testing.assert_array_equal(exported, array)
+        if x.__dlpack_device__() == (1, 0):
+            capsule_strides = np.from_dlpack(x).strides
+            assert all(s >= 0 for s in capsule_strides)
+
+
+def test_pytorch_gets_no_negative_strides(device: Any) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch isn't installed")
+    if vk.zeros(1, device=device).__dlpack_device__() != (1, 0):
+        pytest.skip("the device's memory isn't host-visible")
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    reversed_rows = vk.from_dlpack(array[::-1, ::-2], device=device)
+    with pytest.raises(BufferError, match="are negative"):
+        torch.from_dlpack(reversed_rows)
+    np.testing.assert_array_equal(torch.from_dlpack(reversed_rows.contiguous()).numpy(), array[::-1, ::-2])
+    one = vk.from_dlpack(array[:1][::-1], device=device)
+    for tensor in (torch.from_dlpack(one), one.torch()):
+        np.testing.assert_array_equal(tensor.numpy(), array[:1])
+
+
+class _Copied:
+    """An array that is exported as a copy in host memory."""
+
+    def __init__(self, x: Any) -> None:
+        self._x = x
+
+    def __dlpack__(self, **options: Any) -> Any:
+        options.pop("copy", None)
+        options.pop("dl_device", None)
+        return self._x.__dlpack__(**options, dl_device=(1, 0), copy=True)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
 def test_exchanged_arrays_may_live_to_the_end_of_the_process() -> None:
     code = (
         "import numpy as np, vkjit as vk\n"
