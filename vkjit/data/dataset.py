@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,10 +23,28 @@ Generator = np.random.Generator
 
 
 def checked_index(index: int, length: int, owner: str) -> int:
-    """Normalize an index to 0..length - 1; negative ones count from the end. Raises IndexError if out of range."""
+    """Normalize an index to 0..length - 1; negative ones count from the end. Raises IndexError if out of range.
+
+    Raises ArgumentError if it is no integer.
+    """
+    try:
+        index = operator.index(index)
+    except TypeError:
+        raise ArgumentError(f"{owner}: the index of an example is an integer, found a {type(index).__name__}") from None
     if not -length <= index < length:
         raise IndexError(f"{owner}: example {index} is out of range for {length} examples")
     return index % length
+
+
+def checked_indices(indices: Any, owner: str) -> npt.NDArray[np.int64]:
+    """Return indices of examples, given as an array or an iterable, as an array. Raises ArgumentError for other values."""
+    try:
+        values = np.asarray(indices if hasattr(indices, "__array__") else list(indices)).reshape(-1)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{owner} takes indices, integers, found a {type(indices).__name__}") from None
+    if values.size and values.dtype.kind not in "iu":
+        raise ArgumentError(f"{owner} takes indices, integers, found {values.dtype}")
+    return values.astype(np.int64)
 
 
 class Dataset:
@@ -92,7 +111,7 @@ class Subset(Dataset):
 
     def __init__(self, dataset: Any, indices: Any) -> None:
         self.dataset = dataset
-        self.indices = np.asarray(indices, np.int64).reshape(-1)
+        self.indices = checked_indices(indices, "Subset")
         if len(self.indices) and not (self.indices.min() >= 0 and self.indices.max() < len(dataset)):
             raise ArgumentError(f"the indices of a subset lie between 0 and {len(dataset) - 1}")
         self.classes = getattr(dataset, "classes", ())

@@ -41,7 +41,7 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
     Raises ArgumentError if the file can't be read, and (with the line) for rows of different length, cells that aren't
     numbers, and missing labels.
     """
-    file = Path(path)
+    file = _path(path)
     rows = _rows(file, delimiter)
     names = rows.pop(0)[1] if header and rows else None
     if not rows:
@@ -59,6 +59,14 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
         raise ArgumentError(f"{file}, line {rows[cells.index('')][0]}: the label in column {column + 1} is missing")
     labels, classes = _labels(cells)
     return ArrayDataset(features, labels, classes=classes)
+
+
+def _path(path: Any) -> Path:
+    """Return the path of a file or folder. Raises ArgumentError for what is no path."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise ArgumentError(f"expected the path of a file or folder, found {path!r:.80}") from None
 
 
 def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
@@ -80,6 +88,8 @@ def _column(file: Path, label: str | int, names: list[str] | None, width: int) -
     stripped = [n.strip() for n in names or ()]
     if label not in stripped:
         raise ArgumentError(f"{file} has no column {label!r}, only {', '.join(stripped) or 'columns without names'}")
+    if stripped.count(label) > 1:
+        raise ArgumentError(f"{file} has {stripped.count(label)} columns {label!r}: give the index of the label's")
     return stripped.index(label)
 
 
@@ -126,14 +136,23 @@ def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
 
 def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:
     """Memory-map a file of examples, all of the given shape and dtype, stored consecutively from byte `offset` on."""
+    file = _path(path)
     try:
-        file, element = Path(path), np.dtype(dtype)
+        if dtype is None:  # NumPy takes it for f64
+            raise TypeError
+        element = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"dtype is a type of NumPy's elements, found {dtype!r}") from error
-    if offset < 0 or element.hasobject:
-        raise ArgumentError(f"raw() reads numbers from a byte of at least 0 on, found dtype {element}, offset {offset}")
-    if not all(isinstance(extent, int) and extent >= 0 for extent in (*shape, offset)) or len(shape) > _MAX_AXES:
-        raise ArgumentError(f"shape is a tuple of up to {_MAX_AXES} counts, found {tuple(shape)}")
+    if not isinstance(offset, int | np.integer) or offset < 0 or element.hasobject:
+        raise ArgumentError(
+            f"raw() reads numbers from a byte of at least 0 on, found dtype {element}, offset {offset!r}"
+        )
+    if (
+        not isinstance(shape, Sequence)
+        or len(shape) > _MAX_AXES
+        or not all(isinstance(n, int) and n >= 0 for n in shape)
+    ):
+        raise ArgumentError(f"shape is a tuple of up to {_MAX_AXES} counts, found {shape!r:.80}")
     size = math.prod(shape) * element.itemsize
     try:
         available = file.stat().st_size - offset
@@ -181,11 +200,12 @@ def mnist(folder: Any, train: bool = True) -> ArrayDataset:
     `folder` contains train-images-idx3-ubyte and train-labels-idx1-ubyte, or for train=False the same names with t10k
     instead of train, optionally gzipped.
     """
+    folder = _path(folder)
     arrays = []
     for part in ("images-idx3-ubyte", "labels-idx1-ubyte"):
         name = f"{'train' if train else 't10k'}-{part}"
         # the last one: some distributions have a dot in place of the hyphen before "idx"
-        candidates = [Path(folder) / name, Path(folder) / f"{name}.gz", Path(folder) / name.replace("-idx", ".idx")]
+        candidates = [folder / name, folder / f"{name}.gz", folder / name.replace("-idx", ".idx")]
         present = next((p for p in candidates if p.is_file()), None)
         if present is None:
             raise ArgumentError(f"{folder} has no {name} or {name}.gz")
@@ -202,10 +222,11 @@ def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
 
     `folder` contains data_batch_1.bin to data_batch_5.bin, or for train=False test_batch.bin.
     """
+    folder = _path(folder)
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
     parts = []
     for name in names:
-        file = Path(folder) / name
+        file = folder / name
         if not file.is_file():
             raise ArgumentError(f"{folder} has no {name}: the binary version of CIFAR-10 is expected")
         data = np.fromfile(file, np.uint8)

@@ -95,6 +95,8 @@ def _read_map(data: bytes) -> Array:
     magic, width, height, maximum = fields[0], *(int(f) for f in fields[1:])
     if magic not in (b"P5", b"P6") or not 0 < maximum < 65536:
         raise ValueError(f"expected a binary portable map (P5 or P6), found {magic.decode(errors='replace')}")
+    if width < 1 or height < 1:
+        raise ValueError(f"its header asks for {width} x {height} pixels")
     planes = 1 if magic == b"P5" else 3
     element = np.dtype(np.uint8) if maximum < 256 else np.dtype(">u2")
     # position + 1: exactly one whitespace byte separates the header from the pixels

@@ -137,6 +137,8 @@ class DataLoader:
         Raises ArgumentError if the position is that of a loader with other batches, or if the order can't be
         reproduced.
         """
+        if not isinstance(state_dict, Mapping):
+            raise ArgumentError(f"the state of a loader is a mapping, found a {type(state_dict).__name__}")
         current = {
             "batch_size": self.batch_size,
             "length": len(self.dataset),
@@ -167,6 +169,8 @@ class DataLoader:
 
     def order(self, epoch: int) -> Indices:
         """Return the example indices of an epoch, in order."""
+        if not isinstance(epoch, int | np.integer) or epoch < 0:
+            raise ArgumentError(f"order() takes the number of an epoch, from 0 on, found {epoch!r:.80}")
         batches = [b.indices for b in self._index_batches().batches(self.seed, self._seed_epoch(epoch))]
         return np.concatenate(batches) if batches else np.zeros(0, np.int64)
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ArgumentError
+from .dataset import checked_indices
 
 __all__ = [
     "BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler",
@@ -124,9 +125,7 @@ class SubsetRandomSampler(Sampler):
 
     def __init__(self, indices: Any, generator: None = None) -> None:
         _no_generator(generator, "SubsetRandomSampler")
-        self.indices = as_array(indices if hasattr(indices, "numpy") else list(indices)).reshape(-1)
-        if self.indices.size and self.indices.dtype.kind not in "iu":
-            raise ArgumentError(f"SubsetRandomSampler takes indices, integers, found {self.indices.dtype}")
+        self.indices = checked_indices(indices, "SubsetRandomSampler")
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -145,7 +144,10 @@ class WeightedRandomSampler(Sampler):
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: None = None) -> None:
         name = "WeightedRandomSampler"
         _no_generator(generator, name)
-        values = as_array(weights if hasattr(weights, "numpy") else list(weights)).astype(np.float64)
+        try:
+            values = as_array(weights if hasattr(weights, "numpy") else list(weights)).astype(np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"{name}: weights are numbers, one per example, found {weights!r:.80}") from None
         if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
             raise ArgumentError(
                 f"{name}: weights are numbers of at least 0, one per example and not all 0, found shape {values.shape}"

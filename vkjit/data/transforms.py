@@ -207,6 +207,10 @@ class RandomFlip:
     chance: float = 0.5
     channels_first: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.chance, int | float | np.number) or not 0 <= self.chance <= 1:
+            raise ArgumentError(f"RandomFlip: chance is a probability from 0 to 1, found {self.chance!r}")
+
     def __call__(self, value: Any, generator: Generator) -> Array:
         image = np.asarray(value)
         if generator.random() >= self.chance:

@@ -111,7 +111,7 @@ def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
         raise ArgumentError(f"argument {param.name} of {spec.name}() {fault}: pass a smaller constant, or an array")
     try:
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: a writable memoryview
         advice = "pass a tuple"
         if isinstance(value, np.ndarray):
             advice = 'annotate the parameter as an array, such as vk.In[vk.f32, "N"], or pass a tuple'
@@ -269,7 +269,7 @@ def coerce_scalar(value: Any, dtype: DType, name: str) -> Any:
     __tracebackhide__ = True
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if not isinstance(value, (bool, int, float, np.generic)):
+    if not isinstance(value, (bool, int, float, np.number, np.bool_)):
         raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number of type {dtype!r}")
     if dtype.kind == "bool":
         if isinstance(value, (bool, np.bool_)):

@@ -56,6 +56,8 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
     Values come from `state` (tensors by dotted name), or, if that is None, from each module's reset_parameters().
     Raises ArgumentError, before anything is changed, if a tensor would stay uninitialized.
     """
+    if state is not None and not isinstance(state, Mapping):
+        raise ArgumentError(f"state is a mapping of names to tensors, found a {type(state).__name__}")
     uninitialized = {
         f"{owner_name}.{name}" if owner_name else name: (owner, name)
         for owner_name, owner in module.named_modules()

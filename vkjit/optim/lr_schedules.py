@@ -11,7 +11,7 @@ In formulas, base is the initial rate of a parameter group, and epoch the number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
@@ -144,6 +144,8 @@ class LRScheduler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state from `state_dict`, including the rates."""
+        if not isinstance(state_dict, Mapping):
+            raise ArgumentError(f"the state of a schedule is a mapping, found a {type(state_dict).__name__}")
         attributes = dict(state_dict)
         rates = attributes.pop("rates", None)
         unknown = sorted(set(attributes) - set(vars(self)))

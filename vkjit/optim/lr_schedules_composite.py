@@ -322,10 +322,18 @@ class _Composite(LRScheduler):
         self._resume(state_dict.get("rates"))
 
 
+def _check_sequences(**arguments: Any) -> None:
+    """Raise ArgumentError unless all arguments are lists or tuples."""
+    for name, value in arguments.items():
+        if not isinstance(value, list | tuple):
+            raise ArgumentError(f"{name} is a list or tuple, found a {type(value).__name__}")
+
+
 class SequentialLR(_Composite):
     """Run schedulers one after the other. Scheduler i takes over at step milestones[i - 1], which is its own step 0."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+        _check_sequences(schedulers=schedulers, milestones=milestones)
         if not schedulers or len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
             raise ArgumentError(
                 f"{len(schedulers)} schedules need {max(len(schedulers) - 1, 0)} rising milestones between them, found "
@@ -359,8 +367,11 @@ class ChainedScheduler(_Composite):
     """Several schedulers applied in sequence at each step, so that their factors multiply."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        _check_sequences(schedulers=schedulers)
         if not schedulers:
             raise ArgumentError("ChainedScheduler needs at least one schedule, found none")
+        if not isinstance(schedulers[0], LRScheduler):
+            raise ArgumentError(f"schedule 0 is a {type(schedulers[0]).__name__}, expected a schedule")
         self._initialize(optimizer or schedulers[0].optimizer, schedulers)
 
     def _go_to_epoch(self, epoch: float) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError
 from ..runtime.capture import is_capturing
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
@@ -62,6 +64,8 @@ class Optimizer:
 
     def add_param_group(self, group: Group) -> None:
         """Add a group of parameters with its own options. Missing options are the optimizer's defaults."""
+        if not isinstance(group, Mapping):
+            raise ArgumentError(f'a group of parameters is a mapping with "params", found a {type(group).__name__}')
         params = group.get("params")
         tensors = [params] if isinstance(params, Tensor) else list(params or ())
         # of (name, tensor) pairs, only the tensors are used
@@ -93,6 +97,8 @@ class Optimizer:
                 continue
             if isinstance(value, str):
                 raise ArgumentError(f"{type(self).__name__}: {name} is a number, found the string {value!r}")
+            if not isinstance(value, int | float | np.number | np.bool_ | Tensor):
+                raise ArgumentError(f"{type(self).__name__}: {name} is a number, found a {type(value).__name__}")
             if not value >= 0:
                 raise ArgumentError(f"{type(self).__name__}: {name} is at least 0, found {value!r}")
         for beta in group.get("betas", ()):
@@ -262,6 +268,8 @@ class Optimizer:
             raise ArgumentError('an optimiser\'s state is a mapping with "state" and "param_groups"')
         saved = state_dict["param_groups"]
         _check_groups(saved, self.param_groups)
+        if not isinstance(state_dict["state"], Mapping):
+            raise ArgumentError(f'"state" is a mapping, found a {type(state_dict["state"]).__name__}')
         # this optimizer's parameters by their indices in the saved state
         parameters = {
             index: parameter
@@ -270,9 +278,12 @@ class Optimizer:
         }
         state: dict[Tensor, dict[str, Any]] = {}
         for saved_index, values in state_dict["state"].items():
-            index = int(saved_index)  # a string if the state was saved as JSON
+            # a string if the state was saved as JSON
+            index = int(saved_index) if isinstance(saved_index, str) and saved_index.isdecimal() else saved_index
             if index not in parameters:
-                raise ArgumentError(f"the state has values for parameter {index}, which is in none of its groups")
+                raise ArgumentError(f"the state has values for parameter {index!r}, which is in none of its groups")
+            if not isinstance(values, Mapping):
+                raise ArgumentError(f"the state of parameter {index} is a mapping, found a {type(values).__name__}")
             state[parameters[index]] = {
                 name: _loaded_value(value, name, index, parameters[index]) for name, value in values.items()
             }
@@ -325,6 +336,10 @@ def _host_values(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_groups(saved: Any, own: Sequence[Group]) -> None:
     """Raise ArgumentError unless the saved and the own groups match in number, and in their numbers of parameters."""
+    if not isinstance(saved, list | tuple) or not all(
+        isinstance(g, Mapping) and isinstance(g.get("params"), list | tuple) for g in saved
+    ):
+        raise ArgumentError('"param_groups" is a list of mappings, each with a list "params" of indices')
     if len(saved) != len(own):
         raise ArgumentError(f"the state has {len(saved)} parameter groups, the optimiser has {len(own)}")
     for number, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
@@ -344,6 +359,8 @@ def _loaded_value(value: Any, name: str, number: int, parameter: Tensor) -> Any:
         return int(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
+    if not isinstance(value, Tensor | np.ndarray | np.generic) and not hasattr(value, "__dlpack__"):
+        raise ArgumentError(f"{name} of parameter {number} is a tensor or a number, found a {type(value).__name__}")
     value_shape = tuple(value.shape)
     if value_shape not in ((), parameter.shape):
         raise ArgumentError(

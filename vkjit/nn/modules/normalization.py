@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vkjit import dtypes
 from vkjit.errors import ArgumentError
 from vkjit.tensor.ops import creation
@@ -20,7 +22,10 @@ Shape = int | tuple[int, ...] | list[int]
 
 def _shape(value: Shape) -> tuple[int, ...]:
     """Return an int or a sequence of ints as a tuple."""
-    return (value,) if isinstance(value, int) else tuple(value)
+    sizes = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(sizes, tuple | list) or not all(isinstance(n, int | np.integer) and n >= 0 for n in sizes):
+        raise ArgumentError(f"normalized_shape is a size or a tuple of sizes, found {value!r:.80}")
+    return tuple(int(n) for n in sizes)
 
 
 class LayerNorm(Module):
