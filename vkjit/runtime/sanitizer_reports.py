@@ -136,7 +136,9 @@ def parse_checks(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
         return ()
     if value is True:
         return DEFAULT_CHECKS
-    names = value.split(",") if isinstance(value, str) else list(value)
+    names = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [value]
+    if not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"checks are named by texts, found {value!r}: expected {', '.join(CHECKS)}, or 'all'")
     selected = {name.strip() for name in names} | {"bounds"}
     if "all" in selected:
         return CHECKS

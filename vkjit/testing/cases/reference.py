@@ -236,9 +236,17 @@ def _takes_keywords(function: Callable[..., Any]) -> bool:
 def _shaped(name: str, value: Any, shape: tuple[int, ...], fewer_rows: bool) -> npt.NDArray[Any]:
     """Return an output of the reference as an array of the given shape. With `fewer_rows`, it may have fewer rows.
 
-    Raises ArgumentError if it has another shape.
+    Raises ArgumentError if it has another shape, or elements that aren't real numbers.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ArgumentError(
+            f"the reference gives {name} rows of different lengths, expected the shape {shape}"
+        ) from None
+    exact = array.dtype.kind == "O" and all(isinstance(v, int | float | np.number) for v in array.flat)
+    if array.dtype.kind in "OcSUmM" and not exact:
+        raise ArgumentError(f"the reference gives {name} values of type {array.dtype}, expected real numbers")
     if array.shape == shape:
         return array
     if fewer_rows and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array) < shape[0]:

@@ -108,10 +108,9 @@ def as_tolerance(given: Any) -> Tolerance | None:
     """Convert the user's `tolerance=`: a relative bound, a (relative, absolute) pair or a Tolerance."""
     if given is None or isinstance(given, Tolerance):
         return given
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
-        return Tolerance(float(given))
-    if isinstance(given, tuple) and len(given) == 2:
-        return Tolerance(float(given[0]), float(given[1]))
+    bounds = given if isinstance(given, tuple) else (given,)
+    if len(bounds) in (1, 2) and all(isinstance(b, int | float) and not isinstance(b, bool) and b >= 0 for b in bounds):
+        return Tolerance(*map(float, bounds))
     raise ArgumentError(
         f"tolerance is {given!r}: expected a relative bound, a (relative, absolute) pair or a Tolerance"
     )

@@ -214,8 +214,10 @@ def special_kinds_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
         return DEFAULT_KINDS
     if isinstance(special, bool):
         return SPECIAL_KINDS if special else ()
-    kinds = (special,) if isinstance(special, str) else tuple(special)
+    kinds = (special,) if isinstance(special, str) else special
+    if not isinstance(kinds, Sequence):
+        raise ArgumentError(f"special is True, False or a list of {', '.join(SPECIAL_KINDS)}, found {special!r}")
     unknown = [k for k in kinds if k not in SPECIAL_KINDS]
     if unknown:
         raise ArgumentError(f"special: no kind is named {unknown[0]!r}: expected some of {', '.join(SPECIAL_KINDS)}")
-    return kinds
+    return tuple(kinds)

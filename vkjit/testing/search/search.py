@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 import random
 import unittest
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from vkjit.errors import ArgumentError, CompileError, KernelError
 from vkjit.launch.kernel import Kernel
@@ -62,6 +65,7 @@ class Search:
     ) -> None:  # fmt: skip
         if not isinstance(kernel, Kernel):
             raise ArgumentError(f"expected a function decorated with @vk.kernel, found {kernel!r}")
+        _check_settings(reference, settings)
         self.kernel = kernel
         self.settings = settings
         self.remembers = remembers
@@ -183,6 +187,8 @@ class Search:
                 return broken.finding
             except unittest.SkipTest:  # the database has no examples
                 return None
+            except hypothesis.errors.Unsatisfiable as error:
+                raise ArgumentError(f"where= rejects nearly all inputs of {self.kernel.name}: {error}") from None
             except hypothesis.errors.Flaky:
                 # the same input passes and fails: a race or a nondeterministic result
                 if not self.larger:
@@ -262,10 +268,36 @@ def searched_checks(sanitize: Any) -> tuple[str, ...]:
     return (*checks, "division", "loops") if sanitize is True else checks
 
 
+def _check_settings(reference: Any, settings: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for settings of wrong types. Their contents are checked where they are used."""
+    number, seed = settings["max_examples"], settings["seed"]
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ArgumentError(f"max_examples is the number of inputs to try, at least 1, found {number!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer | None):
+        raise ArgumentError(f"seed is an integer, found {seed!r}")
+    for name in ("dims", "elements"):
+        if not isinstance(settings[name], Mapping | None):
+            raise ArgumentError(f"{name} is a dictionary, found {settings[name]!r}")
+    for name, function in (("the reference", reference), ("where", settings["where"])):
+        if function is not None and not callable(function):
+            raise ArgumentError(f"{name} is a function of the kernel's arguments, found {function!r}")
+    for name in ("precise", "partial", "schedules", "strict"):
+        if not isinstance(settings[name], bool):
+            raise ArgumentError(f"{name} is True or False, found {settings[name]!r}")
+    if not isinstance(settings["dtypes"], Mapping | Sequence | None) or isinstance(settings["dtypes"], str):
+        raise ArgumentError(f"dtypes is a dictionary or a list of types, found {settings['dtypes']!r}")
+    if not isinstance(settings["script"], str | os.PathLike | None):
+        raise ArgumentError(f"script is the path of a file, found {settings['script']!r}")
+    if not isinstance(settings["aliases"], Sequence) or not all(
+        isinstance(p, tuple | list) for p in settings["aliases"]
+    ):
+        raise ArgumentError(f"aliases is a list of pairs of names, found {settings['aliases']!r}")
+
+
 def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:
     """Convert `properties=`, a function or several, to a tuple of functions."""
-    functions = (given,) if callable(given) else tuple(given)
+    functions = given if isinstance(given, tuple | list) else (given,)
     wrong = [f for f in functions if not callable(f)]
     if wrong:
         raise ArgumentError(f"properties: {wrong[0]!r} is no function: expected functions of the kernel's arguments")
-    return functions
+    return tuple(functions)
