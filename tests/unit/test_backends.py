@@ -367,3 +367,11 @@ def test_importing_vkjit_loads_no_runtime_of_a_back_end(name: str) -> None:
     code = f"import sys, vkjit; print([m for m in sys.modules if m.startswith('vkjit.backends.{name}.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not [module for module in done.stdout.split("'") if ".runtime" in module or ".codegen" in module]
+
+
+@pytest.mark.parametrize("name", ["interpreter", "cpu", "meta", None])
+def test_all_kinds_of_device_flush(name: str | None) -> None:
+    device = vk.device(name)
+    x = vk.ones(3, device=device) + 1
+    device.flush()
+    assert name == "meta" or x.tolist() == [2, 2, 2]

@@ -7,9 +7,12 @@ that a seed gives the same parameters on every device.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +35,34 @@ _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0),
     "selu": 0.75,
 }  # fmt: skip
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_TYPES: dict[str, Any] = {
+    "Tensor": Tensor,
+    "float": int | float | np.number | np.bool_ | Tensor,
+    "int": int | np.integer,
+    "str": str,
+}
+_TYPES["float | None"] = _TYPES["float"] | None
+
+
+def _checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function raise ArgumentError for arguments of other types than those of its annotations."""
+    declared = {p.name: p.annotation for p in inspect.signature(function).parameters.values()}
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in (*zip(declared, args, strict=False), *kwargs.items()):
+            kind = declared.get(name)
+            too_large = isinstance(value, int) and value.bit_length() > 1023
+            if kind in _TYPES and (too_large or not isinstance(value, _TYPES[kind])):
+                found = f"an integer of {value.bit_length()} bits" if too_large else f"a {type(value).__name__}"  # type: ignore[attr-defined]
+                raise ArgumentError(f"{function.__name__}: {name} is a {kind}, found {found}")
+        return function(*args, **kwargs)
+
+    return run
 
 
 def _generator() -> np.random.Generator:
@@ -67,6 +98,7 @@ def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
     return tensor
 
 
+@_checked
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Fill with numbers distributed uniformly in [a, b)."""
     if _is_meta(tensor):
@@ -75,6 +107,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     return _write(tensor, _generator().random(tensor.shape, dtype=np_type) * np_type(b - a) + np_type(a))
 
 
+@_checked
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Fill with normally distributed numbers of the given mean and standard deviation."""
     if std < 0:
@@ -85,6 +118,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     return _write(tensor, _generator().standard_normal(tensor.shape, dtype=np_type) * np_type(std) + np_type(mean))
 
 
+@_checked
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
     """Fill with normally distributed numbers truncated to [a, b]; a and b are values, not multiples of std.
 
@@ -109,6 +143,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     return _write(tensor, values.astype(np_type))
 
 
+@_checked
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with the value `val`."""
     if _is_meta(tensor):
@@ -118,16 +153,19 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     return tensor
 
 
+@_checked
 def zeros_(tensor: Tensor) -> Tensor:
     """Fill with zeros."""
     return constant_(tensor, 0)
 
 
+@_checked
 def ones_(tensor: Tensor) -> Tensor:
     """Fill with ones."""
     return constant_(tensor, 1)
 
 
+@_checked
 def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity: ones on the diagonal, zeros elsewhere."""
     if tensor.ndim != 2:
@@ -137,6 +175,7 @@ def eye_(tensor: Tensor) -> Tensor:
     return _write(tensor, np.eye(tensor.shape[0], tensor.shape[1]))
 
 
+@_checked
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     """Return (fan_in, fan_out) of a weight of shape (out, in, *kernel)."""
     if tensor.ndim < 2:
@@ -145,6 +184,7 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * kernel_elements, tensor.shape[0] * kernel_elements
 
 
+@_checked
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """Return the gain that preserves variance through a nonlinearity; `param` is the negative slope of leaky_relu."""
     if nonlinearity == "leaky_relu":
@@ -154,6 +194,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+@_checked
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill with numbers distributed uniformly in [-bound, bound) (Glorot and Bengio, 2010).
 
@@ -166,6 +207,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return uniform_(tensor, -bound, bound)
 
 
+@_checked
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill with normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
     fans = fan_in_and_out(tensor)
@@ -180,6 +222,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
+@_checked
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Fill with numbers distributed uniformly in [-bound, bound), bound = gain * sqrt(3 / fan) (He et al., 2015).
 
@@ -190,6 +233,7 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonline
     return tensor if _is_empty(tensor) else uniform_(tensor, -bound, bound)
 
 
+@_checked
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Fill with normal numbers of standard deviation gain / sqrt(fan) (He et al., 2015).
 
@@ -200,6 +244,7 @@ def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinea
     return tensor if _is_empty(tensor) else normal_(tensor, 0.0, std)
 
 
+@_checked
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill a weight with a random matrix whose rows are orthogonal and have the norm `gain`.
 
@@ -218,6 +263,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return _write(tensor, (gain * (q.T if rows < columns else q)).reshape(tensor.shape).astype(np_type))
 
 
+@_checked
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     """Fill a matrix with normal numbers of standard deviation `std`, and set the fraction `sparsity` of each column to
     zero.
@@ -235,6 +281,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     return _write(tensor, values.astype(np_type))
 
 
+@_checked
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Fill a convolution's weight (out, in / groups, *kernel) so that it copies input channels to output channels.
 

@@ -465,3 +465,19 @@ def test_tensors_count_as_written_if_the_kernel_reports_an_error(device: Any, mi
         with pytest.raises(vk.VkjitError, match="too large"):
             (kernel(*arguments), device.synchronize())
         assert written._version.value == before + 1
+
+
+@vk.kernel(over="y")
+def scaled(y: vk.InOut[vk.i32, "N"], by: vk.i32, c: vk.Const[int] = 1) -> None:
+    y[vk.global_id(0)] *= by + c
+
+
+def test_memory_views_and_structs_are_no_scalars(device: Any) -> None:
+    y = vk.ones(3, dtype=vk.i32)
+    struct = np.zeros(1, [("a", "f4"), ("b", "i4")])[0]
+    for value in (struct, memoryview(bytearray(4)), np.datetime64("2020-01-01"), np.str_("1")):
+        with pytest.raises(ArgumentError, match="argument by is a .*: expected a number of type vk.i32"):
+            scaled(y, value)
+    with pytest.raises(ArgumentError, match=r"argument c of scaled\(\) is a memoryview: a Const is compiled"):
+        scaled(y, 2, memoryview(bytearray(4)))
+    assert y.tolist() == [1, 1, 1]

@@ -497,3 +497,75 @@ def test_csv_labels_beyond_f64(tmp_path: Path) -> None:
         vk.data.csv(file, "y")
     file.write_text("x,y\n1,1e30\n2,3\n")
     assert vk.data.csv(file, "y")[1][1].dtype == np.float32
+
+
+def test_csv_labels_of_several_columns_are_ambiguous(tmp_path: Path) -> None:
+    path = tmp_path / "twice.csv"
+    path.write_text("a,b, a\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(ArgumentError, match="has 2 columns 'a': give the index of the label's"):
+        data.csv(path, label="a")
+    assert data.csv(path, label=2)[0][1] == 3
+    assert data.csv(path, label="b")[0][1] == 2
+
+
+@pytest.mark.parametrize("header", [b"P6 -3 4 255\n", b"P5 0 4 255\n", b"P6 3 -4 255\n"])
+def test_portable_maps_have_positive_sizes(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "image.ppm"
+    path.write_bytes(header + b"\1" * 64)
+    with pytest.raises(ArgumentError, match="its header asks for -?[034] x -?[034] pixels"):
+        data.read_image(path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "offset"),
+    [
+        (None, (1,), 0),
+        (None, None, 0),
+        ("u1", None, 0),
+        ("u1", 5, 0),
+        ("u1", (1.5,), 0),
+        ("u1", (1,), "x"),
+        ("u1", (1,), None),
+    ],
+)
+def test_raw_arrays_of_wrong_descriptions_are_refused(tmp_path: Path, dtype: Any, shape: Any, offset: Any) -> None:
+    path = tmp_path / "raw"
+    path.write_bytes(bytes(16))
+    with pytest.raises(ArgumentError, match=r"dtype is a type|shape is a tuple|raw\(\) reads numbers"):
+        data.raw(path, dtype, shape, offset=offset)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"name", ["a"]], ids=repr)
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    for read in (data.csv, data.mnist, data.cifar10, lambda p: data.raw(p, "u1", (1,))):
+        with pytest.raises(ArgumentError, match="expected the path of a file or folder, found"):
+            read(path)
+
+
+@pytest.mark.parametrize("index", [[0], (0,), "x", None, 1.5, np.ones(3)], ids=repr)
+def test_examples_are_indexed_by_integers(index: Any) -> None:
+    array = data.ArrayDataset(np.arange(6))
+    for dataset in (array, data.Subset(array, [1, 2]), data.ConcatDataset(array, array), data.Transformed(array)):
+        with pytest.raises(ArgumentError, match="the index of an example is an integer, found a"):
+            dataset[index]
+
+
+def test_subsets_take_integers() -> None:
+    array = data.ArrayDataset(np.arange(6))
+    assert [int(x) for x in data.Subset(array, iter([1, 3]))] == [1, 3]
+    for indices in ([1.5], [True, False], ["a"], 5, None):
+        with pytest.raises(ArgumentError, match="Subset takes indices, integers"):
+            data.Subset(array, indices)
+    for weights in (0, None, ["a"]):
+        with pytest.raises(ArgumentError, match="weights are numbers"):
+            data.WeightedRandomSampler(weights, 3)
+    for chance in ("epoch", -0.1, 2, None):
+        with pytest.raises(ArgumentError, match="chance is a probability"):
+            transforms.RandomFlip(chance)  # type: ignore[arg-type]
+    loader = data.DataLoader(array, 2)
+    for epoch in ("x", None, -1, [1], 1.5):
+        with pytest.raises(ArgumentError, match="takes the number of an epoch"):
+            loader.order(epoch)  # type: ignore[arg-type]
+    for state in (None, 5, "x", []):
+        with pytest.raises(ArgumentError, match="the state of a loader is a mapping"):
+            loader.load_state_dict(state)

@@ -372,3 +372,63 @@ def test_groups_may_have_names() -> None:
         optim.SGD(vk.nn.Linear(1, 1), lr=0.1)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="lr is a number, found the string '1e-3'"):
         optim.SGD([vk.zeros(1)], lr="1e-3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group", [5, True, [1], None, "x", (0.9, 0.99)], ids=repr)
+def test_groups_of_parameters_are_mappings(group: Any) -> None:
+    optimizer = optim.SGD([vk.nn.Parameter(vk.ones(3))], lr=0.1)
+    with pytest.raises(ArgumentError, match="a group of parameters is a mapping"):
+        optimizer.add_param_group(group)
+
+
+def test_options_are_numbers() -> None:
+    for value in ((2, 3), [0.9], None, {}):
+        with pytest.raises(ArgumentError, match="weight_decay is a number, found a"):
+            optim.AdamW([vk.nn.Parameter(vk.ones(3))], weight_decay=value)
+
+
+def test_clipping_takes_parameters_and_numbers() -> None:
+    parameter = vk.nn.Parameter(vk.ones(3))
+    parameter.grad = vk.ones(3)
+    for parameters in ({"a": parameter}, np.ones(3), [None], 5, [np.ones(3)]):
+        for clip in (optim.clip_grad_norm_, optim.clip_grad_value_):
+            with pytest.raises(ArgumentError, match="expected parameters, found a"):
+                clip(parameters, 1.0)
+    for number in (10**400, "1", None, [1]):
+        for clip in (optim.clip_grad_norm_, optim.clip_grad_value_):
+            with pytest.raises(ArgumentError, match="is a number that fits a float"):
+                clip([parameter], number)
+    assert parameter.grad.tolist() == [1, 1, 1]
+
+
+def test_schedules_of_other_things_are_refused() -> None:
+    optimizer = optim.SGD([vk.nn.Parameter(vk.ones(3))], lr=0.1)
+    schedules = optim.lr_scheduler
+    for others in ((0.9, 0.99), [None], ["x"]):
+        with pytest.raises(ArgumentError, match="schedule 0 is a"):
+            schedules.ChainedScheduler(others)
+    for others in (None, 5, optimizer):
+        with pytest.raises(ArgumentError, match="schedulers is a list or tuple"):
+            schedules.ChainedScheduler(others)
+        with pytest.raises(ArgumentError, match="schedulers is a list or tuple"):
+            schedules.SequentialLR(optimizer, others, [1])
+    for state in (None, 5, "x", np.ones(3)):
+        with pytest.raises(ArgumentError, match="the state of a schedule is a mapping"):
+            schedules.StepLR(optimizer, 3).load_state_dict(state)
+
+
+STATES = [
+    {"state": 5, "param_groups": [{"params": [0]}]},
+    {"state": {}, "param_groups": 5},
+    {"state": {}, "param_groups": [{}]},
+    {"state": {0: {"exp_avg": "x"}}, "param_groups": [{"params": [0]}]},
+    {"state": {0: 5}, "param_groups": [{"params": [0]}]},
+    {"state": {"a": {}}, "param_groups": [{"params": [0]}]},
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=str)
+def test_states_of_another_form_are_refused(state: Any) -> None:
+    optimizer = optim.Adam([vk.nn.Parameter(vk.ones(3))])
+    with pytest.raises(ArgumentError):
+        optimizer.load_state_dict(state)
