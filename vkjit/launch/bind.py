@@ -107,7 +107,8 @@ def _unbound(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
     """Raise ArgumentError if the value of a Const parameter isn't hashable, or too large."""
-    if not is_own_key(type(value)) and (fault := size_fault(value)):
+    kind: Any = type(value)
+    if not is_own_key(kind) and (fault := size_fault(value)):
         raise ArgumentError(f"argument {param.name} of {spec.name}() {fault}: pass a smaller constant, or an array")
     try:
         hash(value)

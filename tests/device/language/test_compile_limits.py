@@ -22,7 +22,7 @@ KERNEL = "@vk.kernel(over='o')\ndef k(o: vk.InOut[i32, 'N']):\n    i = i32(vk.gl
 
 
 @vk.kernel(over="o")
-def lengths(o: vk.InOut[vk.i32, "N"], t: vk.Const[tuple]) -> None:
+def lengths(o: vk.InOut[vk.i32, "N"], t: vk.Const[tuple[int, ...]]) -> None:
     o[vk.global_id(0)] = len(t)
 
 
@@ -128,7 +128,8 @@ def test_what_would_take_forever_is_refused(device: Any, tmp_path: Path, name: s
 
 
 def test_large_constants_are_refused_as_arguments(device: Any) -> None:
-    nested, pairs = (1,), (1,)
+    nested: Any = (1,)
+    pairs: Any = (1,)
     for _ in range(100):
         nested, pairs = (nested,), (pairs, pairs)
     o = vk.zeros(1, dtype=vk.i32, device=device)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.errors import ArgumentError
 from vkjit.runtime.device import DeviceArray
 
 T = TypeVar("T", bound=vk.Element)
