@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..runtime.open_blocks import block
-from ..tensor.autograd.mode import changed_modes, no_grad
+from ..tensor.autograd.mode import changed_modes, no_grad, state
 from ..tensor.tensor import Tensor
 from .modules.module import Module
-from .summary import format_size, format_table, restore_modules
+from .summary import format_size, format_table, inference_lock, restore_modules
 
 __all__ = ["Flow", "FlowRow", "flow"]
 
@@ -152,22 +152,31 @@ def _layout_key(tensor: Tensor) -> Any:
 @block
 def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
     """Context manager in which the model is in inference mode, and the recorder logs its layers and operations."""
-    modes = [(module, module.training) for module in model.modules()]
-    handles = []
-    for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(lambda *_, name=name: recorder.layers.append(name)))
-        # the hook returns None, because another result would replace the module's output
-        handles.append(module.register_forward_hook(lambda *_: (recorder.layers.pop(), None)[1]))
-    try:
-        model.eval()
-        with no_grad(), changed_modes(interceptor=recorder):
-            yield
-    finally:
+
+    def enter(name: str) -> None:
+        if state.interceptor is recorder:  # in this thread: others may call the model meanwhile
+            recorder.layers.append(name)
+
+    def leave(*_: Any) -> None:
+        if state.interceptor is recorder:
+            recorder.layers.pop()
+
+    with inference_lock:
+        modes = [(module, module.training) for module in model.modules()]
+        handles = []
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(lambda *_, name=name: enter(name)))
+            handles.append(module.register_forward_hook(leave))
         try:
-            restore_modules(handles, modes)
-        except BaseException:  # an interrupt
-            restore_modules(handles, modes)
-            raise
+            model.eval()
+            with no_grad(), changed_modes(interceptor=recorder):
+                yield
+        finally:
+            try:
+                restore_modules(handles, modes)
+            except BaseException:  # an interrupt
+                restore_modules(handles, modes)
+                raise
 
 
 def flow(model: Module, *inputs: Any, **options: Any) -> Flow:

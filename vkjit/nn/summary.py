@@ -7,12 +7,14 @@ without them the model isn't run.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ..runtime.handles import new_lock
 from ..tensor.autograd.mode import no_grad
 from ..tensor.tensor import Tensor
 from .modules.hooks import Handle
@@ -182,31 +184,38 @@ def summary(model: Module, *inputs: Any, values: bool = False, **options: Any) -
     return Summary(tuple(rows.values()))
 
 
+inference_lock = new_lock()
+"""Held while `summary` or `flow` has a model in inference mode: two at once would restore each other's mode."""
+
+
 def _run(
     model: Module, inputs: tuple[Any, ...], options: dict[str, Any], rows: dict[int, LayerRow], values: bool
 ) -> None:
     """Call the model and record each layer's output in its row."""
 
+    thread = threading.get_ident()
+
     def record_output(module: Module, _: Any, result: Any) -> None:
         tensor = _first_tensor(result)
-        if tensor is not None:
+        if tensor is not None and threading.get_ident() == thread:  # others may call the model meanwhile
             statistics = _statistics(tensor) if values else None
             rows[id(module)] = replace(
                 rows[id(module)], shape=tensor.shape, result_nbytes=tensor.nbytes, values=statistics
             )  # fmt: skip
 
-    modes = [(module, module.training) for module in model.modules()]
-    handles = [module.register_forward_hook(record_output) for module, _ in modes]
-    try:
-        model.eval()
-        with no_grad():
-            model(*inputs, **options)
-    finally:
+    with inference_lock:
+        modes = [(module, module.training) for module in model.modules()]
+        handles = [module.register_forward_hook(record_output) for module, _ in modes]
         try:
-            restore_modules(handles, modes)
-        except BaseException:  # an interrupt
-            restore_modules(handles, modes)
-            raise
+            model.eval()
+            with no_grad():
+                model(*inputs, **options)
+        finally:
+            try:
+                restore_modules(handles, modes)
+            except BaseException:  # an interrupt
+                restore_modules(handles, modes)
+                raise
 
 
 def restore_modules(handles: Sequence[Handle], modes: Sequence[tuple[Module, bool]]) -> None:

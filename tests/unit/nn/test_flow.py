@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -72,3 +74,33 @@ def test_the_model_is_left_as_it_was() -> None:
     assert hooks is None or not (hooks.before or hooks.after)
     y = broken[0](vk.ones(2, requires_grad=True))
     assert y.requires_grad
+
+
+def test_other_threads_may_use_the_model_meanwhile() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    x, expected, errors = vk.ones(1, 4), str(nn.flow(model, vk.ones(1, 4))), []
+    done = threading.Event()
+
+    def call(repeat: Callable[[], Any]) -> None:
+        try:
+            with vk.use_device("interpreter"):
+                while not done.is_set():
+                    repeat()
+        except Exception as error:  # noqa: BLE001  # any error of a thread
+            errors.append(error)
+
+    calls = (lambda: model(x), lambda: nn.flow(model, x), lambda: nn.summary(model, x))
+    threads = [threading.Thread(target=call, args=(repeat,)) for repeat in calls]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        texts = {str(nn.flow(model, x)) for _ in range(15)}
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert (errors, texts) == ([], {expected})
+    assert model.training

@@ -148,7 +148,9 @@ def test_one_seed_gives_the_same_layers() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in vars(nn.init) if n.endswith("_") and not n.startswith("_")])
-@pytest.mark.parametrize("value", [None, "x", [1.0], 5, np.ones((2, 3), np.float32), {}, object()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [None, "x", [1.0], 5, np.ones((2, 3), np.float32), {}, object()], ids=lambda v: type(v).__name__
+)
 def test_only_tensors_are_filled(name: str, value: Any) -> None:
     arguments = {"constant_": (1.0,), "sparse_": (0.5,)}.get(name, ())
     with pytest.raises(ArgumentError, match=f"{name}: tensor is a Tensor, found a {type(value).__name__}"):

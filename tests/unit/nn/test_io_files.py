@@ -199,13 +199,13 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the system has no file locks")
 def grow_old(folder: Path) -> None:
     """Set the times of a folder's files to an hour ago: new temporary files may not be locked yet."""
     for path in folder.iterdir():
         os.utime(path, (time.time() - 3600,) * 2, follow_symlinks=False)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the system has no file locks")
 def test_a_save_deletes_what_killed_saves_left(tmp_path: Path) -> None:
     for name in ("model.safetensors", "model.safetensors", "größe " + "w" * 200):
         with start_writing(tmp_path / name, "os.kill(os.getpid(), signal.SIGKILL)") as process:
