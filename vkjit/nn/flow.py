@@ -153,12 +153,15 @@ def _layout_key(tensor: Tensor) -> Any:
 def _recording(model: Module, recorder: _Recorder) -> Iterator[None]:
     """Context manager in which the model is in inference mode, and the recorder logs its layers and operations."""
 
+    def is_own() -> bool:
+        return state.interceptor is recorder  # False in other threads, which may call the model meanwhile
+
     def enter(name: str) -> None:
-        if state.interceptor is recorder:  # in this thread: others may call the model meanwhile
+        if is_own():
             recorder.layers.append(name)
 
     def leave(*_: Any) -> None:
-        if state.interceptor is recorder:
+        if is_own():
             recorder.layers.pop()
 
     with inference_lock:
