@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from ..tensor.ops.creation import check_unmasked
 from .batch_samplers import Batch
 from .dataset import ArrayDataset, Dataset
 from .worker_processes import WorkerDied, WorkerProcesses
@@ -37,6 +38,8 @@ def collate(examples: list[Any]) -> Any:
         return tuple(collate([e[i] for e in examples]) for i in range(len(first)))
     if isinstance(first, dict):
         return {key: collate([e[key] for e in examples]) for key in first}
+    for example in examples:
+        check_unmasked(example)
     values = [np.asarray(e) for e in examples]
     shapes = {v.shape for v in values}
     if len(shapes) > 1:

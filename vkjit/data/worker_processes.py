@@ -5,15 +5,18 @@ n % process count, which handles its tasks in order. The parent sends and receiv
 helper threads would compete with it for the GIL.
 
 Messages to a worker are ("make", task number, arguments, names of shared memory blocks given back) and ("forget", task
-numbers). The worker answers with (task number, success, `PackedBatch` or error).
+numbers). The worker answers with (task number, True, `PackedBatch`) or (task number, False, `_Failure`). Results and
+errors are pickled within these messages, so that one that can't be unpickled is told from a broken connection.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -23,9 +26,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import ArgumentError
 from .shared_memory import PackedBatch, ParentBlocks, WorkerBlocks
 
 __all__ = ["WorkerDied", "WorkerProcesses"]
+
+_SECONDS_BETWEEN_CHECKS = 5.0
+"""While the parent waits for a result, it checks this often that the worker is alive."""
 
 
 class WorkerDied(Exception):  # noqa: N818  # an event that the caller reports
@@ -36,13 +43,33 @@ class _RemoteTraceback(Exception):  # noqa: N818  # only the cause of another ex
     """The traceback text of an error in a worker process."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error in a worker process."""
+
+    pickled: bytes
+    """The exception; empty if it can't be pickled."""
+    summary: str
+    """Its type and message."""
+    traceback: str
+
+    def exception(self) -> BaseException:
+        """Return the exception, or a RuntimeError with the same message if it can't be unpickled."""
+        with contextlib.suppress(Exception):
+            error = pickle.loads(self.pickled)  # noqa: S301  # from our own process
+            if isinstance(error, BaseException):
+                return error
+        return RuntimeError(self.summary)
+
+
 @dataclass(slots=True)
 class _Worker:
     """The parent's view of a worker process."""
 
     connection: Any
+    process: Any
     arrived: dict[int, tuple[bool, Any]] = field(default_factory=dict)
-    """Results received but not requested yet, by task number: (True, `PackedBatch`) or (False, error and text)."""
+    """Results received but not requested yet, by task number: (True, `PackedBatch`) or (False, `_Failure`)."""
     returned: list[str] = field(default_factory=list)
     """Names of shared memory blocks that the process may reuse; sent with the next task."""
     unwanted: set[int] = field(default_factory=set)
@@ -69,8 +96,9 @@ class WorkerProcesses:
         self._end = weakref.finalize(self, _close, self._workers, self._blocks)
         for _ in range(count):
             ours, theirs = context.Pipe()
-            self._workers.append(_Worker(ours))
-            context.Process(target=_serve, args=(theirs, make), daemon=True).start()
+            process = context.Process(target=_serve, args=(theirs, make), daemon=True)
+            self._workers.append(_Worker(ours, process))
+            process.start()
             theirs.close()  # the worker holds the only copy, so `ours` reads EOF when the worker ends
 
     def submit(self, *task: Any) -> int:
@@ -94,7 +122,7 @@ class WorkerProcesses:
     def result(self, number: int) -> Any:
         """Wait for the result of task `number` and return it; each result can be taken once.
 
-        Raises what `make` raised, or WorkerDied if the worker died.
+        Raises what `make` raised, WorkerDied if the worker died, or ArgumentError if the result can't be unpickled.
         """
         worker = self._workers[number % len(self._workers)]
         with self._lock:
@@ -102,11 +130,16 @@ class WorkerProcesses:
                 self._receive(worker)
             is_good, value = worker.arrived.pop(number)
             if not is_good:
-                error, text = value
-                raise error from _RemoteTraceback(text)
-            batch = self._blocks.unpack(value)
-            self._give_back(worker, value)
-            return batch
+                raise value.exception() from _RemoteTraceback(value.traceback)
+            try:
+                return self._blocks.unpack(value)
+            except Exception as error:
+                raise ArgumentError(
+                    f"a batch from a worker process can't be unpickled ({type(error).__name__}: {error}): return arrays, numbers "
+                    "and objects that pickle and unpickle, or use threads (processes=False)"
+                ) from error
+            finally:
+                self._give_back(worker, value)
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Discard the results of these tasks; `submit` tells the workers.
@@ -146,6 +179,10 @@ class WorkerProcesses:
     def _receive(self, worker: _Worker) -> None:
         """Wait for the worker's next result, and store it, or discard it if its task was forgotten."""
         try:
+            # not `recv` alone: another process that has inherited the worker's end would keep EOF from coming
+            while not worker.connection.poll(_SECONDS_BETWEEN_CHECKS):
+                if not worker.process.is_alive() and not worker.connection.poll():
+                    raise WorkerDied
             number, is_good, value = worker.connection.recv()
         except (EOFError, ConnectionResetError) as error:
             raise WorkerDied from error
@@ -182,7 +219,7 @@ def _serve(connection: Any, make: Callable[..., Any]) -> None:
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     forgotten: set[int] = set()
     threading.Thread(target=_listen, args=(connection, tasks, forgotten), daemon=True).start()
-    blocks = WorkerBlocks()
+    blocks, channel = WorkerBlocks(), os.fstat(connection.fileno())
     try:
         while (task := tasks.get()) is not None:
             number, arguments, returned = task
@@ -190,9 +227,12 @@ def _serve(connection: Any, make: Callable[..., Any]) -> None:
             if number in forgotten:
                 forgotten.discard(number)
                 continue
-            _answer(connection, number, make, arguments, blocks)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the parent is gone
+            answer = _answer(number, make, arguments, blocks)
+            # `make` may have closed the connection, and its descriptor may be another file's by now
+            if not os.path.samestat(os.fstat(connection.fileno()), channel):
+                raise RuntimeError("the dataset has closed the connection to the parent process")
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone: `tasks` ends
+                connection.send(answer)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # don't interrupt the cleanup
         blocks.close()
@@ -221,21 +261,14 @@ def _listen(connection: Any, tasks: queue.SimpleQueue[Any], forgotten: set[int])
         tasks.put(None)
 
 
-def _answer(connection: Any, number: int, make: Callable[..., Any], arguments: Any, blocks: WorkerBlocks) -> None:
-    """Run task `number` and send its result, or the error that it raised."""
-    packed = PackedBatch(None, "")
+def _answer(number: int, make: Callable[..., Any], arguments: Any, blocks: WorkerBlocks) -> tuple[int, bool, Any]:
+    """Run task `number` and return the message with its result, or with the error that it raised."""
     try:
-        packed = blocks.pack(make(*arguments))
-        connection.send((number, True, packed))
-    except (BrokenPipeError, ConnectionResetError):
-        raise
+        return number, True, blocks.pack(make(*arguments))
     except Exception as error:  # noqa: BLE001  # forwarded to the parent
-        text = traceback.format_exc()
-        if packed.block:  # the result couldn't be sent
-            blocks.give_back((packed.block,))
-        try:
-            connection.send((number, False, (error, text)))
-        except (BrokenPipeError, ConnectionResetError):
-            raise
-        except Exception:  # noqa: BLE001  # the error can't be pickled: send its text
-            connection.send((number, False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))
+        pickled, summary = b"", type(error).__name__
+        with contextlib.suppress(Exception):  # `__reduce__` and `__str__` of an exception may raise anything
+            pickled = pickle.dumps(error)
+        with contextlib.suppress(Exception):
+            summary = f"{summary}: {error}"
+        return number, False, _Failure(pickled, summary, traceback.format_exc())

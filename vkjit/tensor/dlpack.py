@@ -24,6 +24,7 @@ from ..interop import torch
 from ..runtime.array import exchange_strides
 from ..runtime.device import Device, DeviceArray, contiguous_strides
 from .memory import allocate
+from .ops.creation import check_unmasked
 from .tensor import Tensor
 
 __all__ = ["from_dlpack"]
@@ -278,6 +279,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     memory, DTypeError for types that vkjit lacks (complex).
     """
     target = open_device(device)
+    check_unmasked(x)
     if isinstance(x, Tensor) and x.device is target and not copy:
         return x.detach()
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import os
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 import vkjit as vk
 from vkjit import data
+from vkjit.data import shared_memory, worker_processes
 from vkjit.data.shared_memory import ParentBlocks, WorkerBlocks
 from vkjit.data.worker_processes import WorkerDied, WorkerProcesses
 from vkjit.errors import ArgumentError
@@ -178,3 +181,114 @@ def test_a_dataset_that_cannot_be_sent_is_an_error_that_says_so() -> None:
     examples = data.Transformed(Drawn(), lambda value, _: value)
     with pytest.raises(ArgumentError, match="can't be sent to a process.*lambda"):
         batches(data.DataLoader(examples, 4, workers=1, processes=True))
+
+
+class Misfit(Exception):
+    """Exception that pickles, but doesn't unpickle."""
+
+    def __init__(self, value: str, kind: str) -> None:
+        super().__init__(f"{value} is no {kind}")
+
+
+class Unpicklable:
+    """Value that pickles, but doesn't unpickle."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def various(kind: str) -> Any:
+    """Return or raise, in a worker process, something that is hard to transfer."""
+    if kind == "misfit":
+        raise Misfit("it", "number")
+    if kind == "reset":
+        raise ConnectionResetError("the server of the data is gone")
+    if kind == "value":
+        return Unpicklable()
+    if kind in ("closed", "replaced"):
+        for descriptor in range(3, 64):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        if kind == "replaced":  # the connection's number belongs to another file
+            for _ in range(61):
+                os.open(os.devnull, os.O_RDWR)
+    if kind == "orphan" and os.fork() == 0:  # the child keeps the connection open
+        time.sleep(30)
+        os._exit(0)
+    if kind == "orphan":
+        os._exit(0)
+    return np.ones(3)
+
+
+def test_what_does_not_unpickle_is_an_error_that_says_so() -> None:
+    processes = WorkerProcesses(1, various)
+    with pytest.raises(RuntimeError, match="Misfit: it is no number") as found:
+        processes.result(processes.submit("misfit"))
+    assert "in various" in str(found.value.__cause__)
+    with pytest.raises(ConnectionResetError, match="the server of the data is gone"):
+        processes.result(processes.submit("reset"))
+    with pytest.raises(ArgumentError, match=r"a batch .* can't be unpickled \(ValueError: .*no number"):
+        processes.result(processes.submit("value"))
+    assert processes.result(processes.submit("")).tolist() == [1, 1, 1]  # the process goes on
+    processes.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="descriptors and fork of POSIX")
+@pytest.mark.parametrize("kind", ["closed", "replaced", "orphan"])
+def test_a_process_without_connection_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_processes, "_SECONDS_BETWEEN_CHECKS", 0.1)
+    processes = WorkerProcesses(1, various)
+    with pytest.raises(WorkerDied):
+        processes.result(processes.submit(kind))
+    processes.close()
+
+
+def pointer_arrays() -> dict[str, Any]:
+    records = np.array([(3, "a word")], [("n", "i4"), ("word", "O")])
+    found = {
+        "object": np.array(["a word"], object),
+        "struct": records,
+        "masked": np.ma.masked_array([1.0, 2.0], [0, 1]),
+    }
+    if hasattr(np.dtypes, "StringDType"):
+        found["string"] = np.array(["word " * 20], np.dtypes.StringDType())
+    return found
+
+
+def test_arrays_with_pointers_and_masks_are_pickled() -> None:
+    own, opened = WorkerBlocks(), ParentBlocks()
+    packed = own.pack(pointer_arrays())
+    assert packed.block == ""
+    for name, expected in pointer_arrays().items():
+        found = opened.unpack(packed)[name]
+        assert found.dtype == expected.dtype and found.tolist() == expected.tolist()
+    plain = {"time": np.array(["2020-01-01"], "M8[D]"), "text": np.array(["a", "bc"]), "struct": np.zeros(2, "i4, f8")}
+    packed = own.pack(plain)
+    assert packed.block
+    for name, array in plain.items():
+        assert opened.unpack(packed)[name].tolist() == array.tolist()
+    opened.close()
+    own.close()
+
+
+@pytest.mark.parametrize("failing", ["posix_fallocate", "SharedMemory"])
+def test_without_room_for_blocks_arrays_are_pickled(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if failing == "posix_fallocate" and not (SHARED.is_dir() and hasattr(os, "posix_fallocate")):
+        pytest.skip("shared memory has no files here")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    before = shared_blocks()
+    own, opened = WorkerBlocks(), ParentBlocks()
+    first = own.pack(np.arange(3))
+    assert opened.unpack(first).tolist() == [0, 1, 2]
+    own.give_back((first.block,))
+    monkeypatch.setattr(os if failing == "posix_fallocate" else shared_memory, failing, full)
+    packed = own.pack((np.arange(10_000), "word"))
+    assert packed.block == "" and packed.dropped == (first.block,)
+    values, word = opened.unpack(packed)
+    assert values.tolist() == list(range(10_000)) and word == "word"
+    assert shared_blocks() == before
+    own.close()
+    opened.close()

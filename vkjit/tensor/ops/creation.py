@@ -83,8 +83,18 @@ def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requi
     return tensor.requires_grad_() if requires_grad else tensor
 
 
+def check_unmasked(values: Any) -> None:
+    """Raise ArgumentError for a masked array of NumPy's: a tensor would lose the mask."""
+    if type(values) is not np.ndarray and isinstance(values, np.ndarray) and hasattr(values, "mask"):
+        raise ArgumentError(
+            f"found a {type(values).__name__}, and tensors have no masks: pass its .data, .filled(...), or the mask as an array "
+            "of its own"
+        )
+
+
 def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) -> Tensor:
-    """Return a tensor with these values, converted to `dtype`."""
+    """Return a tensor with these values, converted to `dtype`. Raises ArgumentError for masked arrays."""
+    check_unmasked(values)
     target = open_device(device)
     array = allocate(values.shape, dtype, target)
     stored = to_storage(values, dtype)
@@ -102,6 +112,7 @@ def constant(values: npt.NDArray[Any], dtype: DType, device: Device) -> DeviceAr
 
 def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
     """Return data as a NumPy array, and the element type of the tensor: `dtype`, or what the data implies."""
+    check_unmasked(data)
     typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")  # has an element type of its own
     try:
         values = np.asarray(data)

@@ -64,7 +64,7 @@ class Plan:
 def _as_index(item: Any, x: Tensor) -> Any:
     """Convert lists and arrays to tensors of integers or bool; return other items unchanged."""
     if isinstance(item, (list, np.ndarray)):
-        values = np.asarray(item)
+        values = np.asanyarray(item)
         if values.dtype == np.float64 and values.size == 0:  # NumPy's type for an empty list
             values = values.astype(np.int64)
         item = creation.upload(values, dtypes.from_numpy(values.dtype), x.device)
@@ -292,7 +292,7 @@ def set_item(target: Tensor, index: Any, value: Any) -> None:
     """Assign `target[index] = value`, converted to the target's type; recorded like other in-place operations."""
     plan = parse(target, index)
     if isinstance(value, (list, np.ndarray, np.generic)):
-        value = creation.tensor(np.asarray(value), dtype=target.dtype, device=target.device)
+        value = creation.tensor(np.asanyarray(value), dtype=target.dtype, device=target.device)
     if overlaps_itself(target.shape, target.strides):
         _assign_overlapping(target, plan, value)
         return
