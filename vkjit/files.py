@@ -102,8 +102,11 @@ def _delete_abandoned(folder: Path) -> None:
 
 
 def resolved(path: PathLike) -> Path:
-    """Return the path with symbolic links followed. Raises ArgumentError for a link that leads back to itself."""
+    """Return the path with symbolic links followed. Raises ArgumentError for a link that leads back to itself, or that
+    another user has planted.
+    """
     try:
+        _check_links(Path(path))
         target = Path(path).resolve()
         if target.is_symlink():  # Python 3.13 leaves such a link as it is
             target.stat()
@@ -114,6 +117,24 @@ def resolved(path: PathLike) -> Path:
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"{path!r} is no file name: {error}") from None
     return target
+
+
+def _check_links(link: Path) -> None:
+    """Refuse links of other users in shared folders such as /tmp, as Linux does with `fs.protected_symlinks` set.
+
+    Otherwise a planted link would choose the file that is replaced.
+    """
+    for _ in range(40):  # the limit of Linux; `resolve` raises the error
+        if not hasattr(os, "geteuid") or not link.is_symlink():
+            return
+        folder, owner = link.parent.stat(), link.lstat().st_uid
+        shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+        if shared and owner not in (os.geteuid(), folder.st_uid):
+            raise ArgumentError(
+                f"{link} is a symbolic link of another user (number {owner}) in a folder for all: save under another name, or in "
+                "a folder of your own"
+            )
+        link = link.parent / link.readlink()
 
 
 def write_text(path: PathLike, text: str) -> None:

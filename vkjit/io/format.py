@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import secrets
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +87,11 @@ class Contents:
                     return np.asarray(pages[begin:end])
                 part = np.empty(end - begin, np.uint8)
                 file.seek(begin)
-                if file.readinto(part.data) != len(part):
+                unread = part.data
+                # in a loop: Linux reads at most 2 GiB - 4 KiB at a time
+                while unread and (count := file.readinto(unread)):
+                    unread = unread[count:]
+                if unread:
                     raise self._changed()
                 return part
 
@@ -131,7 +136,7 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
         file.write(len(header_bytes).to_bytes(8, "little"))
         file.write(header_bytes)
         for _, _, values in ordered:
-            file.write(values.tobytes())
+            file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
 
 
 # -- reading

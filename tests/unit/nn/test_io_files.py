@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import vkjit as vk
 from vkjit import nn, optim
 from vkjit.backends import cpu
 from vkjit.errors import ArgumentError, DTypeError
+from vkjit.io import format  # noqa: A004
 from vkjit.io.format import read
 from vkjit.io.tensors import upload
 
@@ -163,6 +165,49 @@ def test_links_and_permissions_stay(tmp_path: Path) -> None:
     vk.io.save({"a": vk.zeros(1)}, tmp_path / "latest")
     assert (tmp_path / "latest").is_symlink() and vk.io.load(tmp_path / "run")["a"].tolist() == [0.0]
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "umask") or os.name == "nt", reason="permissions of POSIX")
+def test_a_new_file_gets_the_permissions_that_the_umask_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        # the umask belongs to the whole process: files that other threads make mustn't see another one
+        monkeypatch.delattr(os, "umask")
+        vk.io.save({"a": vk.ones(1)}, tmp_path / "new")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root makes links of other users")
+def test_links_of_others_in_shared_folders_are_refused(tmp_path: Path) -> None:
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    victim.write_bytes(b"precious")
+    (shared / "model").symlink_to(victim)
+    vk.io.save({"a": vk.ones(1)}, shared / "model")  # one's own link
+    victim.write_bytes(b"precious")
+    os.lchown(shared / "model", 12345, 12345)
+    (tmp_path / "latest").symlink_to(shared / "model")
+    for path in (shared / "model", tmp_path / "latest"):
+        with pytest.raises(ArgumentError, match=r"model is a symbolic link of another user \(number 12345\)"):
+            vk.io.save({"a": vk.ones(1)}, path)
+    assert victim.read_bytes() == b"precious"
+    shared.chmod(0o755)
+    vk.io.save({"a": vk.ones(1)}, shared / "model")
+
+
+def test_the_system_may_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class InParts(FileIO):  # as Linux, with 2 GiB - 4 KiB
+        def readinto(self, buffer: Any) -> Any:
+            return super().readinto(memoryview(buffer)[:7])
+
+    values = np.arange(100, dtype=np.float32)
+    vk.io.save({"a": vk.tensor(values)}, tmp_path / "file")
+    monkeypatch.setattr(format, "FileIO", InParts)
+    np.testing.assert_array_equal(vk.io.load(tmp_path / "file")["a"].numpy(), values)
 
 
 def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
