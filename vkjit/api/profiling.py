@@ -203,9 +203,9 @@ class Profile:
             f"{'kernel':<32}{'launches':>9}{'total ms':>11}{'mean us':>10}{'min us':>9}{'max us':>9}{'GB/s':>8}{'GFLOP/s':>9}"
         )
         for row in self.kernels():
-            mean = row.seconds / row.launches
+            mean, name = row.seconds / row.launches, _printable(row.name)[:31]
             lines.append(
-                f"{row.name[:31]:<32}{row.launches:>9}{row.seconds * 1e3:>11.3f}{mean * 1e6:>10.1f}{row.shortest * 1e6:>9.1f}"
+                f"{name:<32}{row.launches:>9}{row.seconds * 1e3:>11.3f}{mean * 1e6:>10.1f}{row.shortest * 1e6:>9.1f}"
                 f"{row.longest * 1e6:>9.1f}{_number(row.gigabytes_per_second):>8}{_number(row.gigaflops):>9}"
             )
         lines.append(f"{'on the host':<32}{'calls':>9}{'total ms':>11}{'mean us':>10}")
@@ -221,6 +221,7 @@ class Profile:
         """Print the tables, with rich if it is installed."""
         try:
             from rich.console import Console
+            from rich.markup import escape
             from rich.table import Table
         except ImportError:
             sys.stdout.write(self.table() + "\n")
@@ -231,7 +232,7 @@ class Profile:
         for row in self.kernels():
             times = (row.seconds * 1e3, row.seconds / row.launches * 1e6, row.shortest * 1e6, row.longest * 1e6)
             rates = (_number(row.gigabytes_per_second), _number(row.gigaflops))
-            table.add_row(row.name, str(row.launches), *(f"{time:.3f}" for time in times), *rates)
+            table.add_row(escape(_printable(row.name)), str(row.launches), *(f"{time:.3f}" for time in times), *rates)
         for kind, (count, seconds) in self.host().items():
             table.add_row(f"({kind})", str(count), f"{seconds * 1e3:.3f}", f"{seconds / count * 1e6:.3f}", style="dim")
         Console().print(table)
@@ -404,6 +405,11 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
         except BaseException:  # including an interrupt
             result._end()
             raise
+
+
+def _printable(name: str) -> str:
+    """Return a name with other than printable characters, such as escape codes of terminals, replaced by Python's escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _kernel_time(name: str, launches: list[_Launch]) -> KernelTime:

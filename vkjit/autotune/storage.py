@@ -176,6 +176,8 @@ def read_exported(path: Path) -> list[Record]:
     Raises ArgumentError if the file can't be read, or if it has records but none is valid.
     """
     try:
+        if path.exists() and not path.is_file():  # reading from a pipe could block forever
+            raise OSError("it is no ordinary file")
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path} can't be read as tuned results: {error}") from None

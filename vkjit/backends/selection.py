@@ -96,7 +96,7 @@ class Devices:
             asked = "named by VKJIT_DEVICE"
         if spec is None:
             return min(found, key=lambda info: (bool(info.missing), self._ranks.get(info.kind, math.inf)))
-        if isinstance(spec, str) and spec.strip().isdecimal():
+        if isinstance(spec, str) and spec.strip().isdecimal() and len(spec.strip()) < 10:
             spec = int(spec)
         if isinstance(spec, int):
             if 0 <= spec < len(found):

@@ -212,19 +212,24 @@ def _describe_folder(folder: str, nested: bool, parts: list[Any]) -> None:
 
 def _read(path: Path) -> bytes | None:
     """Read a file of the cache. Return None if it doesn't exist or isn't a regular file owned by this user."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    # without O_NONBLOCK, opening a pipe waits for its other end
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, name, 0)
     try:
         handle = os.open(path, flags)
     except OSError:
         return None
     try:
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
-                return None
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
     except OSError:
         return None
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, data: bytes) -> bool:
@@ -344,8 +349,8 @@ def remove_files(folder: str, suffix: str) -> int:
 def _size_cap() -> int:
     """Return the size limit of the kernels in bytes. Raises ArgumentError if VKJIT_CACHE_SIZE is invalid."""
     text = os.environ.get("VKJIT_CACHE_SIZE", "")
-    if text and not (text.isascii() and text.isdecimal()):
-        raise ArgumentError(f"VKJIT_CACHE_SIZE is {text!r}: expected a number of bytes, such as {SIZE_CAP}")
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        raise ArgumentError(f"VKJIT_CACHE_SIZE is {text[:40]!r}: expected a number of bytes, such as {SIZE_CAP}")
     return int(text) if text else SIZE_CAP
 
 

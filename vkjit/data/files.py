@@ -72,6 +72,8 @@ def _path(path: Any) -> Path:
 def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
     """Return the nonempty rows as (line number, cells), with the number of the row's last line."""
     try:
+        if file.exists() and not file.is_file():  # reading from a pipe could block forever
+            raise OSError("it is no ordinary file")
         with file.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte order mark
             reader = csv_module.reader(stream, delimiter=delimiter)
             return [(reader.line_num, row) for row in reader if row]
@@ -135,7 +137,10 @@ def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
 
 
 def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:
-    """Memory-map a file of examples, all of the given shape and dtype, stored consecutively from byte `offset` on."""
+    """Memory-map a file of examples, all of the given shape and dtype, stored consecutively from byte `offset` on.
+
+    Nobody may shorten the file while the dataset exists: reading from it would end the process by SIGBUS.
+    """
     file = _path(path)
     try:
         if dtype is None:  # NumPy takes it for f64

@@ -36,6 +36,8 @@ def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
         raise ArgumentError(f'mode is "RGB" or "grey", dtype "u8", "u16" or "f32", found {mode!r} and {dtype!r}')
     file = Path(path)
     try:
+        if file.exists() and not file.is_file():  # reading from a pipe could block forever
+            raise OSError("it is no ordinary file")
         values = _read(file)
     except Exception as error:  # decoders raise various types for broken files
         raise ArgumentError(f"{file} can't be read as an image: {error}") from error
@@ -92,6 +94,8 @@ def _read_map(data: bytes) -> Array:
             raise ValueError("the header of the portable map is cut off")
         fields.append(data[position:end])
         position = end
+    if not all(f.isdigit() for f in fields[1:]):
+        raise ValueError(f"its width, height and maximum are {b' '.join(fields[1:])[:60].decode(errors='replace')}")
     magic, width, height, maximum = fields[0], *(int(f) for f in fields[1:])
     if magic not in (b"P5", b"P6") or not 0 < maximum < 65536:
         raise ValueError(f"expected a binary portable map (P5 or P6), found {magic.decode(errors='replace')}")

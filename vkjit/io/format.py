@@ -12,7 +12,6 @@ import contextlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

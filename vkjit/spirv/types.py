@@ -395,12 +395,12 @@ class TypeTable:
     def name(self, target: int, text: str) -> None:
         """Name an id for disassembly; does nothing for an empty text."""
         if text and self.debug:
-            self.names += instruction("OpName", [target, *pack_string(text)])
+            self.names += instruction("OpName", [target, *_debug_name(text)])
 
     def name_member(self, target: int, member: int, text: str) -> None:
         """Name a member of a structure."""
         if text and self.debug:
-            self.names += instruction("OpMemberName", [target, member, *pack_string(text)])
+            self.names += instruction("OpMemberName", [target, member, *_debug_name(text)])
 
     def decorate(self, target: int, decoration: str, *operands: Operand) -> None:
         """Decorate an id. Duplicates are emitted once."""
@@ -443,3 +443,8 @@ def _float_bits(value: Any, bits: int) -> int:
     bits_dtype = np.uint32 if bits == 32 else np.uint16
     with np.errstate(all="ignore"):
         return int(np.asarray(value, dtype=float_dtype).view(bits_dtype))
+
+
+def _debug_name(text: str) -> list[int]:
+    """Encode a name for disassembly: shortened, as an instruction has at most 65535 words, and without zero bytes."""
+    return pack_string(text[:1000].replace("\0", "\\0"))

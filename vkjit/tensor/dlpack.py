@@ -34,6 +34,8 @@ CPU, VULKAN = 1, 7
 _READ_ONLY, _COPIED = 1, 2
 _VERSION = (1, 0)
 """The DLPack version that is exported and requested."""
+_MAX_AXES = 64
+"""The maximum number of axes of an imported array, that of NumPy's."""
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
 
@@ -324,11 +326,36 @@ def _imported(capsule: Any, target: Device, copy: bool | None) -> Tensor:
     owner = _ImportedMemory(address, managed.deleter)
     read_only = structure is _Versioned and bool(managed.flags & _READ_ONLY)
     dl_tensor = managed.tensor
-    shape = tuple(dl_tensor.shape[i] for i in range(dl_tensor.ndim))
-    strides = (
-        tuple(dl_tensor.strides[i] for i in range(dl_tensor.ndim)) if dl_tensor.strides else contiguous_strides(shape)
-    )
+    shape, strides = _checked_layout(dl_tensor)
     return _tensor_around(target, dl_tensor, _dtype_of(dl_tensor.dtype), shape, strides, owner, read_only, copy)
+
+
+def _checked_layout(dl_tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape and the strides of a `_DLTensor`. Raises ArgumentError for a structure that can't be right.
+
+    Strides of axes with less than two elements, which are never used, are replaced by those of a contiguous array.
+    """
+    rank = dl_tensor.ndim
+    if not 0 <= rank <= _MAX_AXES:
+        raise ArgumentError(f"a DLPack array with {rank} axes: expected 0 to {_MAX_AXES}")
+    if rank and not dl_tensor.shape:
+        raise ArgumentError(
+            f"a DLPack array with {rank} axes and without a shape (a null pointer): its library is broken"
+        )
+    shape = tuple(dl_tensor.shape[i] for i in range(rank))
+    if any(extent < 0 for extent in shape):
+        raise ArgumentError(f"a DLPack array of shape {shape}: expected extents of at least 0")
+    strides = contiguous_strides(shape)
+    if dl_tensor.strides:
+        strides = tuple(dl_tensor.strides[i] if shape[i] > 1 else strides[i] for i in range(rank))
+    if 0 not in shape:
+        reach = 16 * sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))
+        if not dl_tensor.data or reach >= 2**63 or math.prod(shape) >= 2**63:
+            where = "at a null pointer" if not dl_tensor.data else "which no address space holds"
+            raise ArgumentError(
+                f"a DLPack array of shape {shape} with strides {strides}, {where}: its library is broken"
+            )
+    return shape, strides
 
 
 def _tensor_around(

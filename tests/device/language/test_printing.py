@@ -101,6 +101,22 @@ def test_formats_that_are_for_other_types() -> None:
 
     with pytest.raises(vk.CompileError, match="32 values in one message"):
         vk.check(many)
+
+    @vk.kernel(over="x")
+    def wide(x: vk.In[vk.f32, "N"]):
+        print(f"{x[0]:>1000000000}")
+
+    @vk.kernel(over="x")
+    def precise(x: vk.In[vk.f32, "N"]):
+        print(f"{x[0]:.{10**9}f}")
+
+    @vk.kernel(over="x")
+    def wide_text(x: vk.In[vk.f32, "N"]):
+        print(f"{'word':>1000000000}", x[0])
+
+    for kernel in (wide, precise, wide_text):
+        with pytest.raises(vk.CompileError, match="is wider than 1000 characters"):
+            vk.check(kernel)
     with pytest.raises(vk.CompileError, match="the format 'd' isn't for vk.f32"):
         vk.check(wrong)
     with pytest.raises(vk.CompileError, match="known at compile time"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -195,6 +196,61 @@ class _Copied:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
+
+
+class Handmade:
+    """Producer of a DLPack array of 64 floats with any layout, even one that can't be right."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...] | None, /, **fields: Any) -> None:
+        self.values = np.arange(64, dtype=np.float32)
+        self.managed = dlpack._Managed()
+        tensor = self.managed.tensor
+        self.shape, self.strides = ((ctypes.c_int64 * max(1, len(v)))(*v) for v in (shape, strides or ()))
+        tensor.data, tensor.device, tensor.ndim = self.values.ctypes.data, dlpack._Device(1, 0), len(shape)
+        tensor.dtype, tensor.shape = dlpack._DataType(2, 32, 1), self.shape
+        if strides is not None:
+            tensor.strides = self.strides
+        for name, value in fields.items():
+            setattr(tensor, name, value)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return dlpack._new_capsule(ctypes.addressof(self.managed), b"dltensor", None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize(
+    ("shape", "strides", "fields", "message"),
+    [
+        ((-4,), (1,), {}, r"shape \(-4,\): expected extents of at least 0"),
+        ((-4, -4), (4, 1), {}, "expected extents of at least 0"),
+        ((4,), (1,), {"ndim": -1}, "with -1 axes: expected 0 to 64"),
+        ((1,) * 70, None, {}, "with 70 axes: expected 0 to 64"),
+        ((4,), (1,), {"shape": None}, "without a shape"),
+        ((4,), (1,), {"data": None}, "at a null pointer"),
+        ((), (), {"data": None}, "at a null pointer"),
+        ((2**62, 4), (4, 1), {}, "which no address space holds"),
+        ((2**62, 2**62), (0, 0), {}, "which no address space holds"),
+        ((2, 2), (-(2**62), 1), {}, "which no address space holds"),
+        ((2,), (-(2**63),), {}, "which no address space holds"),
+    ],
+)
+def test_layouts_that_cannot_be_right_are_refused(
+    device: Any, copy: bool | None, shape: Any, strides: Any, fields: Any, message: str
+) -> None:
+    with pytest.raises(vk.ArgumentError, match=message):
+        vk.from_dlpack(Handmade(shape, strides, **fields), copy=copy)
+
+
+@pytest.mark.parametrize("copy", [None, True])
+def test_strides_that_are_never_used_may_be_anything(device: Any, copy: bool | None) -> None:
+    for shape, strides in (((1, 4), (2**62, 1)), ((1, 4, 1), (-(2**63), 1, 2**63 - 1)), ((4,), (1,)), ((), ())):
+        producer = Handmade(shape, strides)
+        x = vk.from_dlpack(producer, copy=copy)
+        assert x.is_contiguous() and np.array_equal((x + 1).numpy().ravel(), producer.values[: x.numel()] + 1)
+    assert vk.from_dlpack(Handmade((0, 4), (2**62, 1), data=None), copy=copy).shape == (0, 4)
 
 
 def test_exchanged_arrays_may_live_to_the_end_of_the_process() -> None:

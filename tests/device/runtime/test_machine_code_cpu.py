@@ -71,6 +71,24 @@ def warmed(kernel: Any, *args: Any) -> Any:
     return call
 
 
+@pytest.mark.parametrize("unset", ["all", "_array", "_version", "meta", "buffer", "descriptor"])
+def test_half_made_tensors_and_arrays_are_left_to_python(processor: Any, unset: str) -> None:
+    """`__new__` without `__init__`, or `del`, leaves slots that are null pointers."""
+    x, y = vk.ones(1000), vk.zeros(1000)
+    call = warmed(along, x, x, y)
+    broken = x.clone()
+    if unset == "all":
+        broken = vk.Tensor.__new__(vk.Tensor)
+    else:
+        # `object`'s function: the classes may refuse changes
+        object.__delattr__(broken if hasattr(broken, unset) else broken._array, unset)
+    assert not call(broken, x, y)
+    with pytest.raises((vk.ArgumentError, AttributeError)):
+        along(broken, x, y)
+    along(x, x, y)
+    assert y.numpy().tolist() == [-1.0] * 1000
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_results_as_in_python(processor: Any, seed: int) -> None:
     args, chance = Arguments(processor), random.Random(seed)

@@ -495,3 +495,21 @@ def test_where_this_interpreter_keeps_things() -> None:
     assert ctypes.c_uint64.from_address(id(one) + (cpython.type_of_objects() or 0)).value == id(Slotted)
     assert cpython.offsets(Slotted, "third") is None
     assert cpython.offsets(int, "real") is None
+
+
+@pytest.mark.parametrize("unset", ["all", "_array", "_version", "meta", "buffer", "descriptor"])
+def test_half_made_tensors_and_arrays_are_left_to_python(hardware: VulkanDevice, unset: str) -> None:
+    """As on the device cpu."""
+    x, y = vk.ones(1000, device=hardware), vk.zeros(1000, device=hardware)
+    for _ in range(8):
+        along(x, x, y)
+    call = along._forms[3].call
+    assert call is not None and call(x, x, y)
+    broken = x.clone()
+    if unset == "all":
+        broken = vk.Tensor.__new__(vk.Tensor)
+    else:
+        object.__delattr__(broken if hasattr(broken, unset) else broken._array, unset)
+    assert not call(broken, x, y)
+    along(x, x, y)
+    assert y.numpy().tolist() == [-1.0] * 1000

@@ -161,3 +161,16 @@ def test_a_launch_and_its_timestamps_are_sent_together(device: Any) -> None:
         submissions = len(set(serials))
         assert 1 < submissions <= 3 if device.caps.kind == "cpu" else submissions > 3
     np.testing.assert_array_equal(y.numpy(), np.full(64, 2.0**101, np.float32))
+
+
+def test_names_are_printed_without_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    def red(y: vk.InOut[vk.f32, "N"]):
+        y[vk.global_id(0)] += 1
+
+    red.__name__ = red.__qualname__ = "\x1b[31mred[/b]"
+    kernel = vk.kernel(over="y")(red)
+    with vk.use_device("interpreter"), vk.profile() as measured:
+        kernel(np.zeros(3, np.float32))
+    measured.show()
+    assert "\x1b" not in str(measured) and r"\x1b[31mred[/b]" in str(measured)
+    assert "\x1b[31m" not in capsys.readouterr().out

@@ -201,3 +201,33 @@ def test_positions_past_32_bits(device: Any, name: str) -> None:
         pytest.skip("the interpreter would need minutes for so many elements")
     call, expected = BEYOND[name]
     assert call().tolist() == expected
+
+
+def test_steps_past_the_end(device: Any) -> None:
+    x = vk.arange(10.0)
+    for step in (10, 11, 2**31, 2**62, 2**63, 2**70):
+        for part in (x[::step], x.reshape(5, 2)[::step], x[3::step], x.unfold(0, 3, step), x[:0:step], x[1:0:step]):
+            expected = (part + 1).numpy() - 1
+            np.testing.assert_array_equal(part.numpy(), expected)
+        assert x[::step].tolist() == [0.0] and x[3::step].tolist() == [3.0]
+        assert x.unfold(0, 3, step).tolist() == [[0.0, 1.0, 2.0]]
+        assert x.unfold(0, 0, step).shape == (10 // step + 1, 0)
+        y = x.clone()
+        y[::step] = 5.0
+        assert y.tolist() == [5.0, *range(1, 10)]
+        z = x.clone().requires_grad_()
+        z[::step].sum().backward()
+        assert z.grad is not None and z.grad.tolist() == [1.0] + [0.0] * 9
+    vectors = vk.ones(1, 1, 4, 4)
+    assert vk.nn.functional.max_pool2d(vectors, 2, stride=2**62).tolist() == [[[[1.0]]]]
+    assert vk.nn.functional.avg_pool2d(vectors, 2, stride=2**62, ceil_mode=True).tolist() == [[[[1.0]]]]
+
+
+def test_sizes_past_any_memory_are_refused(device: Any) -> None:
+    x = vk.ones(1, 1, 4, 4)
+    for options in ({"size": (2**33, 2**33)}, {"scale_factor": 1e300}, {"size": (2**31, 1)}):
+        for mode in ("nearest", "bilinear", "area"):
+            with pytest.raises(vk.ShapeError, match=r"interpolate\(\) of shape .* expected sizes below"):
+                vk.nn.functional.interpolate(x, mode=mode, **options)
+    with pytest.raises(vk.ArgumentError, match="expected numbers below"):
+        vk.nn.functional.avg_pool2d(x, 2**31, padding=2**30)

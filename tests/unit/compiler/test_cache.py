@@ -219,10 +219,28 @@ def test_the_oldest_entries_go_first(folder: Path, monkeypatch: pytest.MonkeyPat
     assert left == [2, 3, 4]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipes_and_folders_in_place_of_entries_are_misses(folder: Path) -> None:
+    cache.store(KEY, artifact())
+    path = folder / f"{KEY}.vkjit"
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.load(KEY) is None  # at once: opening a pipe waits for its other end
+    path.unlink()
+    path.mkdir()
+    before = os.open(os.devnull, os.O_RDONLY)
+    os.close(before)
+    assert all(cache.load(KEY) is None for _ in range(5))
+    after = os.open(os.devnull, os.O_RDONLY)
+    os.close(after)
+    assert after == before  # the lowest free number: no descriptor is left open
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("VKJIT_CACHE", "off"), ("VKJIT_CACHE", "2"), ("VKJIT_CACHE_SIZE", "1GB"), ("VKJIT_CACHE_SIZE", "-1"),
-     ("VKJIT_CACHE_SIZE", "1.5"), ("VKJIT_CACHE_SIZE", "\u0661")],
+     ("VKJIT_CACHE_SIZE", "1.5"), ("VKJIT_CACHE_SIZE", "\u0661"),
+     ("VKJIT_CACHE_SIZE", "9" * 5000)],
 )  # fmt: skip
 def test_settings_that_are_none_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str

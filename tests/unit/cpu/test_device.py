@@ -223,7 +223,7 @@ def test_no_helper_is_at_work_after_an_interruption_at_any_moment(method: str) -
     assert (whole.counts == 1).all()
 
 
-@pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
+@pytest.mark.parametrize("text", ["0", "two", "-1", "1.5", "9" * 5000])
 def test_number_of_threads_has_to_be_one(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKJIT_NUM_THREADS", text)
     with pytest.raises(errors.ArgumentError, match="VKJIT_NUM_THREADS"):

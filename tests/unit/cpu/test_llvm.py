@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import subprocess
@@ -197,6 +198,19 @@ def test_a_folder_for_dumps_that_is_none(tmp_path: Path, monkeypatch: pytest.Mon
             machine.compile_text(text)
     monkeypatch.setenv("VKJIT_CPU_DUMP", str(tmp_path))
     assert machine.compile_text(text) and len(list(tmp_path.glob("kernel*"))) == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_dumps_replace_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    monkeypatch.setattr(machine, "_numbers", itertools.count())
+    (folder / "kernel0.in.ll").symlink_to(victim)
+    monkeypatch.setenv("VKJIT_CPU_DUMP", str(folder))
+    assert machine.compile_text("define void @f() {\n  ret void\n}\n")
+    assert victim.read_text() == "precious" and "@f" in (folder / "kernel0.in.ll").read_text()
 
 
 @vk.kernel(local=64)

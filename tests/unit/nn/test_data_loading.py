@@ -15,6 +15,7 @@ import pytest
 
 import vkjit as vk
 from vkjit import data
+from vkjit.autotune.storage import read_exported
 from vkjit.data import transforms
 from vkjit.errors import ArgumentError
 
@@ -512,7 +513,7 @@ def test_csv_labels_of_several_columns_are_ambiguous(tmp_path: Path) -> None:
 def test_portable_maps_have_positive_sizes(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "image.ppm"
     path.write_bytes(header + b"\1" * 64)
-    with pytest.raises(ArgumentError, match="its header asks for -?[034] x -?[034] pixels"):
+    with pytest.raises(ArgumentError, match="its header asks for 0 x 4 pixels|its width, height and maximum are"):
         data.read_image(path)
 
 
@@ -569,3 +570,23 @@ def test_subsets_take_integers() -> None:
     for state in (None, 5, "x", []):
         with pytest.raises(ArgumentError, match="the state of a loader is a mapping"):
             loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("header", [b"P5 -1 1 255\n", b"P5 -3 -3 255\n", b"P5 1_0 1 255\n", b"P5 2 2 +255\n"])
+def test_maps_of_impossible_sizes_are_refused(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "map.pgm").write_bytes(header + bytes(100))
+    with pytest.raises(ArgumentError, match="its width, height and maximum are"):
+        data.read_image(tmp_path / "map.pgm")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipes_are_refused_at_once(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.npy", "pipe.pgm", "pipe.png"):
+        os.mkfifo(tmp_path / name)
+    reads: list[Any] = [data.csv, lambda path: data.raw(path, "f4", (3,)), read_exported]
+    for read in reads:
+        with pytest.raises(ArgumentError, match="it is no ordinary file"):
+            read(tmp_path / "pipe")
+    for name in ("pipe.npy", "pipe.pgm", "pipe.png"):
+        with pytest.raises(ArgumentError, match="it is no ordinary file"):
+            data.read_image(tmp_path / name)

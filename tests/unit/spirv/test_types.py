@@ -189,3 +189,11 @@ def test_scopes_and_semantics_are_constants() -> None:
     assert m.semantics("AcquireRelease|WorkgroupMemory") == m.constant(u32, 0x108)
     with pytest.raises(InternalError, match="no Scope is called"):
         m.scope("Block")
+
+
+def test_names_for_disassembly_may_be_anything() -> None:
+    module = Module()
+    for name in ("n" * 270_000, "a\0b", "\ud800", "größe"):
+        module.name(module.type_void(), name)
+        module.name_member(module.type_void(), 0, name)
+    assert module.to_words().size < 10_000

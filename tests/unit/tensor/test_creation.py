@@ -198,6 +198,8 @@ def test_tensors_are_filled_with_numbers_and_tensors_only(value: Any) -> None:
             write(value)
     x.copy_(np.array(2.0)).fill_(np.float32(3))
     assert x.tolist() == [3, 3, 3]
+
+
 @pytest.mark.parametrize("use", [
     vk.tensor, vk.as_tensor, vk.from_numpy, vk.from_dlpack,
     lambda masked: vk.zeros(2).__setitem__(slice(None), masked),
@@ -206,5 +208,8 @@ def test_tensors_are_filled_with_numbers_and_tensors_only(value: Any) -> None:
     lambda masked: list(vk.data.DataLoader(vk.data.ArrayDataset(masked))),
 ])  # fmt: skip
 def test_masked_arrays_are_refused(use: Any) -> None:
-    with pytest.raises(vk.ArgumentError, match="found a MaskedArray, and tensors have no masks"), vk.use_device("interpreter"):
+    with (
+        pytest.raises(vk.ArgumentError, match="found a MaskedArray, and tensors have no masks"),
+        vk.use_device("interpreter"),
+    ):
         use(np.ma.masked_array([0.0, 1.0], mask=[False, True]))

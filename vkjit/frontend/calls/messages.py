@@ -7,6 +7,7 @@ template.
 from __future__ import annotations
 
 import ast
+import re
 
 from vkjit.ir.core import Value
 from vkjit.ir.types import Scalar, Vector
@@ -17,6 +18,9 @@ from ..values.conversions import materialize
 from ..values.vectors import lane
 
 __all__ = ["message_of", "template_of_values"]
+
+_MAX_WIDTH = 1000
+"""Upper bound for the width and the precision of a formatted value, in characters."""
 
 
 def _escaped(text: str) -> str:
@@ -55,6 +59,8 @@ def _format_spec(ctx: Context, node: ast.expr | None) -> str:
         if not isinstance(part_value, str | int):
             raise ctx.error(part, f"a format is known at compile time, found {describe_value(part_value)}")
         spec += str(part_value)
+    if node is not None and any(int(number[:20]) > _MAX_WIDTH for number in re.findall(r"\d+", spec)):
+        raise ctx.error(node, f"the format {spec[:40]!r} is wider than {_MAX_WIDTH} characters", "use a smaller width")
     return spec
 
 

@@ -177,15 +177,18 @@ class LaunchCode(ABC):
                 with t.where(t.new(f"icmp ne i64 {slot}, {ITSELF}")):
                     t.set(inner, t.load(given, slot))
                 array = t.get(inner)
-                t.unless(t.new(f"icmp ne i64 {array}, 0"), "refused")
+                self.check_set(array)
                 t.unless(t.same(t.load(array, at.type), t.known("DeviceArray")), "refused")
                 for name, word in (("spec_class", Row.SPEC), ("shape", Row.SHAPE), ("strides", Row.STRIDES)):
                     expected = t.load(row, 8 * word)
                     equal = t.same(t.load(array, at.array[name]), expected)
                     t.unless(t.new(f"or i1 {t.same(expected, 0)}, {equal}"), "next")
                 t.set(buffer, t.load(array, at.array["buffer"]))
-                t.store(t.new(f"add i64 {t.load(array, at.array['descriptor'])}, {at.items}"), row, 8 * Row.ITEMS)
+                descriptor = t.load(array, at.array["descriptor"])
+                self.check_set(descriptor)
+                t.store(t.new(f"add i64 {descriptor}, {at.items}"), row, 8 * Row.ITEMS)
             found = t.get(buffer)
+            self.check_set(found)
             t.unless(t.same(t.load(found, at.type), t.known("Buffer")), "refused")
             self.check_buffer(found, t.load(row, 8 * Row.WRITTEN))
             t.unless(t.same(t.load(found, at.buffer["device"]), self.of(Word.DEVICE)), "next")
@@ -198,14 +201,21 @@ class LaunchCode(ABC):
                 both = t.new(f"or i64 {t.load(row, 8 * Row.WRITTEN)}, {t.load(other, 8 * Row.WRITTEN)}")
                 t.unless(t.new(f"or i1 {apart}, {t.same(both, 0)}"), "refused")
 
+    def check_set(self, slot: str) -> None:
+        """Branch to `refused` if a slot's value is a null pointer: `__new__` without `__init__` leaves slots unset."""
+        self.t.unless(self.t.new(f"icmp ne i64 {slot}, 0"), "refused")
+
     def check_unrecorded(self, given: str, row: str) -> None:
         """Refuse a tensor that requires a gradient, or may do so since it is stale."""
         t = self.t
         meta = t.load(row, 8 * Row.META)
         with t.where(t.new(f"icmp ne i64 {meta}, 0")):
-            requires_grad = t.load(t.load(given, meta), t.load(row, 8 * Row.REQUIRES))
+            info = t.load(given, meta)
+            self.check_set(info)
+            requires_grad = t.load(info, t.load(row, 8 * Row.REQUIRES))
             t.unless(t.same(requires_grad, t.known("False")), "refused")
             version = t.load(given, t.load(row, 8 * Row.VERSION))
+            self.check_set(version)
             recorded = t.load(version, t.load(row, 8 * Row.RECORDED))
             t.unless(t.same(recorded, t.load(given, t.load(row, 8 * Row.HISTORY))), "refused")
 

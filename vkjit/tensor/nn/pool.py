@@ -149,6 +149,12 @@ def _window(
     if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, dilations, strict=True)):
         raise ArgumentError(f"{name}(): padding={pads} must be at most half of what kernel_size={kernel} spans")
     size = x.shape[x.ndim - axes :]
+    if max(*kernel, *pads, *dilations) >= 2**31:
+        raise ArgumentError(
+            f"{name}(): kernel_size={kernel}, padding={pads}, dilation={dilations}: expected numbers below 2**31"
+        )
+    # a larger stride would do the same, a single window, but the kernels take 32 bits
+    strides = tuple(min(s, max(n + 2 * p, 1)) for s, n, p in zip(strides, size, pads, strict=True))
     window = _regular_window(size, kernel, strides, pads, dilations, bool(ceil_mode), tuple(options.items()))
     if min(window.out) < 1:
         raise ShapeError(

@@ -36,13 +36,23 @@ def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate() takes size or scale_factor, one of them")
     if size is not None:
-        return int_per_axis(size, axes, "interpolate", "size", 1), (None,) * axes
+        out_sizes = int_per_axis(size, axes, "interpolate", "size", 1)
+        return _checked_size(x, out_sizes), (None,) * axes
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * axes
     if len(scales) != axes or any(not isinstance(s, (int, float)) or not 0 < s < math.inf for s in scales):
         raise ArgumentError(
             f"interpolate(): scale_factor={scale_factor!r}, expected a number above 0, or {axes} of them"
         )
-    return tuple(math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True)), scales
+    return _checked_size(x, tuple(math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True))), scales
+
+
+def _checked_size(x: Tensor, size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the output size. Raises ShapeError for one that is beyond what an axis or an array can have."""
+    if max(size, default=0) >= 2**31 or math.prod((*x.shape[:2], *size)) >= 2**63:
+        raise ShapeError(
+            f"interpolate() of shape {x.shape} to {size}: expected sizes below 2**31, and below 2**63 in all"
+        )
+    return size
 
 
 @computed_in_f32

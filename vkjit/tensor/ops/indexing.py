@@ -130,7 +130,9 @@ def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]
         return 0, extent, 1, True
     if isinstance(item, slice):
         start, stop, step = item.indices(extent)
-        return start, len(range(start, stop, step)), step, True
+        size = len(range(start, stop, step))
+        # a larger step would do the same, but its product with the stride may exceed 64 bits
+        return start, size, min(max(step, -extent - 1), extent + 1), True
     if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
         if not -extent <= item < extent:
             raise IndexError(f"index {item} is out of range for axis {axis} with {extent} elements")

@@ -234,7 +234,8 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
         raise ShapeError(
             f"unfold(): windows of {size} in steps of {step} along axis {axis} with {x.shape[axis]} elements"
         )
-    return _windows(x, dim=axis, size=int(size), step=int(step))
+    # a larger step would do the same, but its product with the stride may exceed 64 bits
+    return _windows(x, dim=axis, size=int(size), step=min(int(step), x.shape[axis] + 1))
 
 
 # -- diagonals

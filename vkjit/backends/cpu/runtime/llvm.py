@@ -193,8 +193,10 @@ def _dump(text: str, module: Any, machine: Any) -> None:
         return
     number = next(_numbers)
     for ending, content in (("in.ll", text), ("out.ll", str(module)), ("s", machine.emit_assembly(module))):
+        path = Path(folder, f"kernel{number}.{ending}")
         try:
-            write_text(os.path.join(folder, f"kernel{number}.{ending}"), content)
+            path.unlink(missing_ok=True)  # it may be a link of another user to a file of this one
+            write_text(path, content)
         except OSError as error:
             raise ArgumentError(
                 f"VKJIT_CPU_DUMP is {folder!r}: nothing can be written there ({error.strerror}); name a folder that exists"

@@ -79,8 +79,8 @@ def thread_count() -> int:
     text = os.environ.get("VKJIT_NUM_THREADS", "")
     if not text:
         return processors()
-    if not text.isdecimal() or not 1 <= int(text) <= _MAX_THREADS:
-        raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1 to {_MAX_THREADS}")
+    if not (text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MAX_THREADS):
+        raise ArgumentError(f"VKJIT_NUM_THREADS is {text[:40]!r}: expected a number from 1 to {_MAX_THREADS}")
     return int(text)
 
 
