@@ -1,7 +1,7 @@
 """Atomic writes of users' files: after an error or an interrupt, an existing file is as it was before.
 
-A write also deletes temporary files that killed processes left in the folder. A temporary file has a name of its own form
-and is locked while it is written, so others' files and files in use stay.
+A write also deletes temporary files that killed processes left in the folder. Temporary files are
+recognized by their names and locked while they are written, so other files, and those in use, are kept.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
 
 
 def _lock(file: BinaryIO) -> int | None:
-    """Lock a file and return a descriptor that holds the lock, which ends with the process; None without locks."""
+    """Lock a file and return a descriptor that holds the lock, which ends with the process; None if Python has no
+    `fcntl`."""
     if fcntl is None:
         return None
     with contextlib.suppress(OSError):  # some network file systems have no locks
@@ -131,7 +132,7 @@ def _check_links(link: Path) -> None:
         shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
         if shared and owner not in (os.geteuid(), folder.st_uid):
             raise ArgumentError(
-                f"{link} is a symbolic link of another user (number {owner}) in a folder for all: save under another name, or in "
+                f"{link} is a symbolic link of another user (number {owner}) in a shared folder: save under another name, or in "
                 "a folder of your own"
             )
         link = link.parent / link.readlink()

@@ -1,9 +1,9 @@
 """Attention of few scores in one launch, and its gradients in another: no tiles, for the device "cpu" (LLVM).
 
-For tiny operands, launches and nodes of composed attention take more time than its arithmetic. `dispatch` launches these
-kernels for heads of at most `MAX_SCORES` scores. Arrays, `mask`, CAUSAL and MASK are those of `forward`. A workgroup of
-SIZE invocations, one subgroup, processes a query in `attend_row` and a key's head in `gradients_of_head`. SCORES is the
-number of scores that fit into shared memory. Sums are in A, in which the softmax weights stay, too.
+For tiny operands, the launches and autograd nodes of attention made of separate operations take more time than its
+arithmetic. `dispatch` launches these kernels for heads of at most `MAX_SCORES` scores. Arrays, `mask`, CAUSAL and MASK
+are those of `forward`. A workgroup of SIZE invocations, one subgroup, processes a query in `attend_row` and one head of
+keys in `gradients_of_head`. SCORES is the length of the shared arrays. Sums and softmax weights are of type A.
 """
 
 from __future__ import annotations
@@ -100,19 +100,19 @@ def gradients_of_head(
     CAUSAL: vk.Const[bool],
     MASK: vk.Const[str],
 ):
-    """Compute the gradients of q, k and v from `grad`, that of o, for one head of keys per workgroup.
+    """Compute the gradients of q, k and v from `grad`, the gradient of o, for one head of keys per workgroup.
 
     ITEMS is the number of elements of dk and dv that an invocation sums: at least N * D / SIZE.
     """
     lane, g, b = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0)), vk.i32(vk.group_id(1))
     m, n, size = vk.i32(q.shape[2]), vk.i32(k.shape[2]), vk.i32(q.shape[3])
     group = vk.i32(q.shape[1] // k.shape[1])
-    weights, slopes = vk.shared(A, SCORES), vk.shared(A, SCORES)  # of the softmax, and the gradients of scores
+    weights, slopes = vk.shared(A, SCORES), vk.shared(A, SCORES)  # softmax weights; gradients of scores
     of_key, of_value = vk.local(A, ITEMS), vk.local(A, ITEMS)
     for item in range(ITEMS):
         of_key[item], of_value[item] = A(0), A(0)
     for h in range(g * group, (g + 1) * group):
-        vk.barrier()  # the head before reads its weights and slopes until here
+        vk.barrier()  # the weights and slopes of the previous head are read until here
         for e in range(lane, m * n, SIZE):
             i, j = e // n, e % n
             s = masked_score(q, k, lse, b, h, g, i, j, shift, scale, mask, CAUSAL, MASK)

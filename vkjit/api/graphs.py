@@ -44,7 +44,7 @@ class Graph:
         self._arrays = arrays
         """The current array of each name."""
         self._arguments = {name: Argument(array) for name, array in arrays.items()}
-        """The same, for views that follow the arguments."""
+        """The same, for the captured views of these arrays, which are views of the replacements later."""
         self._clock = replays.Clock()
         self._watched: dict[int, Buffer] = {}
         """The buffers that the graph writes, for which its clock is listed, by id."""
@@ -114,7 +114,7 @@ class Graph:
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
             if any(not _stays_within(array, low, high, e) for e in graph.entries):
                 raise ArgumentError(
-                    f"capture(): {name} is a part of memory that is used otherwise too: pass a copy of it"
+                    f"capture(): {name} shares its buffer with other data of the graph: pass a copy of it"
                 )
         self._check_disjoint("capture()", graph, self._arrays)
         self._graph = graph
@@ -242,15 +242,15 @@ class Graph:
 def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
     """Context manager that records the launches, copies and fills of its block without running them.
 
-    Only calls of this thread and asyncio task for one device (default: the default device) are recorded. Tensors made in
-    the block belong to the graph; their contents are valid after a replay. `arrays` names tensors that later replays may
-    replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Host data that the block uploads are captured by
-    value. Each replay draws new random numbers, as the block would.
+    Only calls of this thread and asyncio task for one device (default: the default device) are recorded. Tensors made
+    in the block belong to the graph; their contents are valid after a replay. `arrays` names tensors that later replays
+    may replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Host data that the block uploads are
+    captured by value. Each replay draws new random numbers, as the block would.
 
-    Captures nest: the outer graph doesn't get what the inner one records, but its replays in the outer block.
+    Captures nest: the outer graph doesn't record the inner block, but replays of the inner graph.
 
-    Raises ArgumentError if the block downloads results, which don't exist yet (NumPy arguments of kernels need that), or
-    seeds random numbers. If the block raises an exception, the graph can't be replayed.
+    Raises ArgumentError if the block downloads results, which don't exist yet (NumPy arguments of kernels need that),
+    or seeds random numbers. If the block raises an exception, the graph can't be replayed.
     """
     if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
         raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")
@@ -268,7 +268,7 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
         recording.start()
         yield graph
     except GeneratorExit as end:  # the block is left
-        if end.__context__ is not handled:
+        if end.__context__ is not handled:  # by an exception
             graph._state = "its capture ended by an exception"
             raise
     finally:

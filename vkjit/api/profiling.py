@@ -78,9 +78,9 @@ class Balance:
     """The work of the device and of the host in a profile, in seconds.
 
     `device` is the time in which kernels ran, `host` that of launches, compilations and copies on the host, without
-    waits and without the profile's own work. `idle` is the time between the first kernel and the last in which none
-    ran; under a profile, launches take longer on the host, so the device waits more than it would. `longest_gap` is the
-    longest such time, and `after` the kernel before it.
+    waits and without the profile's own work. `idle` is the total time without a running kernel between the first kernel
+    and the last; under a profile, launches take longer on the host, so the device waits longer than without.
+    `longest_gap` is the longest such interval, and `after` the kernel before it.
     """
 
     device: float
@@ -272,7 +272,7 @@ class Profile:
         """Stop measuring and wait for the pending timestamps."""
         self._ended = time.perf_counter_ns()
         self._end()
-        if not is_capturing(self.device):  # else the launches of other threads are read when they are asked for
+        if not is_capturing(self.device):  # a capture can't wait: other threads' launches are read later
             self._fetch()
 
     def _end(self) -> None:
@@ -290,12 +290,12 @@ class Profile:
         return event
 
     def _launched(self, proceed: Callable[[LaunchRequest], None], request: LaunchRequest) -> None:
-        """Time a launch on the device and on the host; only on the host if it is captured, and doesn't run."""
+        """Time a launch on the device and on the host; only on the host if it is captured, and so doesn't run."""
         if is_capturing(self.device):
             self._called("launch", request.kernel.artifact.name, proceed, request)
             return
         with self._lock:
-            self.device.keep_together(_COMMANDS)  # else the host's time until the next submission may count, too
+            self.device.keep_together(_COMMANDS)  # else time until the next submission may count as the kernel's
             before = self._mark()
             begin = time.perf_counter_ns()
             proceed(request)
@@ -349,7 +349,8 @@ class Profile:
                 self._launches.append(_Launch(launch.name, begin, nanoseconds, launch.cost))
 
     def _fetch_rest(self) -> None:
-        """Read the timestamps that `_close` has left. Raises ArgumentError if there are some during a capture."""
+        """Read the timestamps that `_close` left unread. Raises ArgumentError if there are some, and a capture is
+        open."""
         if self._ended and self._pending:
             check_waiting(self.device)
             self._fetch()
@@ -397,7 +398,7 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
     try:
         result._open()
         yield result
-    except GeneratorExit:  # the block is left; not the context of errors that kernels reported
+    except GeneratorExit:  # dropped, so that it isn't the `__context__` of errors of kernels
         pass
     finally:
         try:
@@ -408,7 +409,7 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
 
 
 def _printable(name: str) -> str:
-    """Return a name with other than printable characters, such as escape codes of terminals, replaced by Python's escapes."""
+    """Return a name with unprintable characters, such as escape codes of terminals, replaced by Python's escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 

@@ -1,10 +1,10 @@
 """Observers of a device's calls: captures, profiles, recorders and checks of launches.
 
 An observer overrides the methods of `Observer` whose calls it wants to see. Observers stack: the one that was added
-last sees a call first, and passes it on with `proceed`, or doesn't. The first one that overrides a method has the
-device's own method as `proceed`.
+last sees a call first, and passes it on with `proceed`, or doesn't. The earliest of those that
+override a method gets the device's own method as `proceed`.
 
-A device has methods of its own on the instance while, and only while, observers override them. So calls of a device
+A method is replaced on the device instance only while an observer overrides it. So calls of a device
 that isn't observed have no overhead. A device that is observed launches through `launch` only: its fast paths are off.
 """
 
@@ -70,7 +70,7 @@ class Observer:
         return self.thread in (None, threading.get_ident())
 
     def check(self, device: Device) -> None:
-        """Raise DeviceError if it can't observe the device, or can't beside the observers that it has already."""
+        """Raise DeviceError if it can't observe the device, or not together with its present observers."""
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         proceed(request)
@@ -105,8 +105,8 @@ class Observer:
 
 _METHODS = ("launch", "fill", "copy", "write", "read", "allocate", "adopt", "host_view", "synchronize")
 _lock = new_lock()
-"""Held while the methods of a device change. `with` on the lock itself acquires it and enters the block in one step: a
-method that acquires it could be interrupted in between."""
+"""Held while the methods of a device change. Use it in a `with` statement, which acquires it and enters the
+block in one step: a function that acquired it could be interrupted before the block."""
 _observed: weakref.WeakSet[Observable] = weakref.WeakSet()
 """The devices that have been observed."""
 
@@ -115,8 +115,8 @@ class Observable:
     """The part of a device that observers are added to.
 
     `observers` are in the order in which they were added. Interruptions, and signal handlers that add and remove
-    observers themselves, may come at any point: the list changes in one step, and what follows from it is made again
-    until it fits.
+    observers themselves, may come at any point: the list changes in one step, and the methods are replaced again
+    until they match it.
     """
 
     observers: list[Observer]

@@ -1,12 +1,12 @@
-"""Context managers whose state an interrupt can't leave on: Ctrl-C at any moment leaves it as it was before the block.
+"""Context managers that restore their state even if Ctrl-C comes at any moment.
 
-CPython runs signal handlers when a Python function begins or a generator resumes, after a call, and at the end of a loop
-iteration. KeyboardInterrupt may therefore come before the first instruction of an `__exit__` that is a Python function,
-which then restores nothing. The blocks here restore their state in the `finally` clause of a generator, and their
-`__exit__` is C code that closes the generator: it goes to the clause without a check for signals.
+CPython runs signal handlers when a Python function begins or a generator resumes, after a call, and at the end of a
+loop iteration. KeyboardInterrupt may therefore come before the first instruction of an `__exit__` that is a Python
+function, which then restores nothing. The blocks here restore their state in the `finally` clause of a generator, and
+their `__exit__` is C code that closes the generator: it goes to the clause without a check for signals.
 
-The first call in a `finally` clause may thus be relied on, if it is a call of C code, as those of context variables are.
-A further one needs a `finally` clause of its own, and Python code that is interrupted has to run again.
+So the first call in a `finally` clause completes if it is C code, such as `ContextVar.set`. Each further call needs a
+`finally` clause of its own, and Python code that is interrupted has to run again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ T = TypeVar("T")
 class _Leaver(io.IOBase):
     """An object whose `__exit__` calls its `close`.
 
-    The method that `io.IOBase` has for files is the only one of CPython's that calls something else and is C code.
+    `io.IOBase.__exit__` is the only one in CPython that is C code and calls a method of the object.
     """
 
     __slots__ = ("close",)
     closed = True
-    """Nothing is to be closed when the object is collected."""
+    """Keeps the finalizer from calling `close`."""
 
 
 class _ReentrantLeaver(io.IOBase):
-    """Like `_Leaver`; calls what the context variable has whose `get` is `innermost`."""
+    """Like `_Leaver`; calls the value of the context variable whose `get` is `innermost`."""
 
     __slots__ = ("innermost",)
     innermost: Callable[[], Callable[[], None]]
@@ -49,7 +49,8 @@ class _ReentrantLeaver(io.IOBase):
 
 
 class _Exit:
-    """The descriptor of `__exit__`: C code for `with` statements, a function for `contextlib.ExitStack`."""
+    """The descriptor of `__exit__`: C code if read from a block (`with`), a function if from the class
+    (`ExitStack`)."""
 
     def __get__(self, block: Any, owner: Any = None) -> Callable[..., None]:
         return _leave if block is None else block._exit
@@ -62,7 +63,7 @@ def _leave(block: Any, *error: Any) -> None:
 class Block(Generic[T]):
     """A context manager and decorator like those of `contextlib.contextmanager`; see `block`.
 
-    May be entered again when it was left. `hold` makes a generator that yields in a `try` statement.
+    May be entered again after it was left. `hold` makes a generator that yields in a `try` statement.
     """
 
     def __init__(self, hold: Callable[[], Iterator[T]]) -> None:
@@ -89,7 +90,8 @@ class Block(Generic[T]):
 def block(function: Callable[P, Iterator[T]]) -> Callable[P, Block[T]]:
     """Decorator of generator functions that makes them context managers, like `contextlib.contextmanager`.
 
-    The generator is closed when the block is left, also by an exception, which is the context of GeneratorExit then.
+    The generator is closed when the block is left. An exception that ends the block is the `__context__` of
+    GeneratorExit.
     """
 
     @functools.wraps(function)
@@ -100,7 +102,10 @@ def block(function: Callable[P, Iterator[T]]) -> Callable[P, Block[T]]:
 
 
 class ReentrantBlock(Block[T]):
-    """A block that may be entered while it is open, also by other threads and asyncio tasks: each leaves its own."""
+    """A block that may be entered while it is open, also by other threads and asyncio tasks.
+
+    Each exit closes the latest entry of its own thread or task.
+    """
 
     _yields_itself = False
     """True if `as` binds the block instead of what the generator yields."""
@@ -141,8 +146,8 @@ class ReentrantBlock(Block[T]):
 
 def _refuse() -> None:
     raise ArgumentError(
-        "a block is left that isn't open here: it is left by the thread that entered it, and by the asyncio task, once for "
-        "each time that it was entered, as a with block does"
+        "this block isn't open here: leave it in the thread and asyncio task that entered it, once for each time that it was "
+        "entered, as a with statement does"
     )
 
 

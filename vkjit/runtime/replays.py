@@ -1,7 +1,7 @@
-"""When replays of graphs have written buffers, so that autograd sees that values which it has kept are gone.
+"""Which replays of graphs wrote a buffer, so that autograd detects that values which it has saved are overwritten.
 
-Replays are numbered in the order of all graphs. A replay stores its number in the graph's `Clock`, which is listed for
-each buffer that the graph writes: a replay costs nothing per buffer.
+Replays of all graphs share one sequence of numbers. A replay stores its number in the graph's `Clock`, which is listed
+for each buffer that the graph writes: a replay costs nothing per buffer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ writers: dict[int, tuple[weakref.ref[Buffer], list[Clock]]] = {}
 
 
 class Clock:
-    """`last` is the number of a graph's last replay, 0 before the first; `valid` that number, or of the capture's end.
+    """`last` is the number of a graph's last replay, 0 before the first; `valid` that of its last replay, or of the
+    start or end of its capture if that came later.
 
-    What autograd has recorded in the capture has the right values if no replay with a higher number has written them.
+    A value that autograd saved in the capture is intact unless a replay with a number above `valid` wrote it.
     """
 
     __slots__ = ("last", "valid")

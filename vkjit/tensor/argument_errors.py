@@ -1,8 +1,8 @@
 """Errors for arguments of the wrong kind: which argument it is, what was expected, what was found.
 
-Arguments aren't checked before a call, since warm calls would pay for it. If a call fails with an error that isn't one of
-vkjit's, `explain` compares each argument with the annotation of its parameter, or with what parameters of that name take,
-and raises an ArgumentError for the first that doesn't fit. Errors without such an argument stay as they are.
+Arguments aren't checked before a call, since warm calls would pay for it. If a call fails with an error that isn't one
+of vkjit's, `explain` compares each argument with the annotation of its parameter, or with what parameters of that name
+take, and raises an ArgumentError for the first that doesn't fit. Errors without such an argument stay as they are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ ERRORS = (
     CompileError,
     InternalError,
 )
-"""The errors that a wrong argument may cause inside a function. Some of vkjit's are among them, which `explain` leaves alone."""
+"""The errors that a wrong argument may cause inside a function. `explain` leaves subclasses that are vkjit's, such as
+ShapeError, alone."""
 
 _LIMITS = -(1 << 63), 1 << 64
 """The range of integers that element types hold: from the first to below the second."""
@@ -55,7 +56,8 @@ def _is_operand(value: Any) -> bool:
 
 
 def _are(value: Any, fits: Callable[[Any], bool]) -> bool:
-    """True if the value is a sequence, or another iterable but a tensor, of values that fit; iterators aren't consumed."""
+    """True if the value is a sequence, or another iterable but a tensor, of values that fit; iterators aren't
+    consumed."""
     if isinstance(value, (list, tuple)):
         return all(map(fits, value))
     if isinstance(value, np.ndarray):
@@ -94,7 +96,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Module": ("a vk.nn.Module", lambda v: any(c.__name__ == "Module" for c in type(v).__mro__)),
     "Optimizer": ("an optimizer", lambda v: any(c.__name__ == "Optimizer" for c in type(v).__mro__)),
 }
-"""What is expected, and a test for it, by annotation."""
+"""By annotation: what is expected, for the message, and a test for it."""
 
 _ALIASES = {
     "Dims": "int | Sequence[int] | None",
@@ -133,7 +135,7 @@ _NAMED: dict[str, str] = {
     **dict.fromkeys(("fill_value", "start", "end", "step", "low", "high", "value", "dx"), "Operand"),
     "weights": "Tensor",
 }
-"""What parameters without a more precise annotation than `Any` take, by their name, as an annotation."""
+"""By parameter name: the annotation that is assumed if the parameter has none but `Any`."""
 
 _Alternative = tuple[str, Callable[[Any], bool]]
 
@@ -179,8 +181,8 @@ def explain(
 ) -> None:
     """Raise an ArgumentError for an error of a call in which an argument isn't of the kind that its parameter takes.
 
-    Returns if there is none, and for errors of vkjit's and of users' functions: the caller then raises the error again.
-    `name` is the name of the function in the message.
+    Returns if there is none, and for vkjit's own errors (but see `ERRORS`) and those of users' functions: the caller
+    then raises the error again. `name` is the name of the function in the message.
     """
     if isinstance(error, VkjitError) and not isinstance(error, (CompileError, InternalError)):
         return
@@ -220,7 +222,8 @@ def explain(
 
 
 _LIBRARIES = sys.stdlib_module_names | {"vkjit", "numpy", "PIL", "sklearn"}
-"""The packages whose errors are the library's; errors that passed others come from users' functions."""
+"""The packages whose errors are the library's. An error whose traceback has a frame of another package is the
+user's."""
 
 
 def _passed_users_code(error: BaseException) -> bool:

@@ -27,6 +27,7 @@ from ..intrinsics import bind_arguments, callable_values
 from ..kernel_values import Aggregate, Binding, KernelValue, StructArrayKind, describe_value, parts_of, with_parts
 from ..resolve import also_capturable, captured
 from ..scope import analyze
+from ..signature.free_names import size_fault
 from ..signature.function import DeviceFunction
 from ..source import source_of
 from ..values.conversions import as_exactly
@@ -64,6 +65,9 @@ def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     bound = bind_arguments(ctx, call, callee.signature, name)
     typevars: dict[str, DType] = {}
     for parameter, value in bound.arguments.items():
+        fault = size_fault(value)  # of a default: others were checked when they were made or captured
+        if fault:
+            raise ctx.error(call.node, f"the argument {parameter} of {name} {fault}", "take an array instead")
         _bind_type(ctx, call, callee, parameter, value, typevars)
     resolved = {  # NumPy scalars, which may be defaults of parameters, become constants
         p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()

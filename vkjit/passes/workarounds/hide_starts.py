@@ -1,17 +1,19 @@
 """Hide the initial values of induction variables from a driver that computes wrong trip counts.
 
-A driver with the quirk `minimum_trip_counts` computes the trip count of a loop with a constant start and a constant step
-even if the limit is a minimum with a constant: it takes the constant for the limit. That is the maximum trip count only
-if the loop runs while its induction variable is below the limit, as signed numbers. In other loops, the driver drops
-iterations. The pass subtracts a 0 that the driver can't fold from the start (see `opaque_constants`)::
+A driver with the quirk `minimum_trip_counts` computes the trip count of a loop with a constant start and a constant
+step even if the limit is a minimum with a constant: it takes the constant for the limit. That bounds the trip count
+only of loops that run while a signed induction variable is below the limit. Other loops lose iterations. The pass
+subtracts a 0 that the driver can't fold from the start (see `opaque_constants`)::
 
     %m = min %n, %10 : i32                       %s = sub %10, %z : i32
     for %10, %m, %-1 (%j: i32) {           ->    for %s, %m, %-1 (%j: i32) {
 
-1. Ranges that count up with a signed type remain; the driver may unroll them.
+`%10` and `%-1` are constants. The rules:
+
+1. Ranges that count up with a signed type are left unchanged; the driver may unroll them.
 2. In a `loop`, and in a `for` with a `break`, each loop-carried value with a constant start to which a constant is
    added may be the driver's induction variable. The conditions aren't looked at: the driver rewrites them first, and
-   it finds minima in selections, too.
+   it finds minima in `select` operations and in branches, too.
 3. Values computed from constants are constants to the driver, also where this compiler hasn't folded them.
 """
 
@@ -85,7 +87,7 @@ def _starts_of(loop: Op, constants: set[Value]) -> list[int]:
 
 
 def _adds_constant(value: Value, arg: Value, constants: set[Value]) -> bool:
-    """True if a value is `arg` plus or minus one constant or several."""
+    """True if a value is made from `arg` and constants by additions and subtractions alone."""
     steps = 0
     while value is not arg:
         op = value.op

@@ -1,7 +1,7 @@
-"""Keep results of loops that invocations leave at different times, for a driver that computes them again.
+"""Preserve the results of divergent loops, for a driver that computes them again.
 
-A driver with the quirk `recomputed_results` runs invocations as one vector and keeps only values that several edges
-merge for the invocations that have left a loop. It computes all other values of the loop's body in each iteration, for
+A driver with the quirk `recomputed_results` runs invocations as one vector. For those that have left a loop, it
+preserves only phis with several incoming edges. It computes all other values of the loop's body in each iteration, for
 the whole vector, and some of the operands have changed by then. After the loop, an invocation has the value of the last
 iteration of the vector. The pass adds an edge, which is never taken, to the merge after the loop::
 
@@ -12,9 +12,10 @@ iteration of the vector. The pass adds an edge, which is never taken, to the mer
     }                                       ...
                                           }
 
-`%never` is false, which the driver doesn't know (see `opaque_constants`). Each loop has a condition of its own: in a loop
-in another, the driver knows that the condition of the outer one is false. Arguments of the body and values from outside
-need no edge. A `for` has an edge for the end of its range, which is enough unless the initial value may be undefined.
+`%0` is the constant 0. `%never` is false, which the driver doesn't know (see `opaque_constants`). Each loop has a
+condition of its own: inside a nested loop, the driver knows that the condition of the outer one is false. Arguments of
+the body and values from outside need no edge. A `for` has an edge for the end of its range, which is enough unless the
+initial value may be undefined.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ __all__ = ["KeepLoopResults"]
 
 @dataclass(frozen=True, slots=True)
 class KeepLoopResults:
-    """Add an edge to the merge after each loop with results from its body. The pass does nothing if `needed` is False."""
+    """Add an edge to the merge after each loop with results from its body. The pass does nothing if `needed` is
+    False."""
 
     name: ClassVar[str] = "keep_results"
     needed: bool = True

@@ -36,7 +36,7 @@ class Modes(NamedTuple):
     It is called as `interceptor(name, call, args, params)` and returns the result, normally `call(*args, **params)`.
     """
     recorder: Any = None
-    """The recorder of the cached call that runs (`vkjit.tensor.op_cache`), or None."""
+    """The recorder of the cached call that is being recorded (`vkjit.tensor.op_cache`), or None."""
     intercepts: bool = False
     """True if autocast is on or an `interceptor` is set, so that operations leave their fast path."""
     observed: bool = False
@@ -114,7 +114,7 @@ def while_changed(**values: Any) -> Iterator[None]:
         modes.set(modes.get().changed(**values))
         yield
     finally:
-        try:  # generators may leave their blocks in another order: the other modes stay as they are
+        try:  # blocks in generators may end in another order: only these modes are restored
             modes.set(modes.get().changed(**former))
         except BaseException:  # an interrupt
             modes.set(modes.get().changed(**former))
@@ -129,7 +129,7 @@ class GradBlock(ReentrantBlock[None]):
     """Context manager and decorator that switches recording on or off in this thread or asyncio task."""
 
     _former: bool | None = None
-    """What the next block restores, instead of what it finds."""
+    """What the next block restores; set by `set_grad_enabled(...)`, None for the value at its start."""
 
     def __init__(self, enabled: bool) -> None:
         super().__init__(functools.partial(while_set, recording, enabled))
@@ -157,7 +157,7 @@ _disabled, _enabled = GradBlock(False), GradBlock(True)
 class set_grad_enabled(GradBlock):  # noqa: N801  # PyTorch's name
     """Switch recording on or off in this thread or asyncio task: at once, as a context manager, or as a decorator.
 
-    At the end of the block, recording is as it was before the call; a decorated function leaves it as it is outside.
+    At the end of the block, recording is as it was before the call. As a decorator, it affects only the function.
     """
 
     def __init__(self, enabled: bool) -> None:

@@ -1,8 +1,8 @@
 """Autograd nodes that replays and cached views put on the tape, and the replay of their vector-Jacobian products.
 
 A plan of a node determines everything that the node's gradient rule depends on, except the gradients of the results. So
-the rule is called with the same host work for equal plans and equal layouts of these gradients: it is recorded as one
-call of the op cache, and replayed later (`ReplayedNode.vjp`).
+the rule does the same host work for equal plans and equal layouts of these gradients: it is recorded as one call of the
+op cache, and replayed later (`ReplayedNode.vjp`).
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ __all__ = [
 
 _new = object.__new__
 _GONE = ref(_new(GradMeta))
-"""Stands for the metadata of results that no tensor has."""
+"""A dead reference, for results without a tensor."""
 _blocks, _listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
 
 class TensorNumber(NamedTuple):
-    """Stands for a numbered tensor in a template."""
+    """Stands for a tensor in a template (see `_filled`): operands have the first numbers, then the tensors that are
+    made."""
 
     number: int
 
@@ -71,10 +72,10 @@ class Items(NamedTuple):
 class NodePlan(NamedTuple):
     """A node that a replay puts on the tape: the operation's name, parameters and operands.
 
-    `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). `inputs` have a
-    tensor's number and None, or None and a constant, and True if the node keeps the operand's value. `outputs` are the
-    numbers of its results, or the `TensorPlan` of a result that only the node refers to, with True for those of float
-    types, which require a gradient, and True for those whose value it keeps. `token` stands for the plan in keys.
+    `filled_params` are the parameters that aren't the same in each call, as templates (see `_filled`). Each item of
+    `operands` is (tensor's number or None, constant or None, whether the node keeps its value); of `outputs`, (tensor's
+    number, or `TensorPlan` if only the node refers to the result; whether it is of a float type, and so requires a
+    gradient; whether the node keeps its value). `token` stands for the plan in keys.
     """
 
     name: str
@@ -126,9 +127,9 @@ class ReplayedNode(Node):
     def vjp(self, gradients: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients of the operands, given those of the results; replay an earlier call if possible.
 
-        The rule runs as usual if the gradients are recorded, if a setting or an observer of this thread could change
-        what it does, if a kept value was changed in place (the rule raises the error), and if a gradient shares memory
-        with another value.
+        The rule runs as usual if the backward pass is itself recorded, if a setting or an observer of this thread could
+        change what it does, if a kept value was changed in place (the rule raises the error), and if a gradient shares
+        memory with another value.
         """
         mode = modes.get()
         if recording.get() or mode.special or mode.anomaly is not None or _blocks or self._released:
@@ -176,7 +177,7 @@ class ReplayedNode(Node):
             outputs[position] = (Tensor, array, version, plan.version + replay)
 
     def operands(self, gradients: list[Any], reads: VjpReads) -> list[Any] | None:
-        """Return the operands of a `VjpReplay`; None if it can't be used because of them."""
+        """Return the operands of a `VjpReplay`; None if they rule the replay out."""
         tensors = [*gradients]
         inputs: Any = self._inputs
         outputs: Any = self._outputs
@@ -206,7 +207,7 @@ class ReplayedNode(Node):
 
 
 class ReadNode:
-    """Stands for a node in a call of its gradient rule, and notes which kept values the rule reads."""
+    """A proxy that a gradient rule gets instead of the node, to note which kept values the rule reads."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -302,7 +303,8 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
 
 
 def _filled(template: Any, tensors: list[Any], buffers: list[Any], count: int) -> Any:
-    """Return the value that a template stands for: a numbered tensor, an array, a dictionary of templates, or itself."""
+    """Return the value that a template stands for: a numbered tensor, an array, a dictionary of templates, or
+    itself."""
     kind = template.__class__
     if kind is TensorNumber:
         return tensors[template.number]

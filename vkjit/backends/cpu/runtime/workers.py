@@ -1,10 +1,10 @@
 """Run the workgroups of a launch on several threads.
 
-`Pool.run` returns when all workgroups have run, once each. The helpers are those of a `thread_pool` if the system has
-POSIX threads and the kernel is native code, else Python threads. Threads take chunks of workgroups from a shared queue
-or counter and compute without the GIL; results don't depend on which thread runs which chunk. The calling thread takes
-part and runs signal handlers from time to time, between chunks and in long loops (see `cancellation`). An exception
-from a handler stops all threads. Short launches run on the calling thread alone.
+`Pool.run` returns when all workgroups have run, once each. Other threads help: those of a `thread_pool` if the system
+has POSIX threads and the kernel is native code, else Python threads. Threads take chunks of workgroups from a shared
+queue or counter and compute without the GIL; results don't depend on which thread runs which chunk. The calling thread
+takes part and runs signal handlers from time to time, between chunks and in long loops (see `cancellation`). An
+exception from a handler stops all threads. Short launches run on the calling thread alone.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ _POINTER = _FFI.typeof("void *")
 _STACK = 16 << 20
 """Bytes of a helper's stack, which holds the arrays of workgroups."""
 SMALL_STACK, STACK_MARGIN, _SMALL_THREAD = 32 << 10, 512 << 10, 512 << 10
-"""Bytes of arrays that fit any thread's stack; what a thread's stack must have beside larger ones; the size of a stack
-that is unknown."""
+"""Bytes of arrays that fit any thread's stack; bytes that a stack must have beside larger arrays; the assumed size of a
+stack whose size is unknown."""
 _SHARING_THRESHOLD = 120_000
 _THREAD_POOL_THRESHOLD = 25_000
 """Minimum nanoseconds of remaining work for which other threads are used: Python threads, and the native pool's."""
 _COMPILE_THRESHOLD = 4_000_000
-"""Total nanoseconds of such work before the thread pool is compiled, which takes 30 ms: a single launch may seem long.
-"""
+"""Total nanoseconds above `_THREAD_POOL_THRESHOLD` before the thread pool is compiled, which takes 30 ms: the estimate
+for
+a single launch may be too high."""
 _MAX_THREADS = 1024
 """More threads would use up the process's memory mappings, which LLVM needs too."""
 _MAX_GROUPS = 2**63 - 1
@@ -87,7 +88,7 @@ def thread_count() -> int:
 class Pace:
     """Moving average of the nanoseconds per workgroup of a kernel; 0 before the first launch.
 
-    `limit` holds the greatest number of workgroups that is short, in memory that machine code reads; without
+    `limit` holds the greatest number of workgroups of a short launch, in memory that machine code reads; without
     `may_be_short` it stays 0.
     """
 
@@ -120,8 +121,8 @@ class _Job:
     """A launch that helpers share: its chunks of workgroups, and the helpers' cancellation token.
 
     A helper notes that it enters before it takes a chunk, and that it has left. Once there are no chunks, those that
-    enter do nothing, so nobody works on the job when as many have left as have entered. That stays true if a signal
-    handler raises anywhere in the launching thread.
+    enter do nothing, so nobody works on the job once `_entered` and `_left` have equal lengths. That stays true if a
+    signal handler raises anywhere in the launching thread.
     """
 
     __slots__ = ("_done", "_entered", "_left", "block", "chunks", "function", "grid", "words")
@@ -165,9 +166,10 @@ class _Job:
         self.words[0] = 1
 
     def wait(self) -> None:
-        """Wait until no helper works on the job. What a signal handler raises meanwhile stops it, and is raised then."""
+        """Wait until no helper works on the job. If a signal handler raises meanwhile, stop the job, wait, and raise
+        that."""
         try:
-            while len(self._left) != len(self._entered):  # in this order: later ones find no chunk
+            while len(self._left) != len(self._entered):  # `_left` first: those that enter afterwards find no chunk
                 self._done.get()
         except BaseException:
             self.stop()

@@ -42,6 +42,8 @@ NVIDIA_PROPRIETARY = 4
 """VK_DRIVER_ID_NVIDIA_PROPRIETARY."""
 MESA_LLVMPIPE = 13
 """VK_DRIVER_ID_MESA_LLVMPIPE."""
+_MESA = (3, 6, MESA_LLVMPIPE, 18, 19, 20, 22, 23, 24, 25, 26)
+"""Drivers that share Mesa's optimizer: RADV, ANV, llvmpipe, Turnip, V3DV, PanVK, Venus, Dozen, NVK, PowerVR, Honeykrisp."""
 
 Version = tuple[int, ...]
 
@@ -86,7 +88,6 @@ _ROWS = (
                 "widened_compare",
                 "ordered_atomics",
                 "far_whole_numbers",
-                "minimum_trip_counts",
                 "recomputed_results",
                 "slow_timestamps",
                 "shallow_nesting",
@@ -94,6 +95,7 @@ _ROWS = (
         ),
         loop_cap=65535,
     ),
+    *(_Row(driver, None, None, frozenset({"minimum_trip_counts"})) for driver in _MESA),
 )
 
 
