@@ -118,19 +118,18 @@ class _Stopping:
 
 def train(path: Path, steps: int, every: int, stop_at: int, after: int) -> None:
     """Train up to `steps`, resuming from any checkpoint; pause `after` bytes into the checkpoint of step `stop_at`."""
-    from vkjit import io
+    from vkjit import files, io
 
     training = Training()
     if path.exists():
         training.restore(io.load_checkpoint(path))
-    opened = os.fdopen
     while training.done < steps:
         for x, y in training.loader:
             training.step(x, y)
             print(f"step {training.done}", flush=True)
             if training.done % every == 0:
                 if training.done == stop_at:
-                    os.fdopen = lambda *a, **k: _Stopping(opened(*a, **k), after)  # type: ignore[assignment]
+                    vars(files)["open"] = lambda *a, **k: _Stopping(open(*a, **k), after)
                 io.save_checkpoint(path, **training.parts())
             if training.done == steps:
                 break

@@ -31,7 +31,6 @@ ERRORS = (
     ValueError,
     LookupError,
     ArithmeticError,
-    BufferError,
     MemoryError,
     CompileError,
     InternalError,

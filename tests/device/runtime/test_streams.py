@@ -349,7 +349,7 @@ def test_a_stream_is_left_by_the_thread_that_entered_it(device: Any) -> None:
     first = vk.current_stream(device)
 
     def leave() -> None:
-        with pytest.raises(vk.ArgumentError, match="left by the thread that entered it"):
+        with pytest.raises(vk.ArgumentError, match="leave it in the thread and asyncio task that entered it"):
             stream.__exit__(None, None, None)
         inside.append(vk.current_stream(device) == stream)
 
@@ -359,7 +359,7 @@ def test_a_stream_is_left_by_the_thread_that_entered_it(device: Any) -> None:
         thread.join()
         assert vk.current_stream(device) == stream
     assert inside == [False]
-    with pytest.raises(vk.ArgumentError, match="once for each time"):
+    with pytest.raises(vk.ArgumentError, match="once for each time that it was entered"):
         stream.__exit__(None, None, None)
     assert vk.current_stream(device) == first
 

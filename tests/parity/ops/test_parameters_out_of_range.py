@@ -179,6 +179,8 @@ REFUSED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(device: Any, name: str) -> None:
+    if name == "repeats size" and device.caps.kind in ("discrete", "integrated", "virtual"):
+        pytest.skip("a GPU's counts aren't downloaded for a check, in PyTorch neither")
     for _ in range(3):  # warm calls, too
         with pytest.raises(vk.VkjitError):
             REFUSED[name](OURS)
