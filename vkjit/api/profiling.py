@@ -34,7 +34,7 @@ from ..runtime.streams import DeviceEvent, ImmediateEvent
 __all__ = ["Balance", "Cost", "KernelTime", "Profile", "profile"]
 
 _COMMANDS = 6
-"""Maximum number of commands of a measured launch: two timestamps, which may each be reset, and the launch."""
+"""Upper bound for the commands of a measured launch: two timestamps, a reset of each, and the launch with its barrier."""
 
 MAX_PENDING = 200
 """Maximum number of launches whose timestamps haven't been read; each holds two timestamp queries."""

@@ -55,8 +55,10 @@ def _is_operand(value: Any) -> bool:
 
 
 def _are(value: Any, fits: Callable[[Any], bool]) -> bool:
-    """True if the value is a sequence, or another iterable but a tensor, of values that fit; iterators aren't
-    consumed."""
+    """True for a list, tuple or vector whose items all fit, and for other iterables, whose items aren't looked at.
+
+    Text, bytes, mappings and tensors don't count as iterables.
+    """
     if isinstance(value, (list, tuple)):
         return all(map(fits, value))
     if isinstance(value, np.ndarray):
@@ -140,7 +142,7 @@ _Alternative = tuple[str, Callable[[Any], bool]]
 
 
 def _alternatives(parameter: inspect.Parameter) -> Iterator[_Alternative]:
-    """Yield what a parameter takes; nothing if that isn't known."""
+    """Yield the kinds of values that a parameter takes; one that takes anything if they aren't known."""
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else "Any" if annotation is parameter.empty else str(annotation)
     default = parameter.default
@@ -197,7 +199,7 @@ def explain(
     for key, value in bound.items():
         parameter = signature.parameters[key]
         alternatives = list(_alternatives(parameter))
-        if parameter.kind is parameter.VAR_KEYWORD or value is parameter.default or not alternatives:
+        if parameter.kind is parameter.VAR_KEYWORD or value is parameter.default:
             continue
         values = value if parameter.kind is parameter.VAR_POSITIONAL else (value,)
         wrong = [v for v in values if not any(fits(v) for _, fits in alternatives)]

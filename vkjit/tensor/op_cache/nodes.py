@@ -303,8 +303,7 @@ def put_node(plan: NodePlan, tensors: list[Any], buffers: list[Any], count: int)
 
 
 def _filled(template: Any, tensors: list[Any], buffers: list[Any], count: int) -> Any:
-    """Return the value that a template stands for: a numbered tensor, an array, a dictionary of templates, or
-    itself."""
+    """Return the value that a template stands for: a tensor, an array, a tuple or dictionary of templates, or itself."""
     kind = template.__class__
     if kind is TensorNumber:
         return tensors[template.number]
