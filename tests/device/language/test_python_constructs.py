@@ -485,7 +485,7 @@ class Word(str, enum.Enum):
     A = "a"
 
 
-class OtherWord(enum.StrEnum):
+class OtherWord(str, enum.Enum):
     A = "a"
 
 
@@ -513,7 +513,7 @@ def told_apart(o: vk.Out[vk.i32, "N"], member: vk.Const[object]):
 
 
 @vk.kernel(over="o")
-def told_apart_inside(o: vk.Out[vk.i32, "N"], pair: vk.Const[tuple], chosen: vk.Const[object]):
+def told_apart_inside(o: vk.Out[vk.i32, "N"], pair: vk.Const[tuple[Any, ...]], chosen: vk.Const[object]):
     copied = pair[1]
     o[vk.global_id(0)] = which(copied) + 100 * which(chosen.member)
 

@@ -538,7 +538,8 @@ def test_raw_arrays_of_wrong_descriptions_are_refused(tmp_path: Path, dtype: Any
 
 @pytest.mark.parametrize("path", [None, 5, b"name", ["a"]], ids=repr)
 def test_what_is_no_path_is_refused(path: Any) -> None:
-    for read in (data.csv, data.mnist, data.cifar10, lambda p: data.raw(p, "u1", (1,))):
+    reads: list[Any] = [data.csv, data.mnist, data.cifar10, lambda p: data.raw(p, "u1", (1,))]
+    for read in reads:
         with pytest.raises(ArgumentError, match="expected the path of a file or folder, found"):
             read(path)
 
@@ -567,6 +568,7 @@ def test_subsets_take_integers() -> None:
     for epoch in ("x", None, -1, [1], 1.5):
         with pytest.raises(ArgumentError, match="takes the number of an epoch"):
             loader.order(epoch)  # type: ignore[arg-type]
+    state: Any
     for state in (None, 5, "x", []):
         with pytest.raises(ArgumentError, match="the state of a loader is a mapping"):
             loader.load_state_dict(state)

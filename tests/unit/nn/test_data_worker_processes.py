@@ -248,7 +248,7 @@ def pointer_arrays() -> dict[str, Any]:
     found = {
         "object": np.array(["a word"], object),
         "struct": records,
-        "masked": np.ma.masked_array([1.0, 2.0], [0, 1]),
+        "masked": np.ma.masked_array([1.0, 2.0], [False, True]),
     }
     if hasattr(np.dtypes, "StringDType"):
         found["string"] = np.array(["word " * 20], np.dtypes.StringDType())

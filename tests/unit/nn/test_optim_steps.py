@@ -382,6 +382,7 @@ def test_groups_of_parameters_are_mappings(group: Any) -> None:
 
 
 def test_options_are_numbers() -> None:
+    value: Any
     for value in ((2, 3), [0.9], None, {}):
         with pytest.raises(ArgumentError, match="weight_decay is a number, found a"):
             optim.AdamW([vk.nn.Parameter(vk.ones(3))], weight_decay=value)
@@ -390,6 +391,8 @@ def test_options_are_numbers() -> None:
 def test_clipping_takes_parameters_and_numbers() -> None:
     parameter = vk.nn.Parameter(vk.ones(3))
     parameter.grad = vk.ones(3)
+    parameters: Any
+    number: Any
     for parameters in ({"a": parameter}, np.ones(3), [None], 5, [np.ones(3)]):
         for clip in (optim.clip_grad_norm_, optim.clip_grad_value_):
             with pytest.raises(ArgumentError, match="expected parameters, found a"):
@@ -404,6 +407,8 @@ def test_clipping_takes_parameters_and_numbers() -> None:
 def test_schedules_of_other_things_are_refused() -> None:
     optimizer = optim.SGD([vk.nn.Parameter(vk.ones(3))], lr=0.1)
     schedules = optim.lr_scheduler
+    others: Any
+    state: Any
     for others in ((0.9, 0.99), [None], ["x"]):
         with pytest.raises(ArgumentError, match="schedule 0 is a"):
             schedules.ChainedScheduler(others)

@@ -448,7 +448,7 @@ def test_gradients_beyond_the_arguments_may_be_none(device: Any) -> None:
     x, y = vk.tensor([1.0, 2.0], requires_grad=True), vk.tensor([3.0, 4.0], requires_grad=True)
     Scaled.returned = lambda g: (g, g * 2, None, None, None)
     Scaled.apply(x, y, 3.0).sum().backward()
-    assert x.grad.tolist() == [1, 1] and y.grad.tolist() == [2, 2]
+    assert x.grad is not None and y.grad is not None and x.grad.tolist() == [1, 1] and y.grad.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(

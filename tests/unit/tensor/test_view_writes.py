@@ -262,7 +262,8 @@ def test_views_made_without_recording_of_a_root_that_requires_a_gradient_later(d
     y.mul_(x)
     with vk.no_grad():
         inner = stale[:1]
-    for write in (lambda: inner.mul_(2), lambda: inner.mul_(w), lambda: vk.neg(vk.ones(1), out=inner)):
+    writes: list[Any] = [lambda: inner.mul_(2), lambda: inner.mul_(w), lambda: vk.neg(vk.ones(1), out=inner)]
+    for write in writes:
         with pytest.raises(vk.ArgumentError, match=r"while nothing was recorded|isn't recorded"):
             write()
     stale.mul_(2)
