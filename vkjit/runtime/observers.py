@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ..errors import ArgumentError
 from .handles import new_lock, on_fork
 
 if TYPE_CHECKING:
@@ -129,8 +130,11 @@ class Observable:
     def add_observer(self, observer: Observer) -> None:
         """Show the observer all calls from now on, before other observers.
 
-        If this is interrupted, call `remove_observer`. Raises the DeviceError of `Observer.check`.
+        If this is interrupted, call `remove_observer`. Raises the DeviceError of `Observer.check`, ArgumentError for
+        other objects than observers.
         """
+        if not isinstance(observer, Observer):
+            raise ArgumentError(f"add_observer() takes a vkjit.runtime.observers.Observer, found {observer!r:.80}")
         with _lock:
             observer.check(self)  # type: ignore[arg-type]  # a device
             _observed.add(self)

@@ -217,6 +217,13 @@ def test_an_error_of_an_observer_is_raised_and_nothing_runs(device: Any) -> None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("what", [None, 3, Observer])
+def test_only_observers_are_added(device: Any, what: Any) -> None:
+    with pytest.raises(vk.ArgumentError, match=r"add_observer\(\) takes a vkjit.runtime.observers.Observer, found"):
+        device.add_observer(what)
+    assert what not in device.observers
+
+
 def test_a_child_of_a_fork_keeps_the_observers_of_its_thread() -> None:
     program = (
         "import os, threading, numpy as np, vkjit as vk\n"
