@@ -175,3 +175,13 @@ class Arguments:
         if kernel is counted:
             return counted, (pick(self.wholes), self.wholes[0])
         return (many, tuple(pick(line) for _ in range(5))) if kernel is many else (shifted, (pick(line),))
+
+
+def half_made(x: vk.Tensor, unset: str) -> vk.Tensor:
+    """Return a copy of a tensor without the slot `unset` of itself or its array, or a tensor without any ("all")."""
+    if unset == "all":
+        return vk.Tensor.__new__(vk.Tensor)
+    broken = x.clone()
+    # `object`'s function: the classes may refuse changes
+    object.__delattr__(broken if hasattr(broken, unset) else broken._array, unset)
+    return broken

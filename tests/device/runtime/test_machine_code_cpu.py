@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from tests.device.runtime.native_launches import KERNELS, Arguments, along, mixed, scaled, shifted
+from tests.device.runtime.native_launches import KERNELS, Arguments, along, half_made, mixed, scaled, shifted
 from tests.device.runtime.test_machine_code_launch import all_tensors, try_call, watched
 from tests.threads import run_in_threads
 from vkjit.backends.cpu import obstacle
@@ -76,12 +76,7 @@ def test_half_made_tensors_and_arrays_are_left_to_python(processor: Any, unset: 
     """`__new__` without `__init__`, or `del`, leaves slots that are null pointers."""
     x, y = vk.ones(1000), vk.zeros(1000)
     call = warmed(along, x, x, y)
-    broken = x.clone()
-    if unset == "all":
-        broken = vk.Tensor.__new__(vk.Tensor)
-    else:
-        # `object`'s function: the classes may refuse changes
-        object.__delattr__(broken if hasattr(broken, unset) else broken._array, unset)
+    broken = half_made(x, unset)
     assert not call(broken, x, y)
     with pytest.raises((vk.ArgumentError, AttributeError)):
         along(broken, x, y)

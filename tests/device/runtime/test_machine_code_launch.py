@@ -25,6 +25,7 @@ from tests.device.runtime.native_launches import (
     along,
     counted,
     fixed,
+    half_made,
     limited,
     mixed,
     scaled,
@@ -505,11 +506,7 @@ def test_half_made_tensors_and_arrays_are_left_to_python(hardware: VulkanDevice,
         along(x, x, y)
     call = along._forms[3].call
     assert call is not None and call(x, x, y)
-    broken = x.clone()
-    if unset == "all":
-        broken = vk.Tensor.__new__(vk.Tensor)
-    else:
-        object.__delattr__(broken if hasattr(broken, unset) else broken._array, unset)
+    broken = half_made(x, unset)
     assert not call(broken, x, y)
     along(x, x, y)
     assert y.numpy().tolist() == [-1.0] * 1000
