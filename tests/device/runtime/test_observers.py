@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -216,41 +213,11 @@ def test_an_error_of_an_observer_is_raised_and_nothing_runs(device: Any) -> None
     assert y.numpy()[0] == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("what", [None, 3, Observer])
 def test_only_observers_are_added(device: Any, what: Any) -> None:
     with pytest.raises(vk.ArgumentError, match=r"add_observer\(\) takes a vkjit.runtime.observers.Observer, found"):
         device.add_observer(what)
     assert what not in device.observers
-
-
-def test_a_child_of_a_fork_keeps_the_observers_of_its_thread() -> None:
-    program = (
-        "import os, threading, numpy as np, vkjit as vk\n"
-        "from vkjit.runtime.capture import open_captures\n"
-        "x, device = vk.tensor(np.ones(9, np.float32), device='cpu'), vk.device('cpu')\n"
-        "inside, go = threading.Event(), threading.Event()\n"
-        "def other():\n"
-        "    with vk.capture('cpu'):\n"
-        "        inside.set(); go.wait()\n"
-        "thread = threading.Thread(target=other)\n"
-        "thread.start(); inside.wait()\n"
-        "with vk.capture('cpu') as graph:\n"
-        "    child = os.fork()\n"
-        "    count = len(device.observers)\n"
-        "    assert len(open_captures) == count\n"
-        "    x += 1.0\n"
-        "graph.replay()\n"
-        "good = x.numpy()[0] == 2 and count == (1 if child == 0 else 2)\n"
-        "if child == 0:\n"
-        "    os._exit(7 if good and not device.observers else 1)\n"
-        "go.set(); thread.join()\n"
-        "print(good, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=100
-    )
-    assert done.stdout.strip() == "True 7"
 
 
 # -- captures
