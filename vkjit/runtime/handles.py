@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Handle", "close_at_exit", "live_counts", "new_lock", "on_fork"]
+__all__ = ["Handle", "close_at_exit", "is_cut_off", "live_counts", "new_lock", "on_fork"]
 
 _lock = threading.RLock()  # reentrant: finalizers and signal handlers may run while it is held
 _live: Counter[str] = Counter()
 _close_at_exit: list[weakref.ref[Any]] = []
+_exiting = False
 _forget_in_child: list[Callable[[], None]] = []
 _renewed: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -89,7 +90,14 @@ def on_fork(forget: Callable[[], None]) -> None:
     _forget_in_child.append(forget)
 
 
+def is_cut_off() -> bool:
+    """True in a daemon thread at interpreter exit, after devices began to close: nobody is left to tell of an error."""
+    return _exiting and threading.current_thread().daemon
+
+
 def _at_exit() -> None:
+    global _exiting
+    _exiting = True
     while _close_at_exit:
         owner = _close_at_exit.pop()()
         if owner is not None:

@@ -97,6 +97,21 @@ def test_an_exit_code_survives() -> None:
 
 
 @pytest.mark.usefixtures("driver")
+def test_daemon_threads_end_without_a_traceback_at_exit() -> None:
+    code = """
+        import threading, time
+        def loop():
+            while True:
+                go()
+        for _ in range(3):
+            threading.Thread(target=loop, daemon=True).start()
+        time.sleep(0.3)
+        """
+    done = run(code)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.usefixtures("driver")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_forked_child_gets_clear_errors_and_exits_cleanly() -> None:
     code = """

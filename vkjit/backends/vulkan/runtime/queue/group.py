@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkjit.errors import DeviceError
-from vkjit.runtime.handles import new_lock
+from vkjit.runtime.handles import is_cut_off, new_lock
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline import VulkanKernel
@@ -113,8 +113,10 @@ class QueueGroup:
         for queue in self.queues:
             queue.command_handle = 0
 
-    def failed(self) -> DeviceError:
-        """Return a new copy of the device's failure, to be raised."""
+    def failed(self) -> DeviceError | SystemExit:
+        """Return a new copy of the device's failure, to be raised; in a thread that the exit cuts off, SystemExit."""
+        if is_cut_off():
+            return SystemExit()  # ends the thread without a traceback
         failure = self.failure or DeviceError("the device is in order")
         return type(failure)(*failure.args)
 
