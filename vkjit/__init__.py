@@ -8,6 +8,7 @@ aliases (`X as X`) mark re-exports for type checkers.
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .backends.selection import (
@@ -184,3 +185,12 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, those that are imported on first access included."""
+    api = importlib.import_module(".tensor.api", __name__)
+    unlisted = {"Any", "ModuleType", "TYPE_CHECKING", "annotations"}
+    here = {name for name, value in globals().items() if not isinstance(value, ModuleType) and name not in unlisted}
+    lazy = {name for names in _FROM.values() for name in names}
+    return sorted({name for name in here if not name.startswith("_")} | lazy | {*_MODULES, *api.__all__, "__version__"})

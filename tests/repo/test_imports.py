@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
+import vkjit as vk
 from tests.repo import checkout
 
 # Loaded on first use, or never.
@@ -61,3 +63,11 @@ def test_the_layers_hold() -> None:
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = subprocess.run([sys.executable, "-c", code], cwd=checkout.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_dir_lists_the_public_names() -> None:
+    names = dir(vk)
+    lazy = {"tensor", "nn", "optim", "capture", "profile", "inspect", "testing", "matmul", "no_grad", "f32", "kernel"}
+    assert lazy <= set(names) and all(hasattr(vk, name) for name in names)
+    modules = {name for name in names if isinstance(getattr(vk, name), ModuleType)}
+    assert modules == set(vk._MODULES) and not {"Any", "TYPE_CHECKING", "annotations"} & set(names)

@@ -103,8 +103,12 @@ def least(name: str = "least", kind: str = "least", **fields: Any) -> Backend:
     return Backend(
         name,
         ranks={kind: 9},
-        devices=lambda: [DeviceInfo(-1, name, kind, driver="test", caps=SAMPLE_CAPS)],
-        **{"open": LeastDevice, "target": Target(emit_least, cached=False), **fields},
+        **{
+            "devices": lambda: [DeviceInfo(-1, name, kind, driver="test", caps=SAMPLE_CAPS)],
+            "open": LeastDevice,
+            "target": Target(emit_least, cached=False),
+            **fields,
+        },
     )
 
 
@@ -234,6 +238,25 @@ def test_a_child_of_a_fork_has_nothing_to_tell(name: str, tmp_path: Path) -> Non
     environment = {**os.environ, "VKJIT_DEVICE": name}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.stderr) == ("7\nhere\nreported\n", "")
+
+
+def test_devices_with_the_same_name_are_told_apart() -> None:
+    infos = [DeviceInfo(-1, "twin", "least", uuid=uuid, caps=SAMPLE_CAPS) for uuid in ("1", "2")]
+    devices = Devices((least(devices=lambda: infos),))
+    first, second = devices.open(0), devices.open(1)
+    assert (str(first), str(second), repr(second)) == ("twin", "twin:1", "<device 1: twin:1>")
+    assert [devices.open(spec) for spec in ("twin", "TWIN:1", "least")] == [first, second, first]
+    with pytest.raises(errors.DeviceNotFoundError, match="no device 'twin:2'"):
+        devices.open("twin:2")
+
+
+def test_devices_are_printed_with_a_line_each() -> None:
+    lines = str(vk.devices()).splitlines()
+    assert len(lines) == len(vk.devices()) and max(map(len, lines)) < 120
+    for number, (line, info) in enumerate(zip(lines, vk.devices(), strict=True)):
+        assert f"<device {number}: {info.name}, {info.kind}" in line
+        if not info.missing:
+            assert vk.device(str(vk.device(info))) is vk.device(info)
 
 
 def test_a_row_in_front_of_others_renumbers_their_devices() -> None:

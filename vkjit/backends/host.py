@@ -151,9 +151,6 @@ class ImmediateDevice(Device):
         self._error: KernelError | None = None
         _devices.add(self)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.index}>"
-
     def forget_parent(self) -> None:
         """Drop, in a forked child, what the parent surfaces, and locks that its other threads may have held."""
         self._text, self._error = [], None

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError
 from ..runtime.device import Device
-from ..runtime.device_info import DeviceInfo
+from ..runtime.device_info import DeviceInfo, DeviceList
 from ..runtime.handles import new_lock
 from ..runtime.open_blocks import ReentrantBlock, while_set
 from .table import BACKENDS, Backend
@@ -44,9 +44,9 @@ class Devices:
         self._default: dict[str | None, Device] = {}
         """Devices opened without a spec, keyed by the value of VKJIT_DEVICE at that time."""
 
-    def devices(self) -> list[DeviceInfo]:
+    def devices(self) -> DeviceList:
         """Return all devices, in index order. Never raises for a missing driver: see `driver_error`."""
-        return [info for info, _ in self._rows()]
+        return DeviceList(info for info, _ in self._rows())
 
     def driver_error(self) -> DriverNotFoundError | None:
         """Return the reason why there is no Vulkan device, including what to install; None if a driver was found."""
@@ -78,15 +78,18 @@ class Devices:
             unlisted = self._unlisted.get(spec) if isinstance(spec, str) else None
             if unlisted is not None:
                 info, backend = unlisted.devices()[0], unlisted
+                found = [info]
             else:
                 rows = self._rows()
                 if not rows:
                     raise self.driver_error() or DeviceNotFoundError("there are no devices")
-                info, backend = rows[self._choose(spec, [info for info, _ in rows]).index]
+                found = [info for info, _ in rows]
+                info, backend = rows[self._choose(spec, found).index]
             key = backend.name, info.uuid, info.name
             device = self._open.get(key)
             if device is None or device.closed:
                 device = self._open[key] = backend.open(info)
+                device.set_spec(_specs(found)[found.index(info)])
             return device
 
     def _choose(self, spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
@@ -103,7 +106,8 @@ class Devices:
                 return found[spec]
         else:
             wanted = spec.strip().lower()
-            exact = [info for info in found if wanted == info.name.lower()] or [i for i in found if wanted == i.kind]
+            named = [info for info, known in zip(found, _specs(found), strict=True) if wanted == known.lower()]
+            exact = named or [info for info in found if wanted == info.kind]
             part = [i for i in found if wanted and (wanted in i.name.lower() or wanted in i.driver.lower())]
             if exact or part:
                 return (exact or part)[0]
@@ -123,6 +127,13 @@ class Devices:
                 except KernelError as error:
                     if sys.stderr is not None:
                         sys.stderr.write(f"vkjit: at exit, {device.name}: {type(error).__name__}: {error}\n")
+
+
+def _specs(found: Sequence[DeviceInfo]) -> list[str]:
+    """Return a spec for each device: its name, followed by ":1", ":2", ... if earlier ones have the same name."""
+    names = [info.name for info in found]
+    earlier = [names[:number].count(name) for number, name in enumerate(names)]
+    return [f"{name}:{count}" if count else name for name, count in zip(names, earlier, strict=True)]
 
 
 def _wait(device: Device) -> None:
@@ -150,6 +161,8 @@ def driver_error() -> DriverNotFoundError | None:
 
 def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
     """Open a device by index, by name ("cpu", "interpreter") or a part of it, by kind, or by an item of `devices()`.
+
+    Of several devices with the same name, "NAME" is the first and "NAME:1" the next one: `str(device)` returns that.
 
     Names precede kinds: "cpu" is the device that runs kernels through LLVM, if there is one, and else a Vulkan driver
     in software, which is of that kind. Without an argument, return the default device. "meta" names a device whose

@@ -119,6 +119,7 @@ class Device(Observable, ABC):
     name: str
     caps: DeviceCaps
     index: int
+    _spec = ""
     _entered_stream: ContextVar[DeviceStream | None]
     """The stream that was entered in a context; None or without a value, which keeps no device alive: the first one."""
     seeds: Any = None
@@ -128,6 +129,17 @@ class Device(Observable, ABC):
         self = super().__new__(cls, *args, **kwargs)
         self._entered_stream = ContextVar("stream", default=None)
         return self
+
+    def __str__(self) -> str:
+        """Return what `vk.device` takes for this device."""
+        return self._spec or self.name
+
+    def __repr__(self) -> str:
+        return f"<device {self.index}: {self}>"
+
+    def set_spec(self, spec: str) -> None:
+        """Set what `str(device)` returns, if it isn't the name."""
+        self._spec = spec
 
     def limit(self, caps: DeviceCaps) -> None:
         """Replace the capabilities that kernels are compiled for. Call `dispatch_cache.forget` or `renew` then."""

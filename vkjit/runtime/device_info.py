@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from .device import DeviceCaps
 
-__all__ = ["DeviceInfo", "version_of"]
+__all__ = ["DeviceInfo", "DeviceList", "version_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceInfo:
     """Description of a device, available without opening it.
 
@@ -29,6 +29,19 @@ class DeviceInfo:
     caps: DeviceCaps | None = None
     missing: tuple[str, ...] = ()
     memory_bytes: int = 0
+
+    def __repr__(self) -> str:
+        """Return one line: number, name, kind, memory and driver. `caps` has the rest."""
+        parts = [self.kind, f"{self.memory_bytes / 2**30:.1f} GiB" if self.memory_bytes else ""]
+        parts += [self.driver_version, f"lacks {', '.join(self.missing)}" if self.missing else ""]
+        return f"<device {self.index}: {self.name}, {', '.join(part for part in parts if part)}>"
+
+
+class DeviceList(list[DeviceInfo]):
+    """A list of devices, printed with one line for each."""
+
+    def __repr__(self) -> str:
+        return f"[{f',{chr(10)} '.join(map(repr, self))}]"
 
 
 def version_of(driver_info: str) -> tuple[int, ...]:

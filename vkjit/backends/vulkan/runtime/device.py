@@ -109,9 +109,6 @@ class VulkanDevice(Device):
         _open_devices.add(self)
         close_at_exit(self)
 
-    def __repr__(self) -> str:
-        return f"<VulkanDevice {self.index}: {self.name}>"
-
     def allocate(self, nbytes: int) -> VulkanBuffer:
         if nbytes < 0:
             raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
