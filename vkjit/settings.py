@@ -20,7 +20,7 @@ SETTINGS: dict[str, str] = {
     "VKJIT_CPU_DUMP": "a folder for the LLVM IR and the assembly",
     "VKJIT_CPU_FEATURES": 'CPU features to disable on the device "cpu": -avx512f,-avx512vl',
     "VKJIT_CUDA_CLOCK": "0: don't keep NVIDIA GPUs out of their idle clock",
-    "VKJIT_DEBUG": "1: kernels check every access, `vk.empty` is filled with NaN",
+    "VKJIT_DEBUG": "1: kernels check every access, `vk.empty` is filled with NaN; 0: no bounds checks on CPUs either",
     "VKJIT_DEVICE": "the default device: a number, or a part of its name",
     "VKJIT_INTERPRETER_MATRICES": "a JSON file with the cooperative-matrix shapes that the interpreter supports",
     "VKJIT_MEMORY_FRACTION": "the fraction of the device's memory that may be used, above 0, at most 1",

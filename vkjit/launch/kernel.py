@@ -82,7 +82,8 @@ def kernel(
     strict: don't fuse or reorder floating-point operations, so that + - * / sqrt are bit-identical on every device.
     fast_math: use the device's native math functions; `min` and `max` of +0 and -0 may return either.
     debug: report out-of-bounds accesses, division by zero and failed asserts; initialize shared memory and allocated
-    Outs to NaN. None follows VKJIT_DEBUG, and checks bounds on CPU devices and in the interpreter.
+    Outs to NaN. None follows VKJIT_DEBUG: 1 is True, 0 is False; if it is unset, too, CPU devices and the interpreter
+    check bounds.
     sanitize: check each launch for races, uninitialized reads and other errors, wait for it, and raise SanitizerError.
     True or names from `sanitizer_reports.CHECKS`; None follows VKJIT_SANITIZE. For tests: launches take several times
     as long.
@@ -444,7 +445,7 @@ class Kernel(Tunable):
         __tracebackhide__ = True
         arrays = [values[i] for i in spec.arrays]
         restrict = not host_arrays.overlapping(arrays, spec.written)
-        debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
+        debug = boolean_setting("VKJIT_DEBUG") if self._debug is None else self._debug
         sanitize = sanitizer_reports.current_checks() if self._sanitize is None else self._sanitize
         overlaps: tuple[tuple[int, int, bool], ...] = ()
         if sanitize and not restrict:
@@ -467,7 +468,7 @@ class Kernel(Tunable):
             else:
                 args.append(ScalarArg(scalars[i]) if param.kind == "scalar" else ConstArg(value))
         kind = device.caps.kind
-        checked = debug or (self._debug is None and kind in ("cpu", "llvm-cpu", "interpreter"))
+        checked = debug or (debug is None and kind in ("cpu", "llvm-cpu", "interpreter"))
         signature = Signature(
             args=tuple(args),
             local_size=local,
@@ -478,8 +479,8 @@ class Kernel(Tunable):
             cut=cut,
             strict=self._strict,
             fast_math=self._fast_math,
-            debug=debug,
-            bounds=checked or bool(sanitize),
+            debug=bool(debug),
+            bounds=bool(checked or sanitize),
             typevars=tuple(sorted(bound.items())),
             sanitize=sanitize,
             overlaps=overlaps,

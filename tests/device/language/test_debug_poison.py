@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, TypeVar
 
 import numpy as np
@@ -97,3 +98,25 @@ def test_empty_with_debug_in_the_environment(device: Any, monkeypatch: pytest.Mo
     monkeypatch.setenv("VKJIT_DEBUG", "1")
     assert np.isnan(vk.empty(3, 5, device=device).numpy()).all()
     assert vk.empty(0, device=device).numpy().shape == (0,)
+
+
+@pytest.mark.parametrize("setting", [None, "0", "1"])
+def test_bounds_checks_follow_the_environment(
+    device: Any, setting: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VKJIT_DEBUG", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("VKJIT_DEBUG", setting)
+
+    @vk.kernel(over="y")  # a new one, since kernels keep the code of calls that they have seen
+    def next_one(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]) -> None:
+        i = vk.global_id(0)
+        y[i] = x[i + 1]
+
+    whole, y = vk.arange(5, dtype=vk.f32, device=device), vk.zeros(4, device=device)
+    kind = device.caps.kind
+    checked = setting == "1" or (setting is None and kind in ("cpu", "llvm-cpu")) or kind == "interpreter"
+    with pytest.raises(vk.BoundsError) if checked else contextlib.nullcontext():
+        next_one(whole[:4], y)  # what it reads out of bounds is in the same memory
+        device.synchronize()
+    assert checked or y.tolist() == [1, 2, 3, 4]
