@@ -5,6 +5,8 @@ The layout of a report is described at `artifact.REPORT_WORDS`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,9 @@ _ERRORS: dict[str, type[KernelError]] = {
     "zero_division": KernelZeroDivisionError,
 }
 
+_STORED: dict[str, type[np.number[Any]]] = {"float": np.float64, "uint": np.uint64}
+"""The type in which values of a kind are stored, if it isn't i64."""
+
 
 def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:
     """Return the error that the words of a report describe."""
@@ -38,9 +43,13 @@ def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> 
     site = artifact.sites[number - 1]
     raw = np.ascontiguousarray(words[4:])
     kinds = artifact.info.get("report_values", {}).get(number - 1, ())
-    floats = raw.view(np.float64)
-    values = [int(value) for value in raw.view(np.int64)]
-    shown = [float(floats[i]) if i < len(kinds) and kinds[i] == "float" else v for i, v in enumerate(values)]
+    shown = [_value(raw, i, kinds[i] if i < len(kinds) else "int") for i in range(len(raw) // 2)]
     message = site.message.format(*shown)
     kind = _ERRORS.get(site.kind, KernelError)
     return kind(message, kernel=artifact.name, loc=site.loc, invocation=(x, y, z))
+
+
+def _value(words: npt.NDArray[np.uint32], i: int, kind: str) -> Any:
+    """Return the value of a kind that is stored in the words 2 i and 2 i + 1."""
+    value = words.view(_STORED.get(kind, np.int64))[i].item()
+    return bool(value) if kind == "bool" else value

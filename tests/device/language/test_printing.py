@@ -132,6 +132,18 @@ def loops(x: vk.InOut[vk.i32, "N"]):
     assert x[i] < 5, f"{x[i]} is too much"
 
 
+@vk.kernel(over="b")
+def unsigned_is_zero(b: vk.In[vk.u64, "N"]) -> None:
+    i = vk.global_id(0)
+    assert b[i] == 0, f"{b[i]} {b[i] > 0} {b[i]:#x}"
+
+
+def test_messages_of_asserts_show_unsigned_numbers_and_bools(device: Any) -> None:
+    with pytest.raises(vk.KernelAssertionError, match="18446744073709551615 True 0xffffffffffffffff"):
+        unsigned_is_zero(np.array([2**64 - 1], np.uint64))
+        device.synchronize()
+
+
 def test_prints_of_an_invocation_stay_in_order_and_failures_come_after(device: Any, capsys: Captured) -> None:
     x = np.array([1, 1], np.int32)
     loops(x)

@@ -293,6 +293,15 @@ def test_reports_become_errors(kind: str, expected: type[errors.KernelError]) ->
     assert (error.kernel, error.loc, error.invocation) == ("report", site.loc, (3, 4, 5))
 
 
+def test_reported_values_are_shown_as_their_kind() -> None:
+    words = np.zeros(64, np.uint32)
+    words[0] = 1
+    words[4:12].view(np.uint64)[:] = 2**64 - 1, 1, 2**64 - 1, np.float64(0.5).view(np.uint64)
+    site = replace(kernels.SITE, message="{} {} {:#x} {}")
+    artifact = replace(kernels.report(), sites=(site,), info={"report_values": {0: ("int", "bool", "uint", "float")}})
+    assert error_of_report(artifact, words).message == "-1 True 0xffffffffffffffff 0.5"
+
+
 def test_a_report_with_an_unknown_number_is_still_reported() -> None:
     words = np.zeros(64, np.uint32)
     words[0] = 9
