@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import vkjit as vk
 from tests.repo import checkout
 
 PAGES = tuple(path for path in checkout.files() if path.suffix == ".md")
+NAME = re.compile(r"\bvk\.([A-Za-z_]\w*)")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -51,6 +53,13 @@ def test_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, f"line numbers are those of {checkout.name_of(page)}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "architecture"], ids=checkout.name_of)
+def test_names_on_the_page_exist(page: Path) -> None:
+    """The page on the architecture also reserves names for what is planned."""
+    found = {match[1] for match in NAME.finditer(page.read_text(encoding="utf-8"))}
+    assert [name for name in sorted(found) if not hasattr(vk, name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=checkout.name_of)

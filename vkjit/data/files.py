@@ -196,6 +196,8 @@ def _read_idx(file: Path) -> Array:
     if len(data) != size or len(sizes) != 4 * start[3] or not 0 < len(shape) <= _MAX_AXES:
         found = f"more than {size}" if len(data) > size else len(data)
         raise ArgumentError(f"{file} has {found} bytes of data, its header {shape} asks for {size}")
+    if size == 0:
+        raise ArgumentError(f"{file} holds no examples: its header asks for an array of shape {shape}")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

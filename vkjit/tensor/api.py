@@ -26,6 +26,7 @@ from .nn.norm import *  # noqa: F403
 from .nn.pool import *  # noqa: F403
 from .nn.softmax import *  # noqa: F403
 from .ops.arithmetic import *  # noqa: F403
+from .ops.axis import are_deterministic_algorithms_enabled, use_deterministic_algorithms
 from .ops.compaction import *  # noqa: F403
 from .ops.copies import *  # noqa: F403
 from .ops.creation import *  # noqa: F403
@@ -86,6 +87,8 @@ _INTERNAL = frozenset(
 
 __all__ = [  # noqa: PLE0604  # sorted() gives strings
     "Tensor",
+    "are_deterministic_algorithms_enabled",
+    "use_deterministic_algorithms",
     *sorted(
         name for module in _MODULES for name in module.__all__ if name not in _INTERNAL and name not in lang.__all__
     ),

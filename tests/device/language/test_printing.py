@@ -139,9 +139,14 @@ def unsigned_is_zero(b: vk.In[vk.u64, "N"]) -> None:
 
 
 def test_messages_of_asserts_show_unsigned_numbers_and_bools(device: Any) -> None:
+    x = vk.tensor(np.array([2**64 - 1], np.uint64), device=device)
     with pytest.raises(vk.KernelAssertionError, match="18446744073709551615 True 0xffffffffffffffff"):
-        unsigned_is_zero(np.array([2**64 - 1], np.uint64))
-        device.synchronize()
+        launch_and_wait(unsigned_is_zero, x)
+
+
+def launch_and_wait(kernel: Any, x: Any) -> None:
+    kernel(x)
+    x.device.synchronize()
 
 
 def test_prints_of_an_invocation_stay_in_order_and_failures_come_after(device: Any, capsys: Captured) -> None:

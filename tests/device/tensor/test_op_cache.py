@@ -25,7 +25,6 @@ from vkjit.runtime.dispatch_cache import set_repeating
 from vkjit.stdlib.matmul import tuning_lookup
 from vkjit.stdlib.registry import forcing_class
 from vkjit.tensor.op_cache import cached, with_replay
-from vkjit.tensor.ops.axis import use_deterministic_algorithms
 from vkjit.testing.fuzz.watch import Watcher
 from vkjit.testing.masks import masked
 
@@ -303,7 +302,7 @@ def switched(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
         if name == "precision":
             vk.set_matmul_precision("medium")
         elif name == "order":
-            use_deterministic_algorithms(True)
+            vk.use_deterministic_algorithms(True)
         elif name == "switch":
             set_repeating(False)
         else:
@@ -312,7 +311,7 @@ def switched(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
             yield
         finally:
             vk.set_matmul_precision("highest")
-            use_deterministic_algorithms(False)
+            vk.use_deterministic_algorithms(False)
             set_repeating(None)
             monkeypatch.delenv(name, raising=False)
 

@@ -17,7 +17,6 @@ from vkjit.nn import functional as F
 from vkjit.runtime.device import Device
 from vkjit.runtime.dispatch_cache import set_repeating
 from vkjit.tensor.op_cache.nodes import ReplayedNode, VjpReplay
-from vkjit.tensor.ops.axis import use_deterministic_algorithms
 
 CALLS = 9
 """Three calls until operations are replayed, two more until their gradient rules are."""
@@ -416,11 +415,11 @@ def test_settings_that_change_between_forward_and_backward() -> None:
     def call(seed: int) -> list[Any]:
         (x,) = leaves(seed, [(5, 3)])
         picked = x[index(2, 0, 2, 2)]
-        use_deterministic_algorithms(seed % 2 == 1)
+        vk.use_deterministic_algorithms(seed % 2 == 1)
         try:
             picked.sum().backward()
         finally:
-            use_deterministic_algorithms(False)
+            vk.use_deterministic_algorithms(False)
         return [x.grad.numpy()]
 
     both(call)

@@ -175,6 +175,10 @@ def test_dimensions_give_shapes() -> None:
     assert parse_dims("( N + 1 ) M").match((4, 5), {}) is None
     with pytest.raises(ArgumentError, match=r"\^"):
         parse_dims("N %")
+    for text in ("N+" * 101 + "1", "(" * 5000 + "N" + ")" * 5000, "N*1" + " " * 1000 + "M"):
+        with pytest.raises(ArgumentError, match="too long: expected at most 1000, with 100 operators"):
+            parse_dims(text)
+    assert parse_dims("N+" * 99 + "1").evaluate({"N": 2}) == (199,)
 
 
 # -- source locations

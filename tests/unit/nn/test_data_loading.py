@@ -424,6 +424,11 @@ def test_sets_of_images_are_read(tmp_path: Path) -> None:
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01" + (2).to_bytes(4, "big") + labels.tobytes())
     found = data.mnist(tmp_path)
     assert found.arrays[0].tolist() == images.tolist() and found.arrays[1].tolist() == [3, 7]
+    head = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (0, 2**32 - 1, 2**32 - 1))
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(head)
+    with pytest.raises(ArgumentError, match="t10k-images-idx3-ubyte holds no examples"):
+        data.mnist(tmp_path, train=False)
+    (tmp_path / "t10k-images-idx3-ubyte").unlink()
     with pytest.raises(ArgumentError, match="no t10k-images"):
         data.mnist(tmp_path, train=False)
     row = np.concatenate([[5], np.arange(3072) % 256]).astype(np.uint8)

@@ -19,6 +19,11 @@ from .dims import Dim, Dims, constant, name
 
 __all__ = ["parse_dims"]
 
+_LONGEST = 1000
+"""The largest number of characters of a dimension string with operators."""
+_MOST_OPERATORS = 100
+"""The largest number of operators and brackets in one."""
+
 # A dimension without operators: name, *name, integer, `...` or `*_`.
 _SIMPLE = re.compile(r"^(?:\*?[A-Za-z_]\w*|\d+|\.\.\.|\*_)$")
 
@@ -61,6 +66,11 @@ def _parse_expressions(text: str) -> tuple[Dim, ...]:
     import lark
 
     stripped = text.strip()
+    if len(stripped) > _LONGEST or sum(stripped.count(sign) for sign in "+-*/(") > _MOST_OPERATORS:
+        raise ArgumentError(
+            f"dimensions of {len(stripped)} characters are too long: expected at most {_LONGEST}, with {_MOST_OPERATORS} "
+            "operators and brackets"
+        )
     try:
         tree = _parser().parse(stripped)
     except lark.exceptions.UnexpectedInput as error:

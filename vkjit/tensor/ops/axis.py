@@ -14,6 +14,7 @@ from typing import Any
 
 from vkjit import dtypes
 from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError
 from vkjit.runtime.array import NARROW_LIMIT
 from vkjit.runtime.device import DeviceArray
 from vkjit.runtime.dispatch_cache import renew
@@ -45,13 +46,16 @@ class _Order:
 _order = _Order()
 
 
-def use_deterministic_algorithms(mode: bool) -> None:
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:  # noqa: ARG001  # PyTorch's
     """Set whether all operations must be deterministic on every device (False by default).
 
     If they must be, GPUs don't use atomic additions, whose order varies, for `scatter_add`, `index_add` and the gradients
-    of indexing with long index lists.
+    of indexing with long index lists. All operations have a deterministic form, so `warn_only` has no effect. Raises
+    ArgumentError if `mode` is no bool.
     """
-    _order.fixed = bool(mode)
+    if not isinstance(mode, bool):
+        raise ArgumentError(f"use_deterministic_algorithms(): mode is {mode!r}, expected True or False")
+    _order.fixed = mode
     renew()  # cached dispatches may depend on the setting
 
 

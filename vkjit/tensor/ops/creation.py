@@ -297,6 +297,8 @@ def arange(
         )
     integral = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
     # ceil((high - low) / step), for integers without floats
+    if not integral and not math.isfinite((high - low) / step):
+        raise ArgumentError(f"arange({low}, {high}, {step}): too many elements for a tensor")
     length = math.ceil((high - low) / step) if not integral else -((int(low) - int(high)) // int(step))
     count = max(0, length)
     if element is None:

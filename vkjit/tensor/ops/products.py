@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
+import string
 from collections.abc import Sequence
 from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 
+from ..argument_errors import described
 from ..memory import as_int
 from ..precision import computed_in_f32
 from ..promotion import result_type
@@ -258,12 +260,35 @@ def _result_labels(terms: Sequence[list[str]], dots: int) -> list[str]:
     return [*(f"{i}." for i in range(dots)), *single]
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Evaluate an Einstein summation: `einsum("bij,bjk->bik", a, b)`.
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
-    A letter repeated within a term selects the diagonal; `...` stands for axes that broadcast. Operands are contracted
-    from left to right.
+
+def _equation_of(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the equation and the tensors for operands in the form a, [0, 1], b, [1, 2], [0, 2]."""
+    tensors, labels = list(operands[0 : len(operands) // 2 * 2 : 2]), list(operands[1::2])
+    if len(operands) % 2:
+        labels.append(operands[-1])
+    terms = []
+    for term in labels:
+        is_list = isinstance(term, (list, tuple))
+        if not is_list or not all(n is ... or (type(n) is int and 0 <= n < len(_LETTERS)) for n in term):
+            raise ArgumentError(
+                f"einsum(): expected an equation, or tensors that are each followed by a list of axes from 0 to "
+                f"{len(_LETTERS) - 1} or ..., found {described(term)} as such a list"
+            )
+        terms.append("".join("..." if n is ... else _LETTERS[n] for n in term))
+    result = f"->{terms.pop()}" if len(operands) % 2 else ""
+    return ",".join(terms) + result, tensors
+
+
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Evaluate an Einstein summation: `einsum("bij,bjk->bik", a, b)`, or `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
+
+    A letter (or number) repeated within a term selects the diagonal; `...` stands for axes that broadcast. Operands are
+    contracted from left to right.
     """
+    if not isinstance(equation, str):
+        equation, operands = _equation_of((equation, *operands))
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     terms, result_term = parse(equation)
     if len(terms) != len(tensors):
