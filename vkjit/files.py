@@ -32,7 +32,8 @@ _SUFFIX = ".vkjit-tmp"
 _TEMPORARY = re.compile(rf"\..{{1,40}}\.[0-9a-f]{{16}}{re.escape(_SUFFIX)}", re.DOTALL)
 """Names of temporary files: the beginning of the target's, and a random number."""
 _ABANDONED_SECONDS = 24 * 3600 if fcntl is None else 60
-"""Age from which a temporary file that isn't locked counts as abandoned. A new file is locked well before."""
+"""Age from which a temporary file that isn't locked counts as abandoned. Writers lock a new file much sooner; without
+`fcntl` there are no locks, so a write may take a day."""
 
 
 @contextlib.contextmanager
@@ -54,8 +55,8 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
     permissions = 0o666 if mode is None else stat.S_IMODE(mode)
     _delete_abandoned(target.parent)
-    # Named before it is created, so that an interrupt in between doesn't leave it. The name of the target is truncated, so
-    # that this one stays within the limit for file names.
+    # The name is chosen before the file is created, so that `except` deletes the file even if an interrupt comes at once.
+    # The name of the target is truncated, so that this one stays within the limit for file names.
     temporary, lock = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}{_SUFFIX}"), None
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, permissions)) as file:
@@ -64,7 +65,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())  # so that a power loss can't leave the new name without its data
         if mode is not None:
-            temporary.chmod(permissions)  # without the umask
+            temporary.chmod(permissions)  # os.open() took the umask away from them
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -75,8 +76,10 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
 
 
 def _lock(file: BinaryIO) -> int | None:
-    """Lock a file and return a descriptor that holds the lock, which ends with the process; None if Python has no
-    `fcntl`."""
+    """Lock a file and return a duplicate of its descriptor; None if Python has no `fcntl`.
+
+    The lock lasts until both descriptors are closed, so it still holds when `file` is closed and renamed.
+    """
     if fcntl is None:
         return None
     with contextlib.suppress(OSError):  # some network file systems have no locks
@@ -109,7 +112,7 @@ def resolved(path: PathLike) -> Path:
     try:
         _check_links(Path(path))
         target = Path(path).resolve()
-        if target.is_symlink():  # Python 3.13 leaves such a link as it is
+        if target.is_symlink():  # Python 3.13 raises nothing for a link that leads to itself
             target.stat()
     except (RuntimeError, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.ELOOP:
@@ -125,7 +128,7 @@ def _check_links(link: Path) -> None:
 
     Otherwise a planted link would choose the file that is replaced.
     """
-    for _ in range(40):  # the limit of Linux; `resolve` raises the error
+    for _ in range(40):  # as many as Linux follows; for longer chains, `resolve` raises the error
         if not hasattr(os, "geteuid") or not link.is_symlink():
             return
         folder, owner = link.parent.stat(), link.lstat().st_uid

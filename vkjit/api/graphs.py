@@ -44,10 +44,10 @@ class Graph:
         self._arrays = arrays
         """The current array of each name."""
         self._arguments = {name: Argument(array) for name, array in arrays.items()}
-        """The same, for the captured views of these arrays, which are views of the replacements later."""
+        """The `Argument` of each name. Views of a named array hold it, and so become views of a replacement."""
         self._clock = replays.Clock()
         self._watched: dict[int, Buffer] = {}
-        """The buffers that the graph writes, for which its clock is listed, by id."""
+        """The buffers that the graph writes, by id. `replays` maps each to `_clock`, for autograd's checks."""
         self._argument_places: dict[str, list[Place]] = {}
         """Where the captured entries refer to the buffer of each named array."""
         self._alignments: dict[str, int] = {}
@@ -102,8 +102,8 @@ class Graph:
     def _finish(self, graph: DeviceGraph) -> None:
         """Store the captured entries and make the graph replayable.
 
-        Raises ArgumentError for a named array that no entry uses, whose buffer is also used outside of the array, or
-        that overlaps another argument.
+        Raises ArgumentError if a named array is unused, shares its buffer with other data of the graph, or overlaps
+        another argument.
         """
         for name, array in self._arrays.items():
             low, high = host_arrays.byte_range(array)
@@ -121,7 +121,10 @@ class Graph:
         self._watch(graph)
 
     def _watch(self, graph: DeviceGraph) -> None:
-        """List the graph's clock for the buffers that it writes."""
+        """Register the graph's clock with `replays` for each buffer it writes; unregister it for the others.
+
+        So autograd notices replays that overwrite saved values.
+        """
         written = {id(buffer): buffer for entry in graph.entries for buffer in entry.writes}
         replays.forget(self._clock, [b for key, b in self._watched.items() if key not in written])
         replays.watch(self._clock, [b for key, b in written.items() if key not in self._watched])
@@ -180,7 +183,7 @@ class Graph:
     def _check_alignment(self, name: str, array: DeviceArray, old: DeviceArray) -> None:
         """Check the array's alignment, because the captured kernels were specialized for that of the old array.
 
-        The addresses of both arrays must be equal modulo a power of two, which `_assumed_alignment` determines.
+        The addresses of both arrays must be equal modulo the alignment that `_assumed_alignment` returns.
         """
         unit = self._alignments[name]
         found, expected = array.address % unit, old.address % unit
@@ -208,14 +211,15 @@ class Graph:
                 if low < ranges[other][1] and ranges[other][0] < high:
                     raise ArgumentError(f"{what}: arguments {other} and {name} have memory in common: pass a copy")
         named_buffers = {id(array.buffer) for array in self._arrays.values()}
-        unnamed = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in named_buffers}
+        others = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in named_buffers}
         for name, array in arrays.items():
-            if id(array.buffer) in unnamed:
+            if id(array.buffer) in others:
                 raise ArgumentError(f"{what}: argument {name} is memory that the graph uses otherwise: pass a copy")
 
     def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
         """Return all scalars as "kernel.parameter" -> [(launch, parameter number)], with each launch that has one."""
         scalars: dict[str, list[tuple[Launch, int]]] = {}
+        # each replay sets the seed and the counter of launches that draw random numbers, not the user
         drawn = () if self._graph is None else {id(draw.entry) for draw in self._graph.draws.draws}
         for entry in [] if self._graph is None else self._graph.entries:
             if not isinstance(entry, Launch):
@@ -247,10 +251,11 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
     may replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Host data that the block uploads are
     captured by value. Each replay draws new random numbers, as the block would.
 
-    Captures nest: the outer graph doesn't record the inner block, but replays of the inner graph.
+    Captures nest: the work of an inner block is recorded in the inner graph only, and replays of the inner graph in the
+    outer block are recorded in the outer graph.
 
-    Raises ArgumentError if the block downloads results, which don't exist yet (NumPy arguments of kernels need that),
-    or seeds random numbers. If the block raises an exception, the graph can't be replayed.
+    Raises ArgumentError if the block downloads results, which don't exist yet (a kernel's NumPy arguments are, too), or
+    seeds random numbers. If the block raises an exception, the graph can't be replayed.
     """
     if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
         raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")
@@ -263,12 +268,14 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
     for name, value in arrays.items():
         graph._arguments[name].memory = getattr(value, "memory_key", None)
     recording = Capture(target, [*graph._arguments.values()], graph._clock)
-    handled = sys.exc_info()[1]
+    outer_exception = sys.exc_info()[1]
     try:
         recording.start()
         yield graph
-    except GeneratorExit as end:  # the block is left
-        if end.__context__ is not handled:  # by an exception
+    except (
+        GeneratorExit
+    ) as end:  # how `block` ends a generator, always; its context is the exception of the `with` block
+        if end.__context__ is not outer_exception:
             graph._state = "its capture ended by an exception"
             raise
     finally:
@@ -330,7 +337,7 @@ def _encoded_scalar(places: list[tuple[Launch, int]], name: str, value: Any) -> 
             raise ArgumentError(
                 f"replay(): {name} decides how often loops run, and this driver stops long ones: capture again"
             )
-        dtype = launch.kernel.artifact.info.get("scalars", {}).get(number, field.dtype)  # the field of a bf16 is an f32
+        dtype = launch.kernel.artifact.info.get("scalars", {}).get(number, field.dtype)  # bf16 is stored as f32
         fitted = bind.coerce_scalar(value, dtype, name)
         updates.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
     return updates

@@ -3,7 +3,7 @@
 `profile` measures a block and yields a `Profile`, which gives rows, a table or a trace file. While a profile is open,
 an observer times the device's calls, so that an unprofiled launch costs nothing extra. Each launch is enclosed in two
 timestamp queries, so launches don't overlap; graphs are replayed launch by launch. Otherwise execution is unchanged.
-Launches that are captured don't run, so that only their host time is measured.
+Launches that are captured don't run, so only their host time is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_PENDING = 200
 
 
 MAX_LAUNCHES_PER_COST = 64
-"""Number of a thread's latest launches that are kept until the kernel states their cost (see `Profile.stated`)."""
+"""Maximum number of a thread's latest launches to which `Profile.stated` can still attach a cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Balance:
 
     `device` is the time in which kernels ran, `host` that of launches, compilations and copies on the host, without
     waits and without the profile's own work. `idle` is the total time without a running kernel between the first kernel
-    and the last; under a profile, launches take longer on the host, so the device waits longer than without.
+    and the last; launches take longer under a profile, so the device is idle longer than in a run without one.
     `longest_gap` is the longest such interval, and `after` the kernel before it.
     """
 
@@ -191,7 +191,7 @@ class Profile:
             if end is None or stop > end:
                 end, last = stop, launch.name
         host = sum(seconds for kind, (_, seconds) in self.host().items() if kind != "wait")
-        if isinstance(self._zero, ImmediateEvent):  # the kernels ran within the calls
+        if isinstance(self._zero, ImmediateEvent):  # kernels run inside the launch call
             host = max(host - busy / 1e9, 0.0)
         return Balance(busy / 1e9, host, idle / 1e9, longest / 1e9, after)
 
@@ -281,7 +281,7 @@ class Profile:
             host_spans.listeners.remove(self)
         if self._timer is not None:
             self.device.remove_observer(self._timer)
-            self._timer = None  # it refers to the profile
+            self._timer = None  # a reference cycle
 
     def _mark(self, *, barrier: bool = True) -> DeviceEvent:
         """Record a timing event in the current stream. With `barrier`, later work waits for it."""
@@ -295,7 +295,7 @@ class Profile:
             self._called("launch", request.kernel.artifact.name, proceed, request)
             return
         with self._lock:
-            self.device.keep_together(_COMMANDS)  # else time until the next submission may count as the kernel's
+            self.device.keep_together(_COMMANDS)  # a submission between the marks would count as kernel time
             before = self._mark()
             begin = time.perf_counter_ns()
             proceed(request)
@@ -306,7 +306,7 @@ class Profile:
             launch = _Pending(request.kernel.artifact.name, before, after)
             self._pending.append(launch)
             # a new list without the oldest launches
-            self._latest.launches = [*getattr(self._latest, "launches", ())[-MAX_LAUNCHES_PER_COST:], launch]
+            self._latest.launches = [*getattr(self._latest, "launches", ())[1 - MAX_LAUNCHES_PER_COST :], launch]
         self.heard("launch", launch.name, begin, end, threading.get_ident())
 
     def _called(self, kind: str, name: str, proceed: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -318,11 +318,11 @@ class Profile:
             self.heard(kind, name, begin, time.perf_counter_ns(), threading.get_ident())
 
     def heard(self, kind: str, name: str, begin: int, end: int, thread: int) -> None:
-        """Record a finished piece of host work. Called for `host_spans.Listener`."""
+        """Record a finished piece of host work. Implements `host_spans.Listener.heard`."""
         self._spans.append(_Span(kind, name, begin, end, thread))
 
     def stated(self, kernel: str, cost: Any) -> None:
-        """Attach a cost to the launches that this thread has just made of a kernel. Called for `host_spans.Listener`.
+        """Attach a cost to the launches that this thread has just made of a kernel. Implements `Listener.stated`.
 
         A large grid is split into several launches. The last one gets the cost of the call, the others a cost of 0, so
         sums and rates over all launches are right. A captured launch isn't among those measured.
@@ -331,12 +331,12 @@ class Profile:
             raise ArgumentError(f"the cost of kernel {kernel} is a vk.Cost, found {type(cost).__name__}")
         launches = () if is_capturing(self.device) else getattr(self._latest, "launches", ())
         for launch in reversed(launches):
-            if launch.name != kernel or launch.cost is not None:  # of an earlier call
+            if launch.name != kernel or launch.cost is not None:  # older ones belong to earlier calls
                 break
             launch.cost, cost = cost, Cost()  # Cost() is a cost of 0
 
     def replayed(self) -> None:
-        """Forget the launches of a graph, for which no cost is stated. Called for `host_spans.Listener`."""
+        """Forget the launches of a graph, for which no cost is stated. Implements `host_spans.Listener.replayed`."""
         self._latest.launches = []
 
     def _fetch(self) -> None:
@@ -365,7 +365,7 @@ class _CallTimer(Observer):
     def check(self, device: Device) -> None:
         """Raise DeviceError if another profile is open: it would measure the timestamps of this one."""
         if any(isinstance(observer, _CallTimer) for observer in device.observers):
-            raise DeviceError(f"{device.name} is being profiled already: one profile after the other")
+            raise DeviceError(f"{device.name} is already being profiled: end that profile first")
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         self._profile._launched(proceed, request)
@@ -398,8 +398,8 @@ def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
     try:
         result._open()
         yield result
-    except GeneratorExit:  # dropped, so that it isn't the `__context__` of errors of kernels
-        pass
+    except GeneratorExit:  # how `block` ends a generator, always; see there
+        pass  # so that errors that `_close` raises don't have it as their `__context__`
     finally:
         try:
             result._close()

@@ -1,9 +1,9 @@
 """Base class of devices in host memory whose launches complete before `launch` returns (CPU, interpreter).
 
 The base class checks the arguments of all calls, and has memory, statistics and copies. A back end adds how kernels are
-loaded and run. What kernels print and report is collected by `note`, and surfaces at `synchronize` or `read`: the text on
-standard output, then the first error as an exception. An interrupt loses neither, and one thread's text is written
-before another thread continues.
+loaded and run. What kernels print and report is collected by `note`, and delivered at `synchronize` or `read`: the text
+is written to standard output, then the first error is raised. An interrupt doesn't lose either of them. Text is written
+under a lock, so that texts of different threads don't mix.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 NO_BYTES: Bytes = np.zeros(0, dtype=np.uint8)
 
 MAX_CHANGES = 1024
-"""Number of noted sizes of buffers from which they are added up."""
+"""The length of `Usage.changes` from which the next new buffer calls `add_up`, so that the queue stays short."""
 
 _devices: weakref.WeakSet[ImmediateDevice] = weakref.WeakSet()
 
@@ -49,7 +49,8 @@ on_fork(_in_child)
 class Usage:
     """Statistics of the live buffers: their number and their bytes.
 
-    Buffers note their sizes in `changes`, and ~size when they are released, without a lock. `add_up` does the rest.
+    Buffers append `nbytes` to `changes` when they are made and `~nbytes`, which is negative for 0 too, when they are
+    closed, without a lock. `add_up` adds these up.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class Usage:
         self._lock: Any = threading.RLock()
 
     def add_up(self, timeout: float = 0.0) -> None:
-        """Count what was noted, unless another thread or an interrupted call of this one does that."""
+        """Add up the changes, unless another thread is doing so, or this call interrupted one of the same thread."""
         lock = self._lock
         if lock._is_owned():  # private, but the standard library's conditions use it too
             return
@@ -66,7 +67,9 @@ class Usage:
             if not lock.acquire(timeout=timeout):
                 return
             changes = self.changes
-            while changes:  # an interrupt comes after a call, not between those of `_count` and popleft()
+            # Signals are handled after calls and at the ends of loops only. There is neither between the update of
+            # `_count` and popleft(), so each change is counted once.
+            while changes:
                 nbytes = changes[0]
                 self._count += 1 if nbytes >= 0 else -1
                 self._allocated += nbytes if nbytes >= 0 else -(~nbytes)
@@ -128,10 +131,11 @@ class HostBuffer(Buffer):
 def bytes_at(buffers: Sequence[HostBuffer], address: int) -> tuple[Bytes, int]:
     """Return the bytes of the buffer that contains an address of an argument block, and the offset in it.
 
-    `buffers` are those of a launch; other addresses are those of arrays that the kernel doesn't access: no bytes.
+    `buffers` are those of a launch. An address in none of them is that of an array that the kernel doesn't access: the
+    result is then empty.
     """
     for buffer in buffers:
-        if buffer.address <= address <= buffer.address + buffer.nbytes:
+        if buffer.address <= address <= buffer.address + buffer.nbytes:  # an empty array may begin at the end
             return buffer.data, address - buffer.address
     return NO_BYTES, 0
 
@@ -152,7 +156,7 @@ class ImmediateDevice(Device):
         _devices.add(self)
 
     def forget_parent(self) -> None:
-        """Drop, in a forked child, what the parent surfaces, and locks that its other threads may have held."""
+        """In a forked child, drop the text and error that the parent delivers, and locks that its threads may hold."""
         self._text, self._error = [], None
         self.usage.forget_lock()
 
@@ -221,7 +225,7 @@ class ImmediateDevice(Device):
         buffers: Any = (*reads, *writes)
         for buffer in buffers:
             if buffer.device is not self or not buffer.address:
-                self.own(buffer)
+                self.own(buffer)  # raises the error
         if min(groups) > 0:
             self.run(kernel, groups, block, buffers)
 
@@ -251,7 +255,7 @@ class ImmediateDevice(Device):
     def own(self, buffer: Buffer) -> HostBuffer:
         """Return the buffer. Raises DeviceError if it is another device's, or closed."""
         own: Any = buffer
-        if own.device is not self:  # those of this device are of `HostBuffer`
+        if own.device is not self:  # all buffers of this device are HostBuffers
             raise DeviceError("the buffer belongs to another device")
         if not own.address:
             raise DeviceError("the buffer was closed")

@@ -93,7 +93,7 @@ class Devices:
             return device
 
     def _choose(self, spec: int | str | None, found: list[DeviceInfo]) -> DeviceInfo:
-        asked = "" if spec is None else "asked for"
+        asked = "asked for"
         if spec is None:
             spec = os.environ.get("VKJIT_DEVICE", "").strip() or None
             asked = "named by VKJIT_DEVICE"
@@ -162,11 +162,10 @@ def driver_error() -> DriverNotFoundError | None:
 def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
     """Open a device by index, by name ("cpu", "interpreter") or a part of it, by kind, or by an item of `devices()`.
 
-    Of several devices with the same name, "NAME" is the first and "NAME:1" the next one: `str(device)` returns that.
-
-    Names precede kinds: "cpu" is the device that runs kernels through LLVM, if there is one, and else a Vulkan driver
-    in software, which is of that kind. Without an argument, return the default device. "meta" names a device whose
-    tensors have shapes but no data.
+    A name takes precedence over a kind. For example, "cpu" selects the device that runs kernels through LLVM, which has
+    that name; if it isn't available, a software Vulkan driver, whose kind is "cpu". Of several devices with the same
+    name, "NAME" is the first and "NAME:1" the next one: `str(device)` returns this unique form. "meta" names a device
+    whose tensors have shapes but no data. Without an argument, return the default device.
 
     Opening a device again returns the same object until it is closed. Raises DeviceNotFoundError with a list of the
     available devices.

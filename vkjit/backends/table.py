@@ -44,10 +44,11 @@ class Backend:
     """A row of the table: a code generator and the devices that run its code.
 
     `ranks` has the values of `DeviceCaps.kind` of its devices; the default device is the one whose kind has the lowest
-    rank. `unavailable` returns an error that says why it has no devices here, with what to do, or None; only then is
-    `devices` called. `open` opens one of them. `index` of the descriptions that `devices` returns is ignored; `open`
-    gets one with the number among all devices. A device that isn't `listed` is no item of `vk.devices()`: it is opened
-    by the exact name of the back end only.
+    rank. `unavailable` returns None if the back end can be used here, else an error that says why not and what to do.
+    `devices` is called only if it returned None; it may leave the `index` of its descriptions at -1, since
+    `vk.devices()` numbers them across all back ends. `open` opens a device, given its description with that number.
+    Devices that aren't `listed` are left out of `vk.devices()` and opened only by the exact name of the back end, with
+    the description as `devices` returns it.
     """
 
     name: str
@@ -154,7 +155,7 @@ _SPIRV = Target(_emit_spirv, _list_spirv, spirv=True)
 BACKENDS: tuple[Backend, ...] = (
     Backend(
         "vulkan",
-        ranks={"discrete": 0, "integrated": 0, "virtual": 0, "cpu": 2, "other": 2},
+        ranks={"discrete": 0, "integrated": 0, "virtual": 0, "cpu": 2, "other": 2},  # "cpu": a software driver
         target=_SPIRV,
         devices=_vulkan_devices,
         open=_open_vulkan,
@@ -178,7 +179,7 @@ BACKENDS: tuple[Backend, ...] = (
     Backend(
         "meta",
         ranks={"meta": 3},
-        target=_SPIRV,  # kernels are compiled, so that `load` raises the error that says that there is no data
+        target=_SPIRV,  # compiled as for Vulkan; `load` then raises the error that meta tensors have no data
         devices=lambda: [DeviceInfo(-1, "meta", "meta", driver="vkjit")],
         open=_open_meta,
         listed=False,

@@ -1,9 +1,12 @@
 """Recording of the device calls of an operation, as steps that can be replayed with other buffers.
 
 A `LaunchRecorder` observes the launches, fills, copies and allocations of this thread, which it passes on. Its steps
-refer to buffers by number and keep none of them alive: first the buffers passed to the operation, then those that it
-allocated, in order. There are no steps if the operation did something that can't be replayed: uploads, reads, or
-launches on other buffers.
+refer to buffers by number and don't keep them alive. Numbers go first to the buffers passed to the operation, then to
+those that it allocated, in order. There are no steps if the operation did something that can't be replayed: uploads,
+reads, or launches on other buffers.
+
+The address of a number is that of the array passed to the operation, which may begin inside its buffer, or that of the
+allocated buffer. The shifts of steps are bytes from there.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
 
-_Asked = Callable[[int], "Step"]
-"""Makes a step, given the total number of buffers."""
+_StepFactory = Callable[[int], "Step"]
+"""Returns a step, given the total number of buffers: known only at the end, and needed to prepare a launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class RecordedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFill:
-    """A recorded fill of buffer `number`, which begins `shift` bytes after its address."""
+    """A recorded fill of `nbytes` bytes from `shift` bytes after the address of `number`."""
 
     number: int
     shift: int
@@ -59,14 +62,14 @@ class RecordedFill:
         return (self.number,)
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
-        """Fill the buffer, given all buffers and their addresses."""
+        """Fill the buffer, given the buffers and the addresses of all numbers."""
         target = buffers[self.number]
         device.fill(target, addresses[self.number] + self.shift - target.address, self.nbytes, self.pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCopy:
-    """A recorded copy between two buffers. The shifts are in bytes after the buffers' addresses."""
+    """A recorded copy between two buffers."""
 
     source: int
     source_shift: int
@@ -80,7 +83,7 @@ class RecordedCopy:
         return self.source, self.target
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
-        """Copy between the two buffers, given all buffers and their addresses."""
+        """Copy between the two buffers, given the buffers and the addresses of all numbers."""
         source, target = buffers[self.source], buffers[self.target]
         begin = addresses[self.source] + self.source_shift - source.address
         device.copy(source, begin, target, addresses[self.target] + self.target_shift - target.address, self.nbytes)
@@ -92,14 +95,14 @@ Step = RecordedLaunch | RecordedFill | RecordedCopy
 class LaunchRecorder(Observer):
     """Records this thread's calls to a device between `start` and `stop`, for an operation on given arrays.
 
-    `sizes` are the bytes of the buffers that were allocated. `pure` becomes False after a call that can't be replayed.
+    `sizes` are the sizes in bytes of the allocated buffers. `pure` becomes False after a call that can't be replayed.
     """
 
     def __init__(self, device: Device, given: Sequence[DeviceArray]) -> None:
         self.device = device
         self.sizes: list[int] = []
         self.pure = True
-        self._asked: list[_Asked | Step] = []
+        self._pending: list[_StepFactory | Step] = []
         self._known: dict[int, tuple[weakref.ref[Buffer], int, int]] = {}
         self._count = len(given)
         for number, array in enumerate(given):  # the first of several arrays in a buffer counts
@@ -120,7 +123,7 @@ class LaunchRecorder(Observer):
     def steps(self) -> list[Step] | None:
         """Return the recorded steps; None if they can't be replayed."""
         count = self._count + len(self.sizes)
-        return [asked(count) if callable(asked) else asked for asked in self._asked] if self.pure else None
+        return [step(count) if callable(step) else step for step in self._pending] if self.pure else None
 
     def number_of(self, buffer: Buffer) -> int | None:
         """Return the number of a live buffer; None if it was neither given nor allocated while recording."""
@@ -134,12 +137,12 @@ class LaunchRecorder(Observer):
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         proceed(request)
-        self._note(self._launch(request))
+        self._add(self._launch(request))
 
     def fill(self, proceed: Callable[..., None], buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
         proceed(buffer, offset, nbytes, pattern)
         place = self._place(buffer)
-        self._note(place and RecordedFill(place[0], buffer.address + offset - place[1], nbytes, pattern))
+        self._add(place and RecordedFill(place[0], buffer.address + offset - place[1], nbytes, pattern))
 
     def copy(
         self, proceed: Callable[..., None], source: Buffer, source_offset: int, target: Buffer, target_offset: int,
@@ -148,7 +151,7 @@ class LaunchRecorder(Observer):
         proceed(source, source_offset, target, target_offset, nbytes)
         a, b = self._place(source), self._place(target)
         shifts = source.address + source_offset, target.address + target_offset
-        self._note(a and b and RecordedCopy(a[0], shifts[0] - a[1], b[0], shifts[1] - b[1], nbytes))
+        self._add(a and b and RecordedCopy(a[0], shifts[0] - a[1], b[0], shifts[1] - b[1], nbytes))
 
     def allocate(self, proceed: Callable[..., Buffer], nbytes: int) -> Buffer:
         buffer = proceed(nbytes)
@@ -166,14 +169,15 @@ class LaunchRecorder(Observer):
 
     write = read = synchronize = adopt = host_view = _impure
 
-    def _note(self, asked: _Asked | Step | None) -> None:
-        """Note a step, or what makes it; None for a call that can't be replayed."""
-        if asked is None:
+    def _add(self, step: _StepFactory | Step | None) -> None:
+        """Append a step or its factory. None means that the call can't be replayed."""
+        if step is None:
             self.pure = False
         else:
-            self._asked.append(asked)
+            self._pending.append(step)
 
-    def _launch(self, request: LaunchRequest) -> _Asked | None:
+    def _launch(self, request: LaunchRequest) -> _StepFactory | None:
+        """Return the factory of the step for a launch; None if the launch can't be replayed."""
         kernel, groups, block, reads, writes, _ = request
         fields, used = kernel.artifact.fields, [self._place(buffer) for buffer in (*reads, *writes)]
         places = [place for place in used if place is not None]
@@ -192,6 +196,6 @@ class LaunchRecorder(Observer):
                 ((number, base),) = found
                 holes.append(Hole(item.offset, number, address - base))
         numbers = [number for number, _ in places]
-        ends = tuple(numbers[: len(reads)]), tuple(numbers[len(reads) :])
+        used_numbers = tuple(numbers[: len(reads)]), tuple(numbers[len(reads) :])
         fixed = bytes(block)
-        return lambda count: RecordedLaunch(prepare(kernel, fixed, holes, count, *ends), groups)
+        return lambda count: RecordedLaunch(prepare(kernel, fixed, holes, count, *used_numbers), groups)

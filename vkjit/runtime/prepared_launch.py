@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["REPORT", "CallPattern", "Hole", "Launcher", "Picker", "PreparedLaunch", "ShapeRule", "picker", "prepare"]
 
 REPORT = -1
-"""The `number` of a `Hole` that holds the address of a report slot."""
+"""The `number` of a `Hole` for the address of a report slot: the index of the last item in `PreparedLaunch.fields`."""
 
 Picker = Callable[[Any], tuple[Any, ...]]
+"""Returns some items of a sequence, in a fixed order."""
 
 Grid = tuple[int, int, int]
 
 Launcher = Callable[[Sequence[Any], tuple[Any, ...], Grid], bool]
-"""Launches with these buffers, by number, these values, and this grid, which must be nonempty and within the device's
+"""Launches, given the buffers by number, the values, and the grid, which must be nonempty and within the device's
 limits. Returns False and has no effect if the launch must take the slow path."""
 
 
@@ -49,9 +50,9 @@ class Hole:
 class PreparedLaunch:
     """A dispatch with holes in its argument block. `reads` and `writes` are numbers of buffers.
 
-    `block` is the argument block, with zeros in the `holes`. `packer` packs the items that `pick` selects from the
-    values, the `shifted` values (pairs of value index and shift), the `pieces` of the block between the holes, and the
-    address of a report.
+    `block` is the argument block, with zeros in the `holes`. For the block of a call, one tuple is made of the call's
+    values, a sum for each (index of a value, shift) in `shifted`, the constant `pieces` of the block between the holes,
+    and the address of a report. `pick` selects its items in the order of the block, and `packer` packs them.
     """
 
     kernel: LoadedKernel
@@ -115,28 +116,31 @@ class ShapeRule:
 
 @dataclass(frozen=True, slots=True)
 class CallPattern:
-    """The conditions on the arguments of a call for running a prepared launch, for machine code.
-
-    `example` has the arguments of such a call: tensors, arrays or buffers, scalars, constants. `places` are the
-    argument indices of the buffers by number, `scalars` those of the scalars, `constants` those of arguments that must
-    be identical, and `written` those of arguments that count their writes. If `checked`, arrays must have the example's
-    specialization class, and also its shape and strides unless there are `shapes`. The grid is `groups`, or follows
-    from `shapes`. `names` are dictionary entries (dictionary, key, value or `missing`) and `cells` are closure cells
-    with their values; both must be unchanged. `blocks` must be empty.
-    """
+    """The conditions that machine code checks before it runs a prepared launch for a call."""
 
     example: tuple[Any, ...]
+    """The arguments of such a call: tensors, arrays or buffers, scalars, constants."""
     places: tuple[int, ...]
+    """For each buffer, by number, the index of its argument."""
     groups: Grid = (1, 1, 1)
+    """The grid, unless there are `shapes`."""
     shapes: ShapeRule | None = None
     scalars: tuple[int, ...] = ()
+    """The indices of the scalar arguments."""
     constants: tuple[int, ...] = ()
+    """The indices of the arguments that must be the same objects as in `example`."""
     written: tuple[int, ...] = ()
+    """The indices of the arguments whose version counter the launch increments."""
     checked: bool = True
+    """True if arrays must have the example's specialization class, and, without `shapes`, its shape and strides."""
     names: tuple[tuple[dict[str, Any], str, Any], ...] = ()
+    """Variables that the kernel captures: (dictionary, name, value). Each must still have that value."""
     cells: tuple[tuple[Any, Any], ...] = ()
+    """The same for closure cells: (cell, value)."""
     blocks: list[Any] = field(default_factory=list)
+    """The open `sanitized` blocks: none may be open."""
     missing: object = None
+    """The value in `names` of a variable that doesn't exist."""
 
 
 def prepare(
@@ -148,12 +152,12 @@ def prepare(
     writes: tuple[int, ...],
 ) -> PreparedLaunch:
     """Return a prepared launch with these holes in its argument block; `count` is the number of values."""
-    holes = sorted(holes, key=lambda hole: hole.offset)
-    shifted = sorted({(hole.number, hole.shift) for hole in holes if hole.shift})
+    ordered = sorted(holes, key=lambda hole: hole.offset)
+    shifted = sorted({(hole.number, hole.shift) for hole in ordered if hole.shift})
     pieces: list[bytes] = []
-    picked: list[int] = []
+    picked: list[int] = []  # indices into the tuple that `PreparedLaunch.fields` picks from
     text, position, cleared = "<", 0, bytearray(block)
-    for hole in (*holes, Hole(len(block), REPORT, code="")):
+    for hole in (*ordered, Hole(len(block), REPORT, code="")):  # the last one, of size 0, adds the piece at the end
         if hole.offset > position:
             picked.append(count + len(shifted) + len(pieces))
             pieces.append(bytes(block[position : hole.offset]))
@@ -165,7 +169,7 @@ def prepare(
             cleared[hole.offset : hole.offset + size] = bytes(size)
         position = hole.offset + size
     return PreparedLaunch(
-        kernel, bytes(cleared), tuple(holes), reads, writes,
+        kernel, bytes(cleared), tuple(ordered), reads, writes,
         struct.Struct(text), picker(picked), tuple(shifted), tuple(pieces),
     )  # fmt: skip
 

@@ -89,8 +89,8 @@ class InterpreterBuffer(HostBuffer):
 class InterpreterKernel(LoadedKernel):
     """A kernel as threaded code.
 
-    It is also an executor for other devices whose kernels are modules of the IR: a row of the table of back ends may
-    pass `load` to a device, which calls `run`.
+    Other back ends can use it, too: a device whose artifacts contain IR modules may load them with `load` and execute
+    them with `run`.
     """
 
     __slots__ = ("arguments", "artifact", "program")
@@ -113,8 +113,8 @@ class InterpreterKernel(LoadedKernel):
     ) -> tuple[list[str], KernelError | None]:  # fmt: skip
         """Run the workgroups. Return the printed text, and the first error that they reported.
 
-        `find` returns the bytes of the buffer that contains an address, and the offset in them. `subgroup_size` is that
-        of kernels that don't require one.
+        `find` returns the bytes of the buffer that contains an address, and the offset in them. `subgroup_size` is used
+        for kernels that don't require one. `order` is the order in which workgroups run.
         """
         values, base, total = self.arguments.decode(block, find)
         size = self.artifact.subgroup_size or subgroup_size
@@ -124,7 +124,7 @@ class InterpreterKernel(LoadedKernel):
             self.program.run(Grid(groups, self.program.local_size, size, base, total or groups), values, log, order)
         except KernelError as raised:
             error = raised
-        return log.text(), log.first[1] if log.first else error
+        return log.text(), log.first[1] if log.first else error  # what the kernel reported comes first
 
 
 class InterpreterDevice(ImmediateDevice):
@@ -133,8 +133,8 @@ class InterpreterDevice(ImmediateDevice):
     kernel_type = InterpreterKernel
 
     def __init__(self, index: int = 0, order: Order = "forward") -> None:
-        own = os.environ.get(VARIABLE, "")
-        caps = replace(INTERPRETER_CAPS, matrices=interpreter_matrices()) if own else INTERPRETER_CAPS
+        has_own_shapes = os.environ.get(VARIABLE, "")
+        caps = replace(INTERPRETER_CAPS, matrices=interpreter_matrices()) if has_own_shapes else INTERPRETER_CAPS
         super().__init__("interpreter", caps, index)
         self.order = order
         self._next = _FIRST_ADDRESS
@@ -149,10 +149,10 @@ class InterpreterDevice(ImmediateDevice):
         """Return an address for a buffer, and add it to the table. Raises MemoryError if there are no more."""
         with self._lock:
             address = self._next
-            behind = address + -(-(nbytes + 1) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
-            if behind > _ADDRESS_END:
+            end = address + -(-(nbytes + 1) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT  # with a gap: no buffer's
+            if end > _ADDRESS_END:
                 raise MemoryError("no addresses are left")
-            self._next = behind
+            self._next = end
             self._bases.append(address)
             self._buffers[address] = weakref.ref(buffer)
         return address
@@ -161,7 +161,7 @@ class InterpreterDevice(ImmediateDevice):
         """Remove a buffer's address from the table. Unknown addresses are ignored."""
         with self._lock:
             if self._buffers.pop(address, None) is not None:
-                self._bases.remove(address)  # a method: at process exit, the functions of modules are gone
+                self._bases.remove(address)  # no function of a module, such as bisect's: at exit those may be gone
 
     def find(self, address: int) -> tuple[npt.NDArray[np.uint8], int]:
         """Return the bytes of the buffer that contains `address`, and the offset in it. Raises DeviceError."""
