@@ -2,9 +2,10 @@
 
 The caller reshapes arrays to three axes, (A, E, B) or for indices and values (A, N, B): the axes before the indexed
 axis (A), the indexed axis (E elements, N indices), and the axes after it (B). Kernels whose name ends in `_last` have
-no axis after it. `where` holds integer indices along the indexed axis; negative ones count from the end. A gather
-returns 0 for an out-of-range index and reports it by `assert`. A scatter skips an out-of-range index; the caller
-launches `check_indices` before it on CPUs and in debug mode, to report such indices.
+no axis after it. `where` holds integer indices along the indexed axis. With Const FROM_END, negative ones count from
+the end; otherwise they are out of range. A gather returns 0 for an out-of-range index and reports it by `assert`. A
+scatter skips an out-of-range index; the caller launches `check_indices` before it on CPUs and in debug mode, to report
+such indices.
 
 The `scatter_combine*` kernels combine values with elements of y by Const COMBINE, a device function of the old element
 and the new value, such as `add`. It computes in the type C. Scatters are deterministic except in `scatter_atomic`: one
@@ -48,45 +49,56 @@ GROUP = 256
 
 
 @vk.func
-def checked_index(position, extent):
-    """Return the index `position` along an axis of `extent` elements, counted from the start if it was negative.
+def from_start(position, extent, FROM_END):
+    """Return the index `position` along an axis of `extent` elements, counted from the start. Doesn't check the range.
 
-    Asserts that it is in range.
+    FROM_END is True if negative indices count from the end.
     """
-    assert -extent <= position, f"index {position} is out of range for an axis of {extent} elements"
-    assert position < extent, f"index {position} is out of range for an axis of {extent} elements"
-    return vk.where(position < 0, position + extent, position)
+    return vk.where(position < 0, position + extent, position) if FROM_END else position
+
+
+@vk.func
+def checked_index(position, extent, FROM_END):
+    """Return the index like `from_start`, and assert that it is in range."""
+    if not FROM_END:
+        assert position >= 0, (
+            f"index {position} is negative, expected 0 to {extent - 1}: only x[index], take, put, index_fill and "
+            "take_along_dim count from the end"
+        )
+    index = from_start(position, extent, FROM_END)
+    assert 0 <= index < extent, f"index {position} is out of range for an axis of {extent} elements"
+    return index
 
 
 @vk.kernel(over="y")
-def take(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"]):
+def take(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"], FROM_END: vk.Const[bool]):
     """y[a, n, b] = x[a, where[n], b]."""
     b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = checked_index(vk.i64(where[n]), x.shape[1])
+    p = checked_index(vk.i64(where[n]), x.shape[1], FROM_END)
     y[a, n, b] = x.get(a, p, b, pad=0)
 
 
 @vk.kernel(over="y")
-def take_last(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
+def take_last(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"], FROM_END: vk.Const[bool]):
     """y[a, n] = x[a, where[n]]."""
     n, a = vk.global_id(0), vk.global_id(1)
-    p = checked_index(vk.i64(where[n]), x.shape[1])
+    p = checked_index(vk.i64(where[n]), x.shape[1], FROM_END)
     y[a, n] = x.get(a, p, pad=0)
 
 
 @vk.kernel(over="y")
-def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]):
+def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"], FROM_END: vk.Const[bool]):
     """y[a, n, b] = x[a, where[a, n, b], b]."""
     b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = checked_index(vk.i64(where[a, n, b]), x.shape[1])
+    p = checked_index(vk.i64(where[a, n, b]), x.shape[1], FROM_END)
     y[a, n, b] = x.get(a, p, b, pad=0)
 
 
 @vk.kernel(over="y")
-def gather_last(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
+def gather_last(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"], FROM_END: vk.Const[bool]):
     """y[a, n] = x[a, where[a, n]]."""
     n, a = vk.global_id(0), vk.global_id(1)
-    p = checked_index(vk.i64(where[a, n]), x.shape[1])
+    p = checked_index(vk.i64(where[a, n]), x.shape[1], FROM_END)
     y[a, n] = x.get(a, p, pad=0)
 
 
@@ -115,15 +127,9 @@ def minimum(x, y):
 
 
 @vk.kernel(over="where")
-def check_indices(where: vk.In[I, "*N"], extent: vk.i64):
+def check_indices(where: vk.In[I, "*N"], extent: vk.i64, FROM_END: vk.Const[bool]):
     """Report indices that are out of range for an axis of `extent` elements; the scatter kernels don't report them."""
-    checked_index(vk.i64(where[vk.index()]), extent)
-
-
-@vk.func
-def wrap_negative(position, extent):
-    """Return the index `position`, plus `extent` if it is negative. Doesn't check the range, unlike `checked_index`."""
-    return vk.where(position < 0, position + extent, position)
+    checked_index(vk.i64(where[vk.index()]), extent, FROM_END)
 
 
 # debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
@@ -135,6 +141,7 @@ def scatter_combine(
     y: vk.InOut[U, "A E B"],
     start: vk.i64,
     stop: vk.i64,
+    FROM_END: vk.Const[bool],
     COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
@@ -145,7 +152,7 @@ def scatter_combine(
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
-        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
+        p = from_start(vk.i64(where[a, n, b]), y.shape[1], FROM_END)
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
@@ -157,23 +164,29 @@ def scatter_combine_serial(
     y: vk.InOut[U, "A E B"],
     start: vk.i64,
     stop: vk.i64,
+    FROM_END: vk.Const[bool],
     COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
     """Variant of `scatter_combine` for CPUs: a workgroup of one invocation per slice, which compiles to scalar code."""
     b, a = vk.group_id(0), vk.group_id(1)
     for n in range(start, stop):
-        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
+        p = from_start(vk.i64(where[a, n, b]), y.shape[1], FROM_END)
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
 @vk.kernel(groups=lambda: 1, local=1, debug=False)
 def scatter_combine_vector(
-    where: vk.In[I, "N"], values: vk.In[T, "N"], y: vk.InOut[U, "E"], COMBINE: vk.Const[Any], C: vk.Const[object]
+    where: vk.In[I, "N"],
+    values: vk.In[T, "N"],
+    y: vk.InOut[U, "E"],
+    FROM_END: vk.Const[bool],
+    COMBINE: vk.Const[Any],
+    C: vk.Const[object],
 ):
     """Variant of `scatter_combine_serial` for vectors: one invocation combines values[n] into y[where[n]] for all n."""
     for n in range(where.shape[0]):
-        p = wrap_negative(vk.i64(where[n]), y.shape[0])
+        p = from_start(vk.i64(where[n]), y.shape[0], FROM_END)
         if p >= 0 and p < y.shape[0]:
             y[p] = U(COMBINE(C(y[p]), C(values[n])))
 
@@ -189,12 +202,14 @@ def unravel(array, i):
 @vk.kernel(
     groups=lambda values: vk.cdiv(values.shape[0] * values.shape[1] * values.shape[2], GROUP), local=GROUP, debug=False
 )
-def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
+def scatter_atomic(
+    where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"], FROM_END: vk.Const[bool]
+):
     """y[a, where[a, n, b], b] += values[a, n, b] by atomics, in any order."""
     i = vk.global_id(0)
     if i < values.shape[0] * values.shape[1] * values.shape[2]:
         a, n, b = unravel(values, i)
-        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
+        p = from_start(vk.i64(where[a, n, b]), y.shape[1], FROM_END)
         if p >= 0 and p < y.shape[1]:
             vk.atomic.add(y, (a, p, b), values[a, n, b])
 
@@ -202,7 +217,7 @@ def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.In
 @vk.kernel(
     groups=lambda where: vk.cdiv(where.shape[0] * where.shape[1] * where.shape[2], GROUP), local=GROUP, debug=False
 )
-def scatter_last_writer(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
+def scatter_last_writer(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"], FROM_END: vk.Const[bool]):
     """last[a, e, b] = the largest n with where[a, n, b] = e, by atomic max. The caller initializes `last` to -1.
 
     The first pass of a parallel scatter: value n is the one that a sequential scatter would write last.
@@ -210,7 +225,7 @@ def scatter_last_writer(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"
     i = vk.global_id(0)
     if i < where.shape[0] * where.shape[1] * where.shape[2]:
         a, n, b = unravel(where, i)
-        p = wrap_negative(vk.i64(where[a, n, b]), last.shape[1])
+        p = from_start(vk.i64(where[a, n, b]), last.shape[1], FROM_END)
         if p >= 0 and p < last.shape[1]:
             vk.atomic.max(last, (a, p, b), vk.i32(n))
 
@@ -234,6 +249,7 @@ def scatter_assign(
     y: vk.InOut[T, "A E B"],
     start: vk.i64,
     stop: vk.i64,
+    FROM_END: vk.Const[bool],
 ):
     """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order.
 
@@ -241,5 +257,5 @@ def scatter_assign(
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
-        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
+        p = from_start(vk.i64(where[a, n, b]), y.shape[1], FROM_END)
         y.put(a, p, b, values[a, n, b])

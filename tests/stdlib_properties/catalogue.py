@@ -86,6 +86,7 @@ def _running(x: Any, ends: Any, SEEDED: Any) -> Any:
 
 
 _F32 = {"dtypes": [vk.f32]}
+_INDICES = {"where": ("0-E", "E-1"), "FROM_END": [True]}
 _AXIS = {"A": (1, 3), "E": (1, 20), "B": (1, 4), "N": (1, 12)}
 _SUM = {
     "LOAD": [reduce.load_value], "COMBINE": [reduce.add], "INIT": [0], "FINISH": [reduce.finish_value], "IN": [vk.f32],
@@ -98,18 +99,18 @@ _SHARED = (
     KernelProperty(maps.map1, np.square, {"elements": {"F": [functions.square], "C": [vk.f32]}, **_F32}),
     KernelProperty(maps.map2, np.subtract, {"elements": {"F": [functions.sub], "C": [vk.f32]}, **_F32}),
     KernelProperty(gather_scatter.take, lambda x, where: x[:, where], {
-        "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
+        "elements": _INDICES, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
     KernelProperty(gather_scatter.take_last, lambda x, where: x[:, where], {
-        "elements": {"where": ("0-E", "E-1")}, "dims": {k: v for k, v in _AXIS.items() if k != "B"},
+        "elements": _INDICES, "dims": {k: v for k, v in _AXIS.items() if k != "B"},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(gather_vec4.take_vec4, lambda x, where: x[:, where], {
-        "elements": {"where": ("0-E", "E-1"), "LOCAL": [64]}, "dims": {**_AXIS, "B": [4, 8]},
+        "elements": {**_INDICES, "LOCAL": [64]}, "dims": {**_AXIS, "B": [4, 8]},
         "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
     KernelProperty(gather_vec4.take_last_vec4, lambda x, where: x[:, where], {
-        "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
+        "elements": _INDICES, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(gather_vec4.gather_last_vec4, _gather, {
-        "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
+        "elements": _INDICES, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(cat.cat_elements, lambda p, q: _side_by_side(p, q).reshape(-1), {
         "elements": {"INDEX": [vk.i32, vk.i64]}, "dims": {"A": [1, 3, 90], "M": (1, 9), "N": (1, 9), "y": "A*(M+N)"}, **_F32}),
@@ -118,13 +119,13 @@ _SHARED = (
     KernelProperty(copy_vec4.triangle_vec4, _triangle, {
         "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (1, 9), "N": [4, 8]}, **_F32}),
     KernelProperty(gather_scatter.gather, _gather, {
-        "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
+        "elements": _INDICES, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
     KernelProperty(gather_scatter.scatter_combine, _scatter(True), {
-        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "COMBINE": [gather_scatter.add],
+        "elements": {**_INDICES, "start": (0, "N-1"), "stop": (1, "N"), "COMBINE": [gather_scatter.add],
                      "C": [vk.i32]},
         "dims": _AXIS, "dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64]}}),
     KernelProperty(gather_scatter.scatter_assign, _scatter(False), {
-        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
+        "elements": {**_INDICES, "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
         "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
     KernelProperty(scan.cumulative, _running, {
         "elements": {"COMBINE": [scan.add], "INIT": [0], "ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0),

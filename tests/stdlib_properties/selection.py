@@ -196,23 +196,25 @@ def _first_of_lines() -> tuple[KernelProperty, ...]:
 def _write(combine: Any) -> Any:
     """Combine y[a, where[a, n, b], b] with values[a, n, b], in order of n; out-of-range indices are skipped."""
 
-    def reference(where: Any, values: Any, y: Any, start: Any = 0, stop: Any = None) -> Any:
+    def reference(where: Any, values: Any, y: Any, FROM_END: bool, start: Any = 0, stop: Any = None) -> Any:
         made, extent = y.copy(), y.shape[1]
+        lowest = -extent if FROM_END else 0
         for a, n, b in np.ndindex(*where.shape):
-            if start <= n < (where.shape[1] if stop is None else stop) and -extent <= where[a, n, b] < extent:
+            if start <= n < (where.shape[1] if stop is None else stop) and lowest <= where[a, n, b] < extent:
                 made[a, where[a, n, b], b] = combine(made[a, where[a, n, b], b], values[a, n, b])
         return made
 
     return reference
 
 
-def _write_line(where: Any, values: Any, y: Any) -> Any:
-    return _write(np.multiply)(where[None, :, None], values[None, :, None], y[None, :, None])[0, :, 0]
+def _write_line(where: Any, values: Any, y: Any, FROM_END: bool) -> Any:
+    arrays = (array[None, :, None] for array in (where, values, y))
+    return _write(np.multiply)(*arrays, FROM_END)[0, :, 0]
 
 
-def _winners(where: Any, last: Any) -> Any:
+def _winners(where: Any, last: Any, FROM_END: bool) -> Any:
     numbers = np.broadcast_to(np.arange(where.shape[1])[None, :, None], where.shape)
-    return _write(np.maximum)(where, numbers, last)
+    return _write(np.maximum)(where, numbers, last, FROM_END)
 
 
 def _last(last: Any, values: Any, y: Any) -> Any:
@@ -221,13 +223,14 @@ def _last(last: Any, values: Any, y: Any) -> Any:
 
 
 def _written() -> tuple[KernelProperty, ...]:
-    around = {"where": ("0-E-2", "E+1")}
+    indices = {"where": ("0-E", "E-1"), "FROM_END": [True]}
+    around = {"where": ("0-E-2", "E+1"), "FROM_END": [False, True]}
     axes = {"dims": {"A": (1, 3), "E": (1, 9), "B": (1, 4), "N": (1, 12)}}
     types = {"dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64, vk.i32]}}
     range_of = {"start": (0, "N-1"), "stop": (1, "N")}
     return (
         KernelProperty(gather_scatter.gather_last, lambda x, where: np.take_along_axis(x, where.astype(np.int64), axis=1), {
-            "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": (1, 40)},
+            "elements": indices, "dims": {"A": (1, 3), "E": (1, 20), "N": (1, 40)},
             "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
         KernelProperty(gather_scatter.scatter_combine_serial, _write(np.subtract), {  # not commutative, so the order shows
             "elements": {**around, **range_of, "COMBINE": [_away], "C": [vk.i32]}, **axes, **types}),

@@ -155,12 +155,15 @@ def diff(
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Return the slices of x at the given indices of an axis; `axis` may be left out for vectors."""
+    """Return the slices of x at the given indices of an axis; `axis` may be left out for vectors.
+
+    Negative indices count from the end.
+    """
     if axis is None:
         if x.ndim != 1:
             raise ArgumentError(f"take() of {x.ndim} axes needs axis=")
         axis = 0
-    return gather.index_select(x, axis, indices)
+    return gather.take(x, dim=views.axis_of(axis, x.ndim, "take"), index=indices, from_end=True)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:

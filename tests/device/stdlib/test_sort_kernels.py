@@ -161,8 +161,8 @@ def test_positions_beyond_an_index_go_by_axes(device: Any, monkeypatch: pytest.M
         launched.clear()
         positions = DeviceArray(zero.buffer, zero.offset, vk.i64, (1, count, 4096), (0, 0, 0))
         values = DeviceArray(one.buffer, one.offset, vk.f32, (1, count, 4096), (0, 0, 0))
-        axis.scatter_combine_along(lines, positions, values, gather_scatter.add, vk.f32)
-        axis.scatter_assign_along(lines, positions, values)
+        axis.scatter_combine_along(lines, positions, values, False, gather_scatter.add, vk.f32)
+        axis.scatter_assign_along(lines, positions, values, from_end=False)
         numbered = {"scatter_atomic", "scatter_last_writer", "assign_last_writer"} & set(launched)
         assert bool(numbered) == (device_class(device) == "gpu" and count * 4096 < 2**31)
 

@@ -161,3 +161,84 @@ def test_wrong_indices_are_refused(device: Any) -> None:
         x[vk.tensor([True, False])]
     with pytest.raises(vk.ArgumentError, match="str"):
         x["a"]
+
+
+NEGATIVE_INDICES: dict[str, Any] = {
+    "x[i]": lambda L, x, i: x[i],
+    "x[:, i]": lambda L, x, i: x[:, i],
+    "x[i, i]": lambda L, x, i: x[i, i],
+    "set_item": lambda L, x, i: _assigned(x * 2, i),
+    "take": lambda L, x, i: L.take(x, i),
+    "put": lambda L, x, i: (x * 2).put(i, x[0, :2]),
+    "index_put": lambda L, x, i: (x * 2).index_put((i,), x[2]),
+    "index_put accumulate": lambda L, x, i: (x * 2).index_put((i, i), x[2, :2], accumulate=True),
+    "index_fill": lambda L, x, i: (x * 2).index_fill(0, i, 3.0),
+    "take_along_dim": lambda L, x, i: L.take_along_dim(x, i[None, :], 1),
+    "gather": lambda L, x, i: x.gather(1, i[None, :]),
+    "gather, first axis": lambda L, x, i: x.gather(0, i[:, None]),
+    "index_select": lambda L, x, i: x.index_select(0, i),
+    "index_select, last axis": lambda L, x, i: x.index_select(1, i),
+    "index_select, 0-d": lambda L, x, i: x[0, 0].index_select(0, i[:1]),
+    "scatter": lambda L, x, i: x.scatter(1, i[None, :], x[:1, :2]),
+    "scatter, number": lambda L, x, i: x.scatter(0, i[:, None], 3.0),
+    "scatter, add": lambda L, x, i: x.scatter(0, i[:, None], 3.0, reduce="add"),
+    "scatter_add": lambda L, x, i: x.scatter_add(0, i[:, None], x[:2, :1]),
+    "scatter_add, vector": lambda L, x, i: x[0].scatter_add(0, i, x[1, :2]),
+    "scatter_reduce": lambda L, x, i: x.scatter_reduce(0, i[:, None], x[:2, :1], "amax"),
+    "scatter_reduce, mean": lambda L, x, i: x.scatter_reduce(0, i[:, None], x[:2, :1], "mean", include_self=False),
+    "index_add": lambda L, x, i: x.index_add(0, i, x[:2]),
+    "index_copy": lambda L, x, i: x.index_copy(1, i, x[:, :2]),
+    "index_reduce": lambda L, x, i: x.detach().index_reduce(0, i, x.detach()[:2], "prod"),
+    "scatter_": lambda L, x, i: (x * 2).scatter_(0, i[:, None], 3.0),
+    "index_add_": lambda L, x, i: (x * 2).index_add_(0, i, x[:2]),
+    "searchsorted": lambda L, x, i: L.searchsorted(x.detach()[0, :2], x.detach(), sorter=i),
+    "max_unpool1d": lambda L, x, i: L.nn.functional.max_unpool1d(x[:1, :2], i[None, :], 2),
+    "embedding": lambda L, x, i: L.nn.functional.embedding(i, x),
+    "one_hot": lambda L, x, i: L.nn.functional.one_hot(i, 4),
+    "nll_loss": lambda L, x, i: L.nn.functional.nll_loss(x[:2], i),
+    "multi_margin_loss": lambda L, x, i: L.nn.functional.multi_margin_loss(x[:2], i),
+    "multilabel_margin_loss": lambda L, x, i: L.nn.functional.multilabel_margin_loss(x[0, :2], i - 1),
+    "scatter, empty": lambda L, x, i: L.cat([x[0], x[0, :0].scatter(0, i + 1, 3.0)]),
+}  # fmt: skip
+"""Calls on x of shape (3, 4) with a vector i of two indices, one of which is negative."""
+
+
+def _assigned(x: Any, index: Any) -> Any:
+    x[index] = 7.0
+    return x
+
+
+NEGATIVE_INDEX_CASES = [(name, "i64") for name in NEGATIVE_INDICES] + [
+    (name, "i32") for name in ("x[i]", "set_item", "gather", "index_select", "scatter", "scatter_add", "embedding")
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), NEGATIVE_INDEX_CASES)
+def test_negative_indices_count_from_the_end_or_are_refused(device: Any, name: str, dtype: str) -> None:
+    call = NEGATIVE_INDICES[name]
+    values = normal(np.random.default_rng(6), (3, 4))
+
+    def results(library: Any, x: Any, index: Any) -> list[Any]:
+        y = call(library, x, index)
+        if y.requires_grad:
+            (y * y).sum().backward()
+        return [a.detach().numpy() for a in (y, x.grad) if a is not None]
+
+    x, y = vk.tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
+    try:
+        expected = results(torch, y, torch.tensor([0, -1], dtype=getattr(torch, dtype.replace("i", "int"))))
+    except (IndexError, RuntimeError):
+        with pytest.raises((vk.KernelAssertionError, vk.ArgumentError)):
+            results(vk, x, vk.tensor([0, -1], dtype=getattr(vk, dtype)))
+        return
+    for actual, wanted in zip(results(vk, x, vk.tensor([0, -1], dtype=getattr(vk, dtype))), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+
+
+def test_an_index_out_of_range_adds_nothing_elsewhere(device: Any) -> None:
+    """Where indices aren't checked, as on GPUs, index_put(accumulate=True) skips those out of range."""
+    x = vk.zeros(3, 4)
+    made = x.index_put((vk.tensor([5, -1]), vk.tensor([0, -9])), vk.tensor([1.0, 2.0]), accumulate=True)
+    with pytest.raises(vk.KernelAssertionError, match="out of range"):
+        made.tolist()
+    assert made.tolist() == x.tolist()

@@ -9,8 +9,9 @@ from ..autograd.tape import Node
 from ..ops import creation, indexing
 from ..ops.arithmetic import where
 from ..ops.compaction import nonzero_indices
-from ..ops.gather import gather
-from ..ops.scatter import index_add, scatter, scatter_add, scatter_reduce
+from ..ops.gather import gather, gather_at
+from ..ops.index_operands import expand_index
+from ..ops.scatter import scatter, scatter_add, scatter_add_at, scatter_at, scatter_reduce
 from ..ops.views import flatten, reshape, unsqueeze
 from .common import reduced_to_operand
 
@@ -24,15 +25,8 @@ def _take(node: Node, gradient: Any) -> tuple[Any, ...]:
     index_rank = index.ndim
     flat = flatten(gradient, dim, dim + index_rank - 1) if index_rank else unsqueeze(gradient, dim)
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
-    flat_index = reshape(index, -1) if index.numel() else reshape(index, 0)  # -1 is ambiguous for 0 elements
-    return (index_add(zeros, dim, _wide(flat_index), flat),)
-
-
-def _wide(index: Any) -> Any:
-    """Convert an index tensor to i64, unless it is i32 or i64 already."""
-    from vkjit import dtypes
-
-    return index if index.dtype in (dtypes.i32, dtypes.i64) else index.to(dtypes.i64)
+    flat_index = expand_index(edge.shape, dim, reshape(index, (index.numel(),)))
+    return (scatter_add_at(zeros, dim, flat_index, flat, "take", from_end=node.params["from_end"]),)
 
 
 @rule("gather")
@@ -40,20 +34,18 @@ def _gather(node: Node, gradient: Any) -> tuple[Any, ...]:
     edge = node.edges[0]
     assert edge is not None
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
-    return (scatter_add(zeros, node.params["dim"], node.params["index"], gradient),)
+    return (scatter_add_at(zeros, src=gradient, name="gather", **node.params),)
 
 
 @rule("scatter_add")
 def _scatter_add(node: Node, gradient: Any) -> tuple[Any, ...]:
-    source = gather(gradient, node.params["dim"], node.params["index"]) if node.needs[1] else None
-    return gradient, source
+    return gradient, (gather_at(gradient, name="scatter_add", **node.params) if node.needs[1] else None)
 
 
 @rule("scatter")
 def _scatter(node: Node, gradient: Any) -> tuple[Any, ...]:
-    dim, index = node.params["dim"], node.params["index"]
-    of_x = scatter(gradient, dim, index, 0) if node.needs[0] else None
-    return of_x, (gather(gradient, dim, index) if node.needs[1] else None)
+    of_x = scatter_at(gradient, src=0, name="scatter", **node.params) if node.needs[0] else None
+    return of_x, (gather_at(gradient, name="scatter", **node.params) if node.needs[1] else None)
 
 
 def _write_rule(node: Node, gradient: Any) -> tuple[Any, ...]:

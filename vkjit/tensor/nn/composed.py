@@ -166,7 +166,7 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tens
     """Return the sum of max(0, 1 - (x[t] - x[i])) / C over target classes t and non-target classes i, per row of x.
 
     x: scores (N, C) or (C,); target: class indices of the same shape. In each row of the target, only the indices
-    before the first negative one count.
+    before the first -1 count. The others must be in range, too, as in PyTorch.
     """
     check_float(x, "multilabel_margin_loss")
     if x.ndim not in (1, 2) or target.shape != x.shape or not target.dtype.is_integer:
@@ -174,9 +174,9 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tens
             f"multilabel_margin_loss(): scores {x.shape} need class indices of that shape, found {target.shape} of "
             f"{target.dtype!r}"
         )
-    is_end_marker: Any = (target < 0).to(x.dtype)
-    valid: Any = (is_end_marker.cumsum(-1) == 0).to(x.dtype)  # 1 for the target indices before the first negative one
-    index = where(valid != 0, target, 0)  # invalid targets: any index within bounds
+    is_end_marker: Any = (target == -1).to(x.dtype)
+    valid: Any = (is_end_marker.cumsum(-1) == 0).to(x.dtype)  # 1 for the target indices before the first -1
+    index = where(target == -1, 0, target)  # end markers: any index within bounds
     # how often each class is a target
     target_counts: Any = scatter_add(x.detach() * 0, -1, index, valid)
     others = (target_counts == 0).to(x.dtype)

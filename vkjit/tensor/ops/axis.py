@@ -124,30 +124,33 @@ def _can_number(*arrays: DeviceArray) -> bool:
     return math.prod(arrays[0].shape) <= NARROW_LIMIT or not all(array.spec_class.narrow for array in arrays)
 
 
-def _check_bounds(positions: DeviceArray, y: DeviceArray) -> None:
+def _check_bounds(positions: DeviceArray, y: DeviceArray, from_end: bool) -> None:
     """Launch a kernel that reports indices out of range for axis 1 of y, on CPUs and with VKJIT_DEBUG=1."""
     if device_class(y.device) == "cpu" or boolean_setting("VKJIT_DEBUG"):
-        kernels.check_indices(coalesce([positions])[0], y.shape[1])
+        kernels.check_indices(coalesce([positions])[0], y.shape[1], from_end)
 
 
 def scatter_combine_along(
-    y: DeviceArray, indices: DeviceArray, values: DeviceArray, combine: Any, compute: DType
+    y: DeviceArray, indices: DeviceArray, values: DeviceArray, from_end: bool, combine: Any, compute: DType
 ) -> None:
     """Combine values into y: y[a, indices[a, n, b], b] = combine(y[a, indices[a, n, b], b], values[a, n, b]).
 
     The values of a slice are combined in the order of n, except where GPUs add with atomics. `combine` is a device
-    function of two elements, computed in the type `compute`.
+    function of two elements, computed in the type `compute`. `from_end` is True if negative indices count from the end.
     """
     if 0 in indices.shape:
         return
-    _check_bounds(indices, y)
+    _check_bounds(indices, y, from_end)
+    if not y.shape[1]:
+        return
     atomic = combine is kernels.add and y.dtype is values.dtype and _adds_atomically(y)
     if atomic and _is_long(indices) and _can_number(indices, values, y):
-        kernels.scatter_atomic(indices, values, y)
+        kernels.scatter_atomic(indices, values, y, from_end)
         return
     limit, count = _elements_per_invocation(y.device), indices.shape[1]
     if y.device.caps.kind == "llvm-cpu" and indices.shape[0] * indices.shape[2] == 1:
-        kernels.scatter_combine_vector(_as_vector(indices), _as_vector(values), _as_vector(y), combine, compute)
+        vectors = (_as_vector(array) for array in (indices, values, y))
+        kernels.scatter_combine_vector(*vectors, from_end, combine, compute)
         return
     indices, values, y = larger_axis_last(indices, values, y)
     # too few slices to fill the lanes of a vector: use the kernel that compiles to scalar code
@@ -155,7 +158,7 @@ def scatter_combine_along(
     run = kernels.scatter_combine_serial if has_few_slices else kernels.scatter_combine
     for start in range(0, count, limit):
         stop = min(start + limit, count)
-        run(_launch_grid(values), indices, values, y, start, stop, combine, compute)
+        run(_launch_grid(values), indices, values, y, start, stop, from_end, combine, compute)
 
 
 def _as_vector(array: DeviceArray) -> DeviceArray:
@@ -173,11 +176,16 @@ def _adds_atomically(y: DeviceArray) -> bool:
     return is_integer or (y.dtype is dtypes.f32 and not _order.fixed)
 
 
-def scatter_assign_along(y: DeviceArray, indices: DeviceArray, values: DeviceArray) -> None:
-    """Set y[a, indices[a, n, b], b] = values[a, n, b]; of several writes to one element the last wins."""
+def scatter_assign_along(y: DeviceArray, indices: DeviceArray, values: DeviceArray, from_end: bool) -> None:
+    """Set y[a, indices[a, n, b], b] = values[a, n, b]; of several writes to one element the last wins.
+
+    `from_end` is True if negative indices count from the end.
+    """
     if 0 in indices.shape:
         return
-    _check_bounds(indices, y)
+    _check_bounds(indices, y, from_end)
+    if not y.shape[1]:
+        return
     limit, count = _elements_per_invocation(y.device), indices.shape[1]
     if _is_long(indices) and count < 2**31 and _can_number(indices):
         # one invocation per index: first find the last write to each element of y, then write only that; `last` has
@@ -185,9 +193,10 @@ def scatter_assign_along(y: DeviceArray, indices: DeviceArray, values: DeviceArr
         shape = (indices.shape[0], y.shape[1], indices.shape[2])
         last = allocate(shape, dtypes.i32, y.device)
         write_value(last, -1)
-        kernels.scatter_last_writer(indices, last)
+        kernels.scatter_last_writer(indices, last, from_end)
         kernels.assign_last_writer(last, values, y)
         return
     indices, values, y = larger_axis_last(indices, values, y)
     for start in range(0, count, limit):
-        kernels.scatter_assign(_launch_grid(values), indices, values, y, start, min(start + limit, count))
+        stop = min(start + limit, count)
+        kernels.scatter_assign(_launch_grid(values), indices, values, y, start, stop, from_end)

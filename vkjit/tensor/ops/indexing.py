@@ -173,7 +173,7 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
     if not plan.advanced:
         return part
     part, axis, positions = _merged_axis(part, plan.advanced)
-    return take(part, dim=axis, index=positions)
+    return take(part, dim=axis, index=positions, from_end=True)
 
 
 def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
@@ -263,7 +263,7 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
     )
     index = expand_index(merged.shape, axis, Tensor(flat_index(positions)))
     scatter_assign_along(
-        three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis)
+        three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis), from_end=True
     )
 
 

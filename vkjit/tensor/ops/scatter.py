@@ -1,7 +1,8 @@
 """Writing at indices along one axis: scatter, scatter reductions, index_add, index_copy, index_fill and index_reduce.
 
-Indices are integers; negative ones count from the end. Results are new tensors. In formulas, [.., n, ..] stands for
-index n along that axis and any indices along the others.
+Indices are integers. As in PyTorch, negative ones count from the end in `index_fill`, and are out of range in the other
+functions. Results are new tensors. In formulas, [.., n, ..] stands for index n along that axis and any indices along
+the others.
 
 `src`, PyTorch's name, is the caller's argument: a scalar, or a tensor that may be larger than the index. The operations
 get the values to write as `source`, a tensor of the index's shape.
@@ -44,7 +45,7 @@ def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: An
     out = allocate(x.shape, dtype, common_device((x, index, values)))
     copy_values(x._array, out)
     view = cropped(Tensor(out), axis, index)._array
-    if 0 in index.shape or 0 in view.shape:
+    if 0 in index.shape:
         return Tensor(out)
     target = three_axes(view, axis)
     write(target, three_axes(index._array, axis), three_axes(values._array, axis))
@@ -53,16 +54,16 @@ def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: An
     return Tensor(out)
 
 
-def scatter_combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
+def scatter_combined(x: Tensor, axis: int, index: Tensor, values: Tensor, from_end: bool, combine: Any) -> Tensor:
     """Return a copy of x with values combined into its elements at indices along an axis.
 
     `combine` is a device function that maps an element and a value to the new element. 16-bit floats are combined in
-    f32.
+    f32. `from_end` is True if negative indices count from the end.
     """
     dtype = arithmetic_type(x.dtype)
 
     def write(target: DeviceArray, indices: DeviceArray, new_values: DeviceArray) -> None:
-        scatter_combine_along(target, indices, new_values, combine, dtype)
+        scatter_combine_along(target, indices, new_values, from_end, combine, dtype)
 
     # 16-bit floats are combined in f32 memory; integers and bool in memory of their own type
     result_dtype = dtype if x.dtype.is_float else x.dtype
@@ -104,13 +105,26 @@ def run_scatter(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: An
 
 
 @operation("scatter_add")
-def _scatter_add(x: Tensor, source: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return scatter_combined(x, dim, index, source, kernels.add)
+def _scatter_add(x: Tensor, source: Tensor, *, dim: int, index: Tensor, from_end: bool) -> Tensor:
+    return scatter_combined(x, dim, index, source, from_end, kernels.add)
 
 
 @operation("scatter")
-def _scatter(x: Tensor, source: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return apply_scatter(x, dim, index, source, scatter_assign_along, x.dtype)
+def _scatter(x: Tensor, source: Tensor, *, dim: int, index: Tensor, from_end: bool) -> Tensor:
+    def write(*arrays: DeviceArray) -> None:
+        scatter_assign_along(*arrays, from_end)
+
+    return apply_scatter(x, dim, index, source, write, x.dtype)
+
+
+def scatter_at(x: Tensor, dim: int, index: Tensor, src: Any, name: str, *, from_end: bool) -> Tensor:
+    """Do the work of `scatter` for a function `name`, in which negative indices count from the end if `from_end`."""
+    return run_scatter(name, _scatter, x, dim, index, src, from_end=from_end)
+
+
+def scatter_add_at(x: Tensor, dim: int, index: Tensor, src: Any, name: str, *, from_end: bool) -> Tensor:
+    """Do the work of `scatter_add` for a function `name`, in which negative indices count from the end if `from_end`."""
+    return run_scatter(name, _scatter_add, x, dim, index, src, from_end=from_end)
 
 
 @cached("scatter_add()", setting=are_deterministic_algorithms_enabled)
@@ -120,7 +134,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     The order of additions is fixed, except that GPUs may add long index lists with atomics (see
     `use_deterministic_algorithms`).
     """
-    return run_scatter("scatter_add", _scatter_add, x, dim, index, src)
+    return scatter_add_at(x, dim, index, src, "scatter_add", from_end=False)
 
 
 @cached("scatter()")
@@ -136,7 +150,7 @@ def scatter(
     if source is None:
         raise ArgumentError("scatter() needs src= or value=")
     if reduce is None:
-        return run_scatter("scatter", _scatter, x, dim, index, source)
+        return scatter_at(x, dim, index, source, "scatter", from_end=False)
     reductions = {"add": "sum", "multiply": "prod"}
     if reduce not in reductions:
         raise ArgumentError(f'scatter(reduce=...) is "add" or "multiply", found {reduce!r}')
@@ -155,7 +169,7 @@ _COMBINATIONS = {"prod": kernels.multiply, "amax": kernels.maximum, "amin": kern
 
 @operation("scatter_combine")
 def _combine(x: Tensor, source: Tensor, *, dim: int, index: Tensor, reduce: str) -> Tensor:
-    return scatter_combined(x, dim, index, source, _COMBINATIONS[reduce])
+    return scatter_combined(x, dim, index, source, False, _COMBINATIONS[reduce])
 
 
 def _neutral(x: Tensor, reduce: str) -> Any:
@@ -219,7 +233,10 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """Return a copy of x with slice index[n] filled with `value`, a scalar or a 0-d tensor; `index` is a vector."""
+    """Return a copy of x with slice index[n] filled with `value`, a scalar or a 0-d tensor.
+
+    `index` is a vector; negative indices count from the end.
+    """
     if x.ndim == 0:
         return reshape(index_fill(at_least_1d(x), dim, index, value), ())
     axis = axis_of(dim, x.ndim, "index_fill")
@@ -229,7 +246,8 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         value = fitted(value, x.dtype)
     shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
     falses = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
-    is_chosen = scatter(falses, 0, at_least_1d(index), True)  # for each slice, True if it is to be filled
+    # for each slice, True if it is to be filled
+    is_chosen = scatter_at(falses, 0, at_least_1d(index), True, "index_fill", from_end=True)
     return where(reshape(is_chosen, shape), value, x).to(x.dtype)
 
 
