@@ -320,6 +320,12 @@ def softplus(x, beta, threshold):
 
 
 @vk.func
+def mish(x):
+    """x * tanh(softplus(x))."""
+    return x * vk.tanh(softplus(x, 1, 20))
+
+
+@vk.func
 def elu(x, alpha):
     """x where it is positive, else alpha (exp(x) - 1)."""
     # `min` keeps expm1 from overflowing where its result isn't selected

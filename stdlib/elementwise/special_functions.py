@@ -1,4 +1,4 @@
-"""More device functions for elementwise kernels: special functions, logaddexp, gcd, nextafter.
+"""More device functions for elementwise kernels: special functions, logaddexp, gcd, ldexp, nextafter.
 
 The kernels of `maps` and `vec4` apply them to each element. Arguments and results have the kernel's compute type.
 """
@@ -135,6 +135,46 @@ def is_inf_above(x):
 def is_inf_below(x):
     """x == -inf."""
     return x == -INFINITY
+
+
+@vk.func
+def power_of_two_f32(k):
+    """2 ** k as f32, exactly, for an i32 k from -126 to 127."""
+    return vk.bitcast(vk.f32, (k + 127) << 23)
+
+
+@vk.func
+def power_of_two_f64(k):
+    """2 ** k as f64, exactly, for an i32 k from -1022 to 1023."""
+    return vk.bitcast(vk.f64, (vk.i64(k) + 1023) << 52)
+
+
+@vk.func
+def scaled(x, y, POWER, LIMIT):
+    """x * 2 ** y, rounded once if y is whole; LIMIT is the largest k for which both POWER(k) and POWER(-k) are normal."""
+    # Three factors span the type's range, from the smallest subnormal to the largest number. The largest factor comes
+    # last, so that only the last product is rounded.
+    bounded = vk.min(vk.max(y, -3 * LIMIT), 3 * LIMIT)
+    whole = vk.trunc(bounded)
+    k = vk.i32(whole)
+    last = vk.min(vk.max(k, -LIMIT), LIMIT)
+    middle = vk.min(vk.max(k - last, -LIMIT), LIMIT)
+    # 0 for a whole y; NaN and the infinities, whose products with x may be NaN, stay themselves
+    rest = vk.where(vk.abs(y) == INFINITY, y, bounded - whole)
+    start = vk.where(rest == 0, x, x * vk.exp2(rest))
+    return start * POWER(k - last - middle) * POWER(middle) * POWER(last)
+
+
+@vk.func
+def ldexp_f32(x, y):
+    """x * 2 ** y for f32."""
+    return scaled(x, y, power_of_two_f32, 126)
+
+
+@vk.func
+def ldexp_f64(x, y):
+    """x * 2 ** y for f64."""
+    return scaled(x, y, power_of_two_f64, 1022)
 
 
 @vk.func

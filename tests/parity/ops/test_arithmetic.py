@@ -130,6 +130,12 @@ OF_TORCH = {theirs: ours for ours, theirs in TYPES}
         *[("special.xlog1py", x, [-3.0, -1.0, -0.5, 0.0, 3.0, math.nan]) for x in (0.0, 2.0, -2)],
         *[("xlogy", [0.0, 2.0, -2.0, math.nan], y) for y in (-math.inf, -2, 0, 0.5, 3.0, math.inf)],
         *[("xlogy", x, [-3.0, 0.0, 0.5, 3.0, math.nan]) for x in (0.0, 2.0, -2)],
+        *[
+            (f, [1.0, 1.0, 2.0, math.nan, 1.0, math.inf], [1.0, 2.0, 1.0, 1.0, math.nan, math.inf])
+            for f in ("fmax", "fmin")
+        ],
+        ("true_divide", [0.0, 1e-20, 3.0, 1e30, 0.0], [1e-30, 1e-30, 1e25, 1e28, -1e30]),
+        ("hypot", [1e-30, 0.0, 3e30], [0.0, 1e-30, 4e30]),
     ],
 )
 def test_gradients_at_edges_and_of_broadcast_operands(device: Any, name: str, x: Any, y: Any) -> None:

@@ -82,11 +82,37 @@ def test_similarity_of_long_halves(device: Any) -> None:
     assert F.cosine_similarity(x, -x).item() == -1
 
 
+@pytest.mark.parametrize(
+    ("dtype", "digits", "largest"), [(vk.f16, 11, 15), (vk.bf16, 8, 127), (vk.f32, 24, 127), (vk.f64, 53, 1023)]
+)
+def test_ldexp_is_exact_where_the_factor_is_out_of_range(device: Any, dtype: Any, digits: int, largest: int) -> None:
+    if dtype is not vk.bf16 and dtype.name not in device.caps.dtypes:
+        pytest.skip(f"the device lacks {dtype.name}")
+    rng = np.random.default_rng(0)
+    powers, target_powers = rng.integers(
+        1 - largest, largest, (2, 1000)
+    )  # of normal numbers: others may be flushed to 0
+    significands = np.round(rng.uniform(1, 2, 1000) * 2.0 ** (digits - 1)) * 2.0 ** (1 - digits)
+    values = np.concatenate([np.ldexp(significands, powers), [0.0, -0.0, 1.0, 1.0, -1.0, 1.0, np.inf, np.nan]])
+    exponents = np.concatenate([target_powers - powers, [5000, 9000, largest + 1, 2**40, 9000, -9000, -5000, 3]])
+    expected = np.concatenate(
+        [np.ldexp(significands, target_powers), [0.0, -0.0, np.inf, np.inf, -np.inf, 0.0, np.inf, np.nan]]
+    )
+    for index_type in [vk.i64] if dtype.itemsize == 2 else [vk.i64, dtype]:
+        made = vk.tensor(values, dtype=dtype).ldexp(vk.tensor(exponents, dtype=index_type))
+        assert made.dtype is dtype
+        np.testing.assert_array_equal(made.to(vk.f64).numpy(), expected)
+
+
 def test_ldexp_by_a_number(device: Any) -> None:
     assert vk.ldexp(vk.tensor([3, -1]), -1).tolist() == [1.5, -0.5]
     halves = vk.tensor([1.5, np.inf], dtype=vk.f16).ldexp(3)
     assert halves.dtype is vk.f16 and halves.tolist() == [12.0, np.inf]
-    assert vk.ldexp(vk.ones(1), 2000).tolist() == [np.inf]
+    assert vk.ldexp(vk.tensor([1.0, 0.0]), 2000).tolist() == [np.inf, 0.0]
+    x, y = (vk.tensor(v, requires_grad=True) for v in ([0.0, 2.0, 2.0**-100], [1000.0, 0.5, 130.0]))
+    x.ldexp(y).sum().backward()
+    assert x.grad.tolist() == pytest.approx([np.inf, 2**0.5, np.inf])
+    assert y.grad.tolist() == pytest.approx([0.0, 2**1.5 * np.log(2), 2.0**30 * np.log(2)])
 
 
 def test_what_is_not_finite_stays_where_it_is(device: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from ..autograd.rules import rule
@@ -45,7 +46,8 @@ def _true_divide(node: Node, gradient: Any) -> tuple[Any, ...]:
     left = reduced_to_operand(node, 0, gradient / divisor) if node.needs[0] else None
     if not node.needs[1]:
         return left, None
-    return left, reduced_to_operand(node, 1, -gradient * node.input(0) / (divisor * divisor))
+    # divided twice: the divisor's square may be out of range
+    return left, reduced_to_operand(node, 1, -gradient * (node.input(0) / divisor / divisor))
 
 
 @rule("pow", inputs=True)
@@ -101,8 +103,27 @@ def _register_min_max(name: str, comparison: str) -> None:
 
 
 _OPPOSITE = {"gt": "lt", "lt": "gt"}
-for _name, _comparison in (("maximum", "gt"), ("fmax", "gt"), ("minimum", "lt"), ("fmin", "lt")):
+for _name, _comparison in (("maximum", "gt"), ("minimum", "lt")):
     _register_min_max(_name, _comparison)
+
+
+def _register_min_max_of_numbers(name: str, selects_first: Any) -> None:
+    """Register the rule of `name`, "fmax" or "fmin": only the selected operand gets the gradient.
+
+    Of two equal operands the first is selected, as in PyTorch. `selects_first(a, b)` is True where a is selected, if
+    neither is NaN.
+    """
+
+    @rule(name, inputs=True)
+    def _(node: Node, gradient: Any) -> tuple[Any, ...]:
+        a, b = node.input(0), node.input(1)
+        is_first = selects_first(a, b) | (b != b)
+        left = reduced_to_operand(node, 0, where(is_first, gradient, 0.0)) if node.needs[0] else None
+        return left, (reduced_to_operand(node, 1, where(is_first, 0.0, gradient)) if node.needs[1] else None)
+
+
+_register_min_max_of_numbers("fmax", operator.ge)
+_register_min_max_of_numbers("fmin", operator.le)
 
 
 @rule("remainder", inputs=True)
@@ -142,9 +163,9 @@ def _atan2(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("hypot", inputs=True, outputs=True)
 def _hypot(node: Node, gradient: Any) -> tuple[Any, ...]:
-    scaled = gradient / node.output(0)
-    left = reduced_to_operand(node, 0, scaled * node.input(0)) if node.needs[0] else None
-    return left, (reduced_to_operand(node, 1, scaled * node.input(1)) if node.needs[1] else None)
+    result = node.output(0)  # the quotients are at most 1; gradient / result may be out of range
+    left = reduced_to_operand(node, 0, gradient * (node.input(0) / result)) if node.needs[0] else None
+    return left, (reduced_to_operand(node, 1, gradient * (node.input(1) / result)) if node.needs[1] else None)
 
 
 @rule("copysign", inputs=True, outputs=True)

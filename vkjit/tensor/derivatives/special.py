@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.rules import rule
 from ..autograd.tape import Node
+from ..ops import special
 from ..ops.arithmetic import where
 from .common import reduced_to_operand
 
@@ -19,7 +20,7 @@ error of the truncated series is less than 1e-13.
 @rule("erfinv", outputs=True)
 def _erfinv(node: Node, gradient: Any) -> tuple[Any, ...]:
     y: Any = node.output(0)
-    return (gradient * (y * y).exp() * (math.sqrt(math.pi) / 2),)
+    return (gradient * ((y * y).exp() * (math.sqrt(math.pi) / 2)),)
 
 
 @rule("entr", inputs=True)
@@ -66,6 +67,13 @@ def _logaddexp2(node: Node, gradient: Any) -> tuple[Any, ...]:
     difference = where(a == b, 0.0, a - b) * math.log(2)
     left = reduced_to_operand(node, 0, gradient * difference.sigmoid()) if node.needs[0] else None
     return left, (reduced_to_operand(node, 1, gradient * (-difference).sigmoid()) if node.needs[1] else None)
+
+
+@rule("ldexp", inputs=True, outputs=True)
+def _ldexp(node: Node, gradient: Any) -> tuple[Any, ...]:
+    left = reduced_to_operand(node, 0, special.ldexp(gradient, node.input(1))) if node.needs[0] else None
+    right = reduced_to_operand(node, 1, gradient * node.output(0) * math.log(2)) if node.needs[1] else None
+    return left, right
 
 
 @rule("xlog1py", inputs=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
+from vkjit.stdlib.elementwise import functions
 
 from ..dispatch import operation
 from ..op_cache import cached
 from ..ops.arithmetic import clamp, where
-from ..ops.elementwise import checked, elu, sigmoid, softplus, tanh
+from ..ops.elementwise import checked, elu, sigmoid, tanh
 from ..ops.elementwise_launch import arithmetic_type, run_map
 from ..ops.views import axis_of, narrow, reshape
 from ..tensor import Tensor
@@ -31,8 +32,6 @@ SELU_SCALE = 1.0507009873554805
 @operation("hardtanh")
 def _hardtanh(x: Tensor, *, low: float, high: float) -> Tensor:
     """Clamp the elements of x to [low, high]."""
-    from vkjit.stdlib.elementwise import functions
-
     compute = arithmetic_type(x.dtype)
     return run_map(functions.clamp, (x, low, high), x.dtype, compute, first=compute)
 
@@ -61,9 +60,11 @@ def hardswish(x: Any) -> Tensor:
     return x * hardsigmoid(x)  # type: ignore[no-any-return]
 
 
-def mish(x: Any) -> Tensor:
+@operation("mish", replayable=True)
+def mish(x: Tensor) -> Tensor:
     """Return x * tanh(softplus(x))."""
-    return x * tanh(softplus(check_float(x, "mish")))  # type: ignore[no-any-return]
+    compute = arithmetic_type(check_float(x, "mish").dtype)
+    return run_map(functions.mish, (x,), x.dtype, compute, first=compute)
 
 
 def selu(x: Any) -> Tensor:

@@ -19,8 +19,8 @@ from ..precision import computed_in_f32
 from ..promotion import result_type
 from ..tensor import Tensor
 from . import creation
-from .arithmetic import _binary, add, clamp, mul, pow, sub, true_divide, where
-from .elementwise import _floats, _predicate, checked, sign
+from .arithmetic import _binary, _pair, add, clamp, mul, pow, sub, true_divide, where
+from .elementwise import _floats, _predicate, checked, float_type, sign
 from .elementwise_launch import arithmetic_type, run_map
 
 __all__ = [
@@ -150,12 +150,14 @@ def float_power(x: Operand, exponent: Operand) -> Tensor:
     return pow(double(x), double(exponent))
 
 
-@computed_in_f32
-def ldexp(x: Any, other: Any) -> Tensor:
-    """Return x * 2 ** other, as floats."""
-    if not isinstance(other, Tensor):
-        return mul(x, 2.0**other if other < 1024 else math.inf)
-    return mul(x, pow(2.0, other if other.dtype.is_float else other.to(dtypes.f32)))
+@operation("ldexp", replayable=True)
+def ldexp(x: Operand, other: Operand) -> Tensor:
+    """Return x * 2 ** other as floats, elementwise, also where 2 ** other is out of range."""
+    x, other, dtype = _pair(x, other, "ldexp")
+    result = float_type(dtype)
+    compute = arithmetic_type(result)
+    scale = special_functions.ldexp_f64 if compute is dtypes.f64 else special_functions.ldexp_f32
+    return run_map(scale, (x, other), result, compute)
 
 
 def fill(x: Tensor, value: Any) -> Tensor:
