@@ -493,7 +493,7 @@ class TensorMethods:
         """In-place version of `index_copy`."""
 
     def index_fill(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
-        """Return a copy of x with slice index[n] filled with `value`, a scalar or a 0-d tensor; `index` is a vector."""
+        """Return a copy of x with slice index[n] filled with `value`, a scalar or a 0-d tensor."""
 
     def index_fill_(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
         """In-place version of `index_fill`."""
@@ -553,7 +553,7 @@ class TensorMethods:
         """In-place version of `lcm`."""
 
     def ldexp(self, other: Any) -> Tensor:
-        """Return x * 2 ** other, as floats."""
+        """Return x * 2 ** other as floats, elementwise, also where 2 ** other is out of range."""
 
     def ldexp_(self, other: Any) -> Tensor:
         """In-place version of `ldexp`."""

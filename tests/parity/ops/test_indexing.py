@@ -35,9 +35,40 @@ INDICES: list[tuple[str, tuple[int, ...], Any]] = [
     ("vector", (9,), lambda t: t([8, 0, 0, 3])),
     ("mask", (5, 4), lambda t: t([True, False, True, False, True])),
     ("full mask", (2, 3), lambda t: t([[True, False, True], [False, True, False]])),
+    ("True", (2, 3), lambda _t: True),
+    ("False", (2, 3), lambda _t: False),
+    ("0-d mask", (2, 3), lambda t: t(True)),
+    ("0-d mask, false", (2, 3), lambda t: t(False)),
+    ("bools", (2, 3), lambda _t: (True, slice(1, 2), False)),
+    ("int and True", (2, 3), lambda _t: (0, True)),
+    ("True and int", (2, 3), lambda _t: (True, 0)),
+    ("dots True", (2, 3), lambda _t: (..., True)),
+    ("None True", (2, 3), lambda _t: (None, True)),
+    ("0-d mask and tensor", (2, 3), lambda t: (t(True), t([1, 0]))),
+    ("True apart", (2, 3, 4), lambda t: (True, t([0, 1]), slice(None), t([3, 1]))),
+    ("mask second", (2, 3, 4), lambda t: (slice(None), t([True, False, True]))),
+    ("mask and int", (2, 3, 4), lambda t: (t([True, False]), 0)),
+    ("masks", (2, 3, 4), lambda t: (t([True, True]), t([True, False, True]))),
+    ("masks apart", (2, 3, 4), lambda t: (t([True, True]), slice(None), t([True, False, True, False]))),
+    ("matrix mask and tensor", (2, 3, 4), lambda t: (t([[True, False, True], [False, False, False]]), t([1, 3]))),
+    ("mask dots tensor", (2, 3, 4), lambda t: (t([True, True]), ..., t([0, 3]))),
+    ("u8 mask", (2, 3), lambda t: t([2, 0]).byte()),
+    ("u8 mask second", (2, 3), lambda t: (slice(None), t([1, 0, 1]).byte())),
+    ("0-d tensor apart", (2, 3, 4), lambda t: (t(1), slice(None), t([0, 3]))),
+    ("0-d tensors", (2, 3, 4), lambda t: (t(1), slice(None), t(2))),
+    ("int between tensors", (2, 3, 4), lambda t: (t([0, 1]), 2, t([1, 3]))),
+    ("tensor None tensor", (2, 3, 4), lambda t: (t([0, 1]), None, t([1, 2]))),
+    ("range", (5, 4), lambda _t: range(2)),
+    ("tuple in tuple", (5, 4), lambda _t: ((3, 0),)),
+    ("list of bools", (2, 3), lambda _t: [False, True]),
+    ("list with slice", (5, 4), lambda _t: [slice(1, 3), 2]),
+    ("list with None", (5, 4), lambda _t: [None, 2]),
+    ("list of lists", (5, 4), lambda _t: [[0, 3], [1, 2]]),
+    ("list of tensors", (5, 4), lambda t: [t([0, 3]), t(2)]),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*(uint8|u8|non-tuple sequence)")
 @pytest.mark.parametrize(("name", "shape", "index"), INDICES, ids=[row[0] for row in INDICES])
 def test_reading(device: Any, name: str, shape: tuple[int, ...], index: Any) -> None:
     case = Case(name, lambda x: x[index(vk.tensor)], lambda x: x[index(torch.tensor)], normal, 0, gradient_ulp=8)
@@ -45,11 +76,14 @@ def test_reading(device: Any, name: str, shape: tuple[int, ...], index: Any) -> 
     run(case, [(*reversed(shape),)], lambda x: x.permute(*reversed(range(len(shape)))), "transposed")
 
 
+@pytest.mark.filterwarnings("ignore:.*(uint8|u8|non-tuple sequence)")
 @pytest.mark.parametrize(("name", "shape", "index"), INDICES, ids=[row[0] for row in INDICES])
 @pytest.mark.parametrize("tensor_value", [False, True], ids=["number", "tensor"])
 def test_writing(device: Any, name: str, shape: tuple[int, ...], index: Any, tensor_value: bool) -> None:
-    if name in ("apart",) or (tensor_value and name in ("list", "tensor second")):
-        pytest.skip("several writes to one place, or a form that isn't a view")
+    if tensor_value and name in ("list", "tensor second", "False"):
+        pytest.skip("several writes to one place, or none, for which PyTorch's gradient of the value is None")
+    if "u8" in name and not tensor_value:
+        pytest.skip("PyTorch refuses to write numbers at masks of u8")
     values = normal(np.random.default_rng(1), shape)
     x, y = vk.tensor(values), torch.tensor(values)
     target = y[index(torch.tensor)]
@@ -242,3 +276,26 @@ def test_an_index_out_of_range_adds_nothing_elsewhere(device: Any) -> None:
     with pytest.raises(vk.KernelAssertionError, match="out of range"):
         made.tolist()
     assert made.tolist() == x.tolist()
+
+
+def test_bools_index_scalars(device: Any) -> None:
+    x = vk.tensor(5.0)
+    assert (
+        x[True].tolist()
+        == x[vk.tensor(True)].tolist()
+        == x[np.bool_(True)].tolist()
+        == x[None, True][0].tolist()
+        == [5.0]
+    )
+    assert x[False].shape == x[vk.tensor(False)].shape == x[True, False].shape == (0,)
+    x[False] = 7.0
+    assert x.item() == 5.0
+    x[vk.tensor(True)] = 7.0
+    assert x.item() == 7.0
+    with pytest.raises(vk.ShapeError, match="broadcast"):
+        vk.zeros(3)[False, [0, 1]]
+
+
+def test_a_mask_of_u8_warns(device: Any) -> None:
+    with pytest.warns(UserWarning, match="mask.*vk.i64"):
+        assert vk.tensor([1.0, 2.0])[vk.tensor([0, 1], dtype=vk.u8)].tolist() == [2.0]

@@ -1,8 +1,11 @@
 """Indexing: `x[...]` and `x[...] = value`.
 
-An index consists of ints, slices (also with negative steps), None, `...`, integer tensors or lists, and bool masks.
-Ints, slices, None and `...` give views, anything else copies. Reading with a mask waits for its values, since they
-decide the result's shape.
+An index consists of ints, slices (also with negative steps), None, `...`, integer tensors or sequences, and bool
+masks. Ints, slices, None and `...` give views, anything else copies. Reading with a mask waits for its values, since
+they decide the result's shape.
+
+Where PyTorch and NumPy differ, this is PyTorch: a tensor of u8 is a mask, a list that contains sequences, tensors,
+slices, None or `...` is a tuple, and an integer tensor without axes is like an int beside other index tensors.
 
 `parse` turns an index into a `Plan`: a slice per axis, then index tensors along some of the remaining axes. Several
 index tensors are reduced to one by merging the axes that they index.
@@ -10,6 +13,7 @@ index tensors are reduced to one by merging the axes that they index.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,28 +65,50 @@ class Plan:
         return tuple(tensor for _, tensor in self.advanced)
 
 
+def _items(index: Any) -> Any:
+    """Return the items of an index: its own if it is a tuple, or a list that PyTorch takes for one, else the index."""
+    if isinstance(index, tuple):
+        return index
+    parts = (list, tuple, range, Tensor, np.ndarray, slice, type(None), type(Ellipsis))
+    is_tuple = isinstance(index, list) and len(index) < 32 and any(isinstance(item, parts) for item in index)
+    return index if is_tuple else (index,)
+
+
 def _as_index(item: Any, x: Tensor) -> Any:
-    """Convert lists and arrays to tensors of integers or bool; return other items unchanged."""
-    if isinstance(item, (list, np.ndarray)):
+    """Convert sequences, arrays and masks of u8 to tensors of integers or bool; return other items unchanged."""
+    if isinstance(item, (list, tuple, range, np.ndarray)):
         values = np.asanyarray(item)
         if values.dtype == np.float64 and values.size == 0:  # NumPy's type for an empty list
             values = values.astype(np.int64)
         item = creation.upload(values, dtypes.from_numpy(values.dtype), x.device)
-    if isinstance(item, Tensor) and item.dtype.is_float:
+    if not isinstance(item, Tensor):
+        return bool(item) if isinstance(item, np.bool_) else item
+    if item.dtype.is_float:
         raise DTypeError(f"an index is of integers or bool, found a tensor of {item.dtype!r}")
+    if item.dtype is dtypes.u8:
+        warnings.warn(
+            "an index of u8 is a mask, as in PyTorch: convert it with .to(vk.boolean), or with .to(vk.i64) if it holds positions",
+            stacklevel=2,
+        )
+        return item.to(dtypes.boolean)
     return item
 
 
+def _is_new_axis(item: Any) -> bool:
+    """True for a bool, or a mask without axes: it masks a new axis of size 1."""
+    return isinstance(item, bool) or (isinstance(item, Tensor) and item.dtype.kind == "bool" and not item.ndim)
+
+
 def _axes_taken(item: Any) -> int:
-    """Return how many axes of the tensor an item of the index applies to: 0 for None, a mask's rank, else 1."""
-    if item is None:
+    """Return how many axes of the tensor an item of the index applies to: 0 for None and bools, a mask's rank, else 1."""
+    if item is None or isinstance(item, bool):
         return 0
     return item.ndim if isinstance(item, Tensor) and item.dtype.kind == "bool" else 1
 
 
 def parse(x: Tensor, index: Any) -> Plan:
     """Parse an index of x into a plan. Raises ArgumentError, ShapeError or IndexError if it doesn't fit x."""
-    items = [_as_index(i, x) for i in (index if isinstance(index, tuple) else (index,))]
+    items = [_as_index(i, x) for i in _items(index)]
     taken = sum(_axes_taken(i) for i in items if i is not Ellipsis)
     ellipses = [n for n, i in enumerate(items) if i is Ellipsis]
     if len(ellipses) > 1 or taken > x.ndim:
@@ -98,6 +124,12 @@ def parse(x: Tensor, index: Any) -> Plan:
     axis = 0
     for item in items:
         if item is None:
+            shape.append(1)
+            continue
+        if _is_new_axis(item):
+            # True is the index 0 along the new axis, False none
+            mask = item if isinstance(item, Tensor) else creation.zeros(int(item), dtype=dtypes.i64, device=x.device)
+            advanced.append((len(shape), mask))
             shape.append(1)
             continue
         count = _axes_taken(item)
@@ -133,7 +165,7 @@ def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]
         size = len(range(start, stop, step))
         # a larger step would do the same, but its product with the stride may exceed 64 bits
         return start, size, min(max(step, -extent - 1), extent + 1), True
-    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+    if isinstance(item, (int, np.integer)):
         if not -extent <= item < extent:
             raise IndexError(f"index {item} is out of range for axis {axis} with {extent} elements")
         return int(item) % extent, 1, 1, False
@@ -172,15 +204,16 @@ def get_planned(x: Tensor, plan: Plan) -> Tensor:
     part = _basic(x, plan)
     if not plan.advanced:
         return part
-    part, axis, positions = _merged_axis(part, plan.advanced)
-    return take(part, dim=axis, index=positions, from_end=True)
+    part, first, count, positions = _index_of_axes(part, plan.advanced)
+    merged, axis = flatten(part, first, first + count - 1) if count > 1 else part, first
+    return take(merged, dim=axis, index=positions, from_end=True)
 
 
-def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
-    """Merge all axes that tensors index into one, and the index tensors into one for the merged axis.
+def _index_of_axes(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, int, Tensor]:
+    """Make the axes that tensors index adjacent, and combine the index tensors to one for these axes, flattened.
 
-    `part` is the result of the first two steps of a plan, `advanced` the plan's index tensors and masks. Returns
-    (part with the merged axis, merged axis, index tensor).
+    `part` is the result of the first two steps of a plan, `advanced` the plan's index tensors and masks. Returns (view
+    of part, first indexed axis, number of indexed axes, index tensor).
     """
     indices: list[Tensor] = []
     axes: list[int] = []
@@ -189,18 +222,22 @@ def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[
             axes.append(axis + offset)
             indices.append(positions)
     if len(axes) == 1:
-        return part, axes[0], indices[0]
-    first = axes[0]
-    if axes != list(range(first, first + len(axes))):  # as in PyTorch, the indexed axes then come first
-        part = permute(part, [*axes, *(i for i in range(part.ndim) if i not in axes)])
-        first = 0
+        return part, axes[0], 1, indices[0]
+    # as in PyTorch, the indexed axes come first if others lie between them, except for indices without axes
+    wide = [axis for axis, positions in zip(axes, indices, strict=True) if positions.ndim] or axes
+    others = [axis for axis in range(part.ndim) if axis not in axes]
+    is_apart = any(wide[0] < axis < wide[-1] for axis in others)
+    first = 0 if is_apart else sum(axis < wide[0] for axis in others)
+    order = [*others[:first], *axes, *others[first:]]
+    if order != list(range(part.ndim)):
+        part = permute(part, order)
     extents = part.shape[first : first + len(axes)]
     shape = broadcast_shapes(*(i.shape for i in indices))
-    linear: Any = None  # the C-order index into the merged axis
+    linear: Any = None  # the C-order index into the flattened axes
     for extent, positions in zip(extents, indices, strict=True):
         inside = _resolved_indices(positions, extent)
         linear = inside if linear is None else linear * extent + inside
-    return flatten(part, first, first + len(axes) - 1), first, expand(linear, shape)
+    return part, first, len(axes), expand(linear, shape)
 
 
 def _resolved_indices(positions: Tensor, extent: int) -> Any:
@@ -245,11 +282,8 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
     if len(plan.advanced) == 1 and plan.advanced[0][1].dtype.kind == "bool" and _is_single(value):
         _assign_masked(part, value, *plan.advanced[0])
         return
-    merged, axis, positions = _merged_axis(part, plan.advanced)
-    if merged._array.buffer is not target._array.buffer:  # merging made a copy
-        raise ArgumentError(
-            "this assignment through several index tensors needs a copy of the tensor: assign with scatter()"
-        )
+    part, axis, count, positions = _index_of_axes(part, plan.advanced)
+    merged = flatten(part, axis, axis + count - 1) if count > 1 else part
     # broadcast the value to the shape of target[index], then merge the axes of the index into one
     shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
     value_tensor = (
@@ -265,6 +299,8 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
     scatter_assign_along(
         three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis), from_end=True
     )
+    if merged._array.buffer is not part._array.buffer:  # no view has the axes flattened, so a copy was written
+        copy_values(reshape(merged, part.shape)._array, part._array)
 
 
 def _is_single(value: Any) -> bool:
