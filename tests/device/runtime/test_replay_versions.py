@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,54 @@ def test_nested_graphs(device: Any) -> None:
         inner.replay()
     y.backward(retain_graph=True)  # nothing has run
     outer.replay()
+    with pytest.raises(vk.VkjitError, match=CHANGED):
+        y.backward()
+
+
+@vk.kernel(over="x")
+def add_one(x: vk.InOut[vk.f32, "N"]):
+    i = vk.global_id(0)
+    x[i] = x[i] + 1
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "a view": lambda a: a[1:].add_(1.0),
+    "the base": lambda a: a.add_(1.0),
+    "an alias": lambda a: a.detach().add_(1.0),
+    "set_item": lambda a: a.__setitem__(0, 7.0),
+    "a fill": lambda a: a.zero_(),
+    "a copy": lambda a: a.copy_(vk.zeros(4)),
+    "a kernel": lambda a: add_one(a),
+}
+
+
+@pytest.mark.parametrize("kept", ["whole", "view"])
+@pytest.mark.parametrize("form", WRITES)
+def test_forms_of_writes(device: Any, form: str, kept: str) -> None:
+    a, w = vk.ones(4), vk.ones(2, 2, requires_grad=True)
+    with vk.capture() as graph:
+        WRITES[form](a)
+    y = (w * (a.reshape(2, 2) if kept == "whole" else a[1:3])).sum()
+    graph.replay()
+    with pytest.raises(vk.VkjitError, match=CHANGED):
+        y.backward()
+
+
+@pytest.mark.parametrize("where", ["stream", "thread"])
+def test_replays_elsewhere(device: Any, where: str) -> None:
+    a, w = vk.ones(2), weights()
+    with vk.capture() as graph:
+        a.add_(1.0)
+    y = (w * a).sum()
+    if where == "stream":
+        stream = vk.Stream(device)
+        with stream:
+            graph.replay()
+        stream.synchronize()
+    else:
+        thread = threading.Thread(target=graph.replay)
+        thread.start()
+        thread.join()
     with pytest.raises(vk.VkjitError, match=CHANGED):
         y.backward()
 
