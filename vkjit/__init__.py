@@ -180,6 +180,11 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(f".{module}", __name__), name)
     api = importlib.import_module(".tensor.api", __name__)
+    if "__all__" not in vars(api):  # this thread is still importing it
+        raise VkjitError(
+            f"vkjit.{name} isn't there yet: a signal handler has interrupted the import of vkjit's tensors; use one before "
+            "installing the handler"
+        )
     if name in api.__all__:
         value = getattr(api, name)
         globals()[name] = value

@@ -98,6 +98,42 @@ def render_caret(loc: Loc, text: str | None = None) -> str:
     return f"{gutter}{line}\n{' ' * len(gutter)}{' ' * loc.col}{'^' * max(1, min(end, len(line)) - loc.col)}"
 
 
+MAX_NESTING = 64
+"""Levels of lists, tuples and dictionaries in an argument: as many as NumPy's arrays have dimensions."""
+
+
+def is_nested_too_deep(value: object) -> bool:
+    """True if lists, tuples and dictionaries in a value are nested more than `MAX_NESTING` deep, or contain themselves."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        inner: dict[int, object] = {}  # by identity: the same list may be there many times
+        for item in level:
+            if isinstance(item, (list, tuple, dict)):
+                inner.update((id(part), part) for part in (item.values() if isinstance(item, dict) else item))
+        level = list(inner.values())
+        if not level:
+            return False
+    return any(isinstance(item, (list, tuple, dict)) for item in level)
+
+
+def check_nesting(value: object, what: str) -> None:
+    """Raise ArgumentError if a value, which `what` names, is nested too deep to be walked recursively."""
+    if is_nested_too_deep(value):
+        raise ArgumentError(
+            f"{what} has lists, tuples or dictionaries nested more than {MAX_NESTING} deep, expected at most as many levels "
+            "as an array has dimensions: flatten them"
+        )
+
+
+def shown(value: object) -> str:
+    """Return `repr(value)` for an error message, or only what kind of value it is if that would be long or endless."""
+    if isinstance(value, (list, tuple, dict)) and is_nested_too_deep(value):
+        return f"a {type(value).__name__} nested more than {MAX_NESTING} deep"
+    if isinstance(value, int) and value.bit_length() > 4096:  # Python refuses to write ints of more than 4,300 digits
+        return f"an int of {value.bit_length()} bits"
+    return repr(value)
+
+
 class VkjitError(Exception):
     """The base class of all exceptions that vkjit raises deliberately."""
 

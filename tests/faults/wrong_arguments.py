@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import inspect
 import itertools
 import math
@@ -36,9 +37,9 @@ from vkjit.tensor import api
 
 __all__ = ["Call", "Failure", "calls", "probe"]
 
-SECONDS = 20
-"""The limit of one call."""
-MEMORY = 4 << 30
+SECONDS, WALL_SECONDS = 10, 120
+"""Limits of a call: of processor time, and of time for one that waits."""
+MEMORY = 1 << 30
 """Bytes of address space that the command may take beyond those at its start."""
 
 _SHAPES: tuple[tuple[int, ...], ...] = (
@@ -162,6 +163,8 @@ _ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "linear": lambda: {"x": _f(2, 4), "weight": _f(3, 4), "bias": _f(3)},
     "diagonal_scatter": lambda: {"x": _f(3, 4), "src": _f(3)},
     "einsum": lambda: {"equation": "ij,jk->ik", "operands": (_f(3, 4), _f(4, 2))},
+    "index_put": lambda: {"x": _f(3, 4), "indices": (_i(3),), "values": 1.0},
+    "index_put_": lambda: {"x": _f(3, 4), "indices": (_i(3),), "values": 1.0},
     "index_reduce": lambda: {"x": _f(3, 4), "dim": 0, "index": _i(3), "source": _f(3, 4), "reduce": "mean"},
     "index_reduce_": lambda: {"x": _f(3, 4), "dim": 0, "index": _i(3), "source": _f(3, 4), "reduce": "mean"},
     "normal": lambda: {"mean": 0.0, "std": 1.0, "size": (3,)},
@@ -201,6 +204,14 @@ _ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "cdist": lambda: {"a": _f(3, 4), "b": _f(2, 4)},
     "embedding": lambda: {"indices": _i(3), "weight": _f(5, 4)},
     "embedding_bag": lambda: {"indices": _i(2, 3), "weight": _f(5, 4)},
+    "vector_to_parameters": lambda: {"vec": _f(6), "parameters": [_f(2), _f(4)]},
+    "Transformer": lambda: {
+        "d_model": 4, "nhead": 2, "num_encoder_layers": 1, "num_decoder_layers": 1, "dim_feedforward": 8,
+    },
+    "TransformerEncoderLayer": lambda: {"d_model": 4, "nhead": 2, "dim_feedforward": 8},
+    "TransformerDecoderLayer": lambda: {"d_model": 4, "nhead": 2, "dim_feedforward": 8},
+    "TransformerEncoder": lambda: {"encoder_layer": nn.TransformerEncoderLayer(4, 2, 8), "num_layers": 1},
+    "TransformerDecoder": lambda: {"decoder_layer": nn.TransformerDecoderLayer(4, 2, 8), "num_layers": 1},
     "bilinear": lambda: {"x1": _f(3, 4), "x2": _f(3, 2), "weight": _f(5, 4, 2), "bias": _f(5)},
 }  # fmt: skip
 """Arguments by name, with or without the namespace, of functions for which trial finds none or too simple ones."""
@@ -339,10 +350,21 @@ def calls(prefixes: tuple[str, ...] = ("",)) -> Iterator[Call]:
 _BINDING = re.compile(r"\(\) (missing|takes|got an unexpected|got multiple|got some|argument after)")
 
 
+_PROTOCOLS: dict[type[BaseException], re.Pattern[str]] = {
+    IndexError: re.compile("index -?[0-9]+ is out of range for"),  # ends iteration by index
+    BufferError: re.compile(": .* leave it out$|: copy it over first$"),  # DLPack's
+    TypeError: re.compile("^a 0-d tensor can't be iterated over$"),
+    NotImplementedError: re.compile("has no forward()"),
+}
+"""Deliberate errors of the types that Python's protocols prescribe, and what they say."""
+
+
 def raw_error(error: BaseException) -> str:
     """Return the error as text if it isn't one that a user can be told, else ""."""
     if isinstance(error, (CompileError, InternalError)) or not isinstance(error, VkjitError):
         if isinstance(error, TypeError) and _BINDING.search(str(error)):
+            return ""
+        if type(error) in _PROTOCOLS and _PROTOCOLS[type(error)].search(str(error)):
             return ""
         entry = error.__traceback__
         while entry is not None and entry.tb_next is not None:
@@ -358,7 +380,13 @@ _LARGE = ("huge int", "large int")
 
 
 def _alarm(*_: Any) -> None:
-    raise TimeoutError(f"no end after {SECONDS} s")
+    raise TimeoutError(f"no end after {SECONDS} s of processor time, or {WALL_SECONDS} s")
+
+
+def _limit(seconds: float, wall_seconds: float) -> None:
+    """Set the timers that call `_alarm`; 0 stops them."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, wall_seconds)
 
 
 def probe(
@@ -377,7 +405,7 @@ def probe(
             arguments = call.make()
             wrong = dict(wrong_values())[label]
             arguments[parameter.name] = (wrong,) if parameter.kind is parameter.VAR_POSITIONAL else wrong
-            signal.alarm(0 if small else SECONDS)
+            _limit(*((0, 0) if small else (SECONDS, WALL_SECONDS)))
             try:
                 _run(call.function, arguments, call.parameters)
             except BaseException as error:  # noqa: BLE001  # that is what is searched for
@@ -387,7 +415,7 @@ def probe(
                 elif messages is not None:
                     messages[f"{call.name}({parameter.name}={label}): {type(error).__name__}: {error}"] += 1
             finally:
-                signal.alarm(0)
+                _limit(0, 0)
 
 
 def main() -> int:
@@ -397,9 +425,11 @@ def main() -> int:
     parser.add_argument("--device", default="interpreter")
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGPROF, _alarm)
     warnings.simplefilter("ignore")
     limit = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    gc.freeze()  # the errors of failed allocations list arrays, which takes a collection
     failures, count, messages = 0, 0, Counter[str]()
     with vk.use_device(options.device):
         for call in calls(tuple(options.prefixes)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_nesting
 from ..tensor.dlpack import from_dlpack
 from ..tensor.ops import creation, triangles
 from ..tensor.tensor import Tensor
@@ -41,6 +41,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         return result
     if copy is False:
         raise ValueError("asarray(copy=False) takes a tensor: other data are always copied")
+    check_nesting(obj, "asarray()")
     return creation.tensor(_plain(obj), dtype=dtype, device=device)
 
 

@@ -181,7 +181,9 @@ def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: 
 class set_detect_anomaly(Block[None]):  # noqa: N801  # PyTorch's name
     """Switch anomaly mode on or off in this thread.
 
-    Used as a context manager, it restores the previous mode at the end of the block.
+    Used as a context manager, it restores the previous mode at the end of the block. Like PyTorch's, the constructor
+    switches the mode: Ctrl-C between it and the beginning of the block leaves the mode switched. `detect_anomaly`
+    switches it in the block alone.
 
     `check_nan=False` skips the search for NaN, so that anomaly mode only adds the line of the forward call to errors
     raised in backward. `forward=True` checks the results of operations as well as gradients.

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 
-from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError
+from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError, shown
 from ..runtime.device import Device
 from ..runtime.device_info import DeviceInfo, DeviceList
 from ..runtime.handles import new_lock
@@ -178,7 +178,7 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
         return default_device()
     if isinstance(spec, bool) or not isinstance(spec, (int, str)):
         raise ArgumentError(
-            f"a device is named by a number, a part of its name or an item of vk.devices(), found {spec!r}"
+            f"a device is named by a number, a part of its name or an item of vk.devices(), found {shown(spec)}"
         )
     return _devices.open(spec)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_nesting
 from ..tensor.ops.creation import check_unmasked
 from .batch_samplers import Batch
 from .dataset import ArrayDataset, Dataset
@@ -31,13 +31,21 @@ def collate(examples: list[Any]) -> Any:
 
     The result has the structure of one example; lists become tuples.
     """
+    try:
+        return _stacked(examples)
+    except RecursionError:
+        check_nesting(examples, "a batch of examples")
+        raise
+
+
+def _stacked(examples: list[Any]) -> Any:
     first = examples[0]
     if isinstance(first, (tuple, list, dict)):
         _check_same_structure(examples)
     if isinstance(first, (tuple, list)):
-        return tuple(collate([e[i] for e in examples]) for i in range(len(first)))
+        return tuple([_stacked([e[i] for e in examples]) for i in range(len(first))])
     if isinstance(first, dict):
-        return {key: collate([e[key] for e in examples]) for key in first}
+        return {key: _stacked([e[key] for e in examples]) for key in first}
     for example in examples:
         check_unmasked(example)
     values = [np.asarray(e) for e in examples]

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends.selection import device as open_device
-from ..errors import ArgumentError, VkjitError
+from ..errors import ArgumentError, VkjitError, check_nesting
 from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
 from ..tensor.ops import creation
 from .batch_samplers import IndexBatches, Indices
@@ -203,7 +203,11 @@ class DataLoader:
             except Exception as exception:  # noqa: BLE001  # raised below, after all earlier batches have been yielded
                 error = exception
                 break
-            uploaded.append(batch if target is None else _uploaded(batch, target))
+            try:
+                uploaded.append(batch if target is None else _uploaded(batch, target))
+            except RecursionError:
+                check_nesting(batch, "a batch")
+                raise
             # if the next batch is ready, upload it before this one is yielded; otherwise don't wait for a worker
             while uploaded and (len(uploaded) > 1 or not next_ready):
                 yield self._count_yielded(uploaded.popleft())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, shown
 from .dataset import checked_indices
 
 __all__ = [
@@ -30,10 +30,16 @@ def as_array(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values.numpy() if hasattr(values, "numpy") else values)
 
 
+_MAX_SAMPLES = 1 << 27
+"""The largest number of indices of an epoch: 1 GiB."""
+
+
 def _checked_count(value: Any, name: str, what: str) -> int:
-    """Return `value` as an int. Raises ArgumentError if it isn't an integer of at least 1."""
+    """Return `value` as an int. Raises ArgumentError if it isn't an integer of at least 1, or too large for one epoch."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ArgumentError(f"{name}: {what} is an int of at least 1, found {value!r}")
+        raise ArgumentError(f"{name}: {what} is an int of at least 1, found {shown(value)}")
+    if what == "num_samples" and value > _MAX_SAMPLES:
+        raise ArgumentError(f"{name}: an epoch has at most {_MAX_SAMPLES} samples, found {what}={shown(value)}")
     return int(value)
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .. import dtypes
 from ..dtypes import DType
-from ..errors import ArgumentError, KernelError
+from ..errors import ArgumentError, KernelError, OutOfMemoryError
 from ..runtime.device import Buffer, Device, DeviceArray, contiguous_strides
 from ..runtime.self_overlap import elements_overlap
 
@@ -312,7 +312,10 @@ def fetch(array: DeviceArray) -> NumpyArray:
         return np.empty(array.shape, array.dtype.storage)
     low, high = byte_range(array)
     view = _view(_read(array.device, array.buffer, low, high), low, array, array.dtype.storage)
-    return view if view.flags.c_contiguous else view.copy()
+    try:
+        return view if view.flags.c_contiguous else view.copy()
+    except MemoryError as error:
+        raise OutOfMemoryError(f"a copy on the host of an array of shape {array.shape}: {error}") from error
 
 
 def to_host(array: DeviceArray) -> NumpyArray:

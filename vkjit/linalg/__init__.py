@@ -15,11 +15,11 @@ from ..tensor.argument_errors import explain_all as _explain_all
 from ..tensor.argument_views import own_result
 from ..tensor.ops import creation
 from ..tensor.ops.arithmetic import where
-from ..tensor.ops.copies import stack
+from ..tensor.ops.copies import cat
 from ..tensor.ops.matmul import matmul
 from ..tensor.ops.products import cross as _cross
 from ..tensor.ops.reductions import Dims, amax, amin, norm, sum
-from ..tensor.ops.views import axis_of, diagonal as _diagonal, expand, reshape
+from ..tensor.ops.views import axis_of, diagonal as _diagonal, expand, narrow, reshape, unsqueeze
 from ..tensor.outputs import with_out as _with_out
 from ..tensor.precision import computed_in_f32
 from ..tensor.tensor import Tensor
@@ -151,10 +151,15 @@ def vander(x: Any, *, N: int | None = None) -> Tensor:
     count = x.shape[-1] if N is None else N
     if count < 1:
         raise ArgumentError(f"vander(N={count}): expected at least 1")
-    powers: list[Any] = [creation.ones_like(x)]
-    for _ in range(count - 1):
-        powers.append(powers[-1] * x)
-    return stack(powers, -1)
+    creation.empty(
+        (*x.shape, count), dtype=x.dtype, device=x.device
+    )  # raises OutOfMemoryError before anything is computed
+    factor = unsqueeze(x, -1)  # x to the power of the number of powers so far
+    powers: Any = creation.ones_like(factor)
+    while powers.shape[-1] < count:
+        lower = narrow(powers, -1, 0, min(powers.shape[-1], count - powers.shape[-1]))
+        powers, factor = cat([powers, lower * factor], -1), factor * factor
+    return powers  # type: ignore[no-any-return]
 
 
 for _name in __all__:  # add the keyword `out` where PyTorch has it

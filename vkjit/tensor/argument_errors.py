@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dtypes import ALL, DType
-from ..errors import ArgumentError, CompileError, InternalError, VkjitError
+from ..errors import (
+    ArgumentError,
+    CompileError,
+    InternalError,
+    OutOfMemoryError,
+    VkjitError,
+    check_nesting,
+    is_nested_too_deep,
+)
 from ..runtime.device import Device
 from .tensor import Tensor
 
@@ -32,6 +40,7 @@ ERRORS = (
     LookupError,
     ArithmeticError,
     MemoryError,
+    RecursionError,
     CompileError,
     InternalError,
 )
@@ -101,7 +110,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 _ALIASES = {
     "Dims": "int | Sequence[int] | None",
-    "Sizes": "int | Sequence[int]",
+    **dict.fromkeys(("Sizes", "Widths"), "int | Sequence[int]"),
     "Shape": "Sequence[int]",
     "State": "Tensor | Sequence[Tensor]",
     "int | float": "float",
@@ -167,8 +176,8 @@ def described(value: Any) -> str:
     if isinstance(value, int):
         return repr(value) if value.bit_length() < 64 else f"an int of {value.bit_length()} bits"
     kind = type(value).__name__
-    if isinstance(value, (str, list, tuple)) and not any(isinstance(v, Tensor) for v in value):
-        text = repr(value)
+    if isinstance(value, (str, list, tuple)) and len(value) < 40 and not any(isinstance(v, Tensor) for v in value):
+        text = kind if is_nested_too_deep(value) else repr(value)
         return f"{kind} {text}" if len(text) < 40 and "\n" not in text else kind
     return kind
 
@@ -196,6 +205,8 @@ def explain(
         return
     name = name or getattr(function, "__name__", "")
     name = type(operands[0]).__name__ if name == "__init__" else name
+    for key, value in bound.items() if isinstance(error, (RecursionError, ValueError)) else ():
+        check_nesting(value, f"{name}(): argument {key}")
     for key, value in bound.items():
         parameter = signature.parameters[key]
         alternatives = list(_alternatives(parameter))
@@ -215,11 +226,18 @@ def explain(
         for key, value in bound.items():
             if _is_number(value) and value == 0:
                 raise ArgumentError(f"{name}() takes a number other than 0 as {key}, found {value!r}") from error
+    _explain_size(error, name, bound)
+
+
+def _explain_size(error: BaseException, name: str, bound: Mapping[str, Any]) -> None:
+    """Raise a vkjit error for an error of a call for which an argument is too large, or the memory too small."""
     if isinstance(error, (MemoryError, OverflowError, ValueError)):
         for key, value in bound.items():
             numbers = value if isinstance(value, (list, tuple)) else (value,)
             if any(isinstance(number, int) and abs(number) >= 1 << 31 for number in numbers):
                 raise ArgumentError(f"{name}(): {key}={described(value)} is too large for this call") from error
+    if isinstance(error, MemoryError):
+        raise OutOfMemoryError(f"{name}(): the host lacks the memory for this call ({error or 'a list'})") from error
 
 
 _LIBRARIES = sys.stdlib_module_names | {"vkjit", "numpy", "PIL", "sklearn"}
@@ -239,6 +257,8 @@ def _passed_users_code(error: BaseException) -> bool:
 
 def _holds(value: Any, item: Any) -> bool:
     """True if a sequence, or a sequence in it, has this item."""
+    if is_nested_too_deep(value):
+        return False
     return isinstance(value, (list, tuple)) and any(v is item or _holds(v, item) for v in value)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from .. import dtypes
 from ..backends.selection import device as open_device
 from ..dtypes import DType
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, shown
 from ..interop import torch
 from ..runtime.array import exchange_strides
 from ..runtime.device import Device, DeviceArray, contiguous_strides
@@ -170,6 +170,11 @@ def export(
     BufferError for tensors that require a gradient, negative strides (unless a copy is made), types that DLPack lacks, and
     copies forbidden by `copy=False`.
     """
+    for name, pair in (("max_version", max_version), ("dl_device", dl_device)):
+        if pair is not None and not (
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(i, int) for i in pair)
+        ):
+            raise ArgumentError(f"__dlpack__({name}=): expected two ints, found {shown(pair)}")
     if stream is not None:
         raise BufferError(f"stream={stream!r}: memory of the CPU has no stream, leave it out")
     if x.requires_grad:

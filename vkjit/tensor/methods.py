@@ -251,7 +251,15 @@ def install() -> None:
         setattr(Tensor, name, _converted(dtype))
     for name in ("zeros", "ones", "empty", "full", "tensor"):
         setattr(Tensor, f"new_{name}", _new(getattr(creation, name)))
-    for name in ("backward", "register_hook", "requires_grad_", "shares_memory_with", "stride", "to_device"):
+    for name in (
+        "backward",
+        "register_hook",
+        "requires_grad_",
+        "shares_memory_with",
+        "stride",
+        "to_device",
+        "__array__",
+    ):
         setattr(Tensor, name, explain_errors(getattr(Tensor, name), name))
     extra: dict[str, Any] = {
         "__iter__": _iterate,

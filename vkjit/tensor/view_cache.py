@@ -84,11 +84,14 @@ def cached_view(function: F) -> F:
         if kind not in _TENSORS or modes.get().special or x._history != x._version.recorded:
             return function(x, *args, **params)
         key: Any = args
-        if not _PLAIN.issuperset(map(type, args)):
-            key = _flat(args)
-        if params and key is not None:
-            named = _flat(chain.from_iterable(params.items()))
-            key = None if named is None else (*key, dict, *named)
+        try:
+            if not _PLAIN.issuperset(map(type, args)):
+                key = _flat(args)
+            if params and key is not None:
+                named = _flat(chain.from_iterable(params.items()))
+                key = None if named is None else (*key, dict, *named)
+        except RecursionError:  # the function explains that arguments are nested too deep
+            key = None
         if key is None:
             return function(x, *args, **params)
         array = x._array

@@ -12,6 +12,7 @@ import pytest
 import vkjit as vk
 from tests.faults import wrong_arguments
 from vkjit import nn, optim
+from vkjit.errors import is_nested_too_deep
 from vkjit.nn import functional as F
 
 
@@ -59,6 +60,148 @@ def test_the_message_names_the_parameter(name: str) -> None:
     assert "\n" not in message
     for part in parts:
         assert part in message, message
+
+
+def _nested(item: Any, levels: int = 3000) -> Any:
+    for level in range(levels):
+        item = [item] if level % 2 else (item,)
+    return item
+
+
+_DEEP: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "tensor": lambda x, one, _: vk.tensor(one),
+    "as_tensor": lambda x, one, _: vk.as_tensor(one),
+    "array API": lambda x, one, _: vk.array_api.asarray(one),
+    "cat": lambda x, _, ones: vk.cat(ones),
+    "stack": lambda x, _, ones: vk.stack([x, ones]),
+    "index": lambda x, one, _: x[one],
+    "index by list": lambda x, one, _: x[[one]],
+    "assignment": lambda x, one, _: x.__setitem__(0, one),
+    "zeros": lambda x, one, _: vk.zeros(one),
+    "zeros of sizes": lambda x, one, _: vk.zeros(2, one),
+    "repeat": lambda x, one, _: x.repeat(one),
+    "tile": lambda x, one, _: vk.tile(x, one),
+    "view": lambda x, one, _: x.view(one),
+    "expand": lambda x, one, _: x.expand(one),
+    "sum": lambda x, one, _: x.sum(one),
+    "operator": lambda x, one, _: x + one,
+    "reflected": lambda x, one, _: one + x,
+    "layer": lambda x, _, ones: nn.Linear(3, 2)(ones),
+    "shape of a layer": lambda x, one, _: nn.LayerNorm(one),
+    "conversion of a layer": lambda x, one, _: nn.Linear(3, 2).to(one),
+    "gradients": lambda x, _, ones: vk.autograd.backward(ones),
+    "seed": lambda x, one, _: vk.manual_seed(one),
+    "device": lambda x, one, _: vk.device(one),
+    "batch": lambda x, _, ones: list(vk.data.DataLoader([ones, ones], batch_size=2)),
+    "batch of dictionaries": lambda x, _, ones: list(vk.data.DataLoader([{"a": ones}] * 2, batch_size=2)),
+    "transform": lambda x, one, _: vk.data.transforms.Normalize(one, one),
+    "state": lambda x, _, ones: nn.Linear(3, 2).load_state_dict({"weight": ones, "bias": ones}),
+    "checkpoint": lambda x, _, ones: vk.io.save_checkpoint("never written", model=ones),
+}
+
+
+@pytest.mark.parametrize("name", _DEEP)
+def test_deeply_nested_sequences_are_refused(name: str) -> None:
+    with pytest.raises(vk.VkjitError) as caught:
+        _DEEP[name](vk.ones(3), _nested(1), _nested(vk.ones(3)))
+    assert not isinstance(caught.value, vk.InternalError) and len(str(caught.value)) < 400
+
+
+def test_as_many_levels_as_an_array_has_dimensions() -> None:
+    levels = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+    assert vk.tensor(_nested(7, levels)).shape == (1,) * levels
+    with pytest.raises(vk.ArgumentError, match="nested more than 64 deep.*flatten"):
+        vk.cat(_nested(vk.ones(3)))
+    itself: list[Any] = []
+    itself.append(itself)
+    with pytest.raises(vk.ArgumentError, match="nested more than 64 deep"):
+        vk.stack(itself)
+    wide: Any = (vk.ones(1),)
+    for _ in range(30):  # 2**30 leaves, 30 objects
+        wide = (wide, wide)
+    assert (
+        not is_nested_too_deep(wide) and is_nested_too_deep(_nested(1, 65)) and not is_nested_too_deep(_nested(1, 64))
+    )
+
+
+_HUGE: dict[str, Callable[[int], Any]] = {
+    "Linear": lambda n: nn.Linear(n, n),
+    "Embedding": lambda n: nn.Embedding(n, n),
+    "MultiheadAttention": lambda n: nn.MultiheadAttention(n, n),
+    "heads": lambda n: nn.MultiheadAttention(4, n),
+    "RNN": lambda n: nn.RNN(2, 2, num_layers=n),
+    "LSTM": lambda n: nn.LSTM(2, 2, n),
+    "GRU": lambda n: nn.GRU(2, 2, num_layers=n, device="meta"),
+    "encoder": lambda n: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 4), n),
+    "decoder": lambda n: nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 4), num_layers=n),
+    "Transformer": lambda n: nn.Transformer(4, 2, n, 1, 4),
+    "ModuleList": lambda n: nn.ModuleList(iter(range(n))),  # type: ignore[arg-type]
+    "vander": lambda n: vk.linalg.vander(vk.ones(3), N=n),
+    "combinations": lambda n: vk.combinations(vk.ones(3), n, with_replacement=True),
+    "combinations of many": lambda n: vk.combinations(vk.ones(1000), min(n, 500)),
+    "tril_indices": lambda n: vk.tril_indices(n, n),
+    "triu_indices": lambda n: vk.triu_indices(4, n),
+    "tensor_split": lambda n: vk.tensor_split(vk.ones(4), n),
+    "chunk": lambda n: vk.ones(0).chunk(n),
+    "split": lambda n: vk.ones(1).expand(min(n, 2**60)).split(1),
+    "iteration": lambda n: list(vk.ones(1).expand(min(n, 2**60))),
+    "tensordot": lambda n: vk.tensordot(vk.ones(3), vk.ones(3), n),
+    "pad": lambda n: F.pad(vk.ones(1, 2, 3), (0, n), mode="replicate"),
+    "interpolate": lambda n: F.interpolate(vk.ones(1, 1, 4), n),
+    "one_hot": lambda n: F.one_hot(vk.tensor([0, 1]), n),
+    "repeat_interleave": lambda n: vk.repeat_interleave(vk.ones(3), n),
+    "copy of a view": lambda n: vk.ones(1).expand(min(n, 2**60)).numpy(),
+    "RandomSampler": lambda n: list(vk.data.RandomSampler([1, 2], num_samples=n)),
+    "WeightedRandomSampler": lambda n: list(vk.data.WeightedRandomSampler([1.0, 2.0], n)),
+}
+
+
+@pytest.mark.parametrize("size", [2**40, 2**62, 2**70])
+@pytest.mark.parametrize("name", _HUGE)
+def test_huge_sizes_are_refused_before_anything_is_made(name: str, size: int) -> None:
+    with pytest.raises(vk.VkjitError) as caught:
+        _HUGE[name](size)
+    assert not isinstance(caught.value, vk.InternalError)
+
+
+def test_stacks_of_layers_have_a_limit() -> None:
+    with pytest.raises(vk.ArgumentError, match="num_layers of at most 4096, found 4097"):
+        nn.LSTM(1, 1, num_layers=4097)
+    assert len(list(nn.GRU(1, 1, num_layers=9, device="meta").parameters())) == 36
+
+
+_MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
+    "equation": (lambda: vk.einsum(None, vk.ones(3)), "a string such as"),  # type: ignore[arg-type]
+    "pairs of axes": (lambda: vk.tensordot(vk.ones(3), vk.ones(3), ()), "a pair of lists"),  # type: ignore[arg-type]
+    "index_put": (lambda: vk.index_put(vk.ones(3), vk.tensor(1), 2.0), "a tuple of index tensors"),
+    "step": (lambda: vk.ones(3)[::0], "axis 0: slice step cannot be zero"),
+    "bound": (lambda: vk.ones(3)["a":], "axis 0: slice indices must be integers"),  # type: ignore[misc]
+    "meshgrid": (lambda: vk.meshgrid(None), "takes tensors, found a NoneType"),
+    "mean": (lambda: vk.normal((), 1.0, 3), "expected a number or a tensor"),
+    "text": (lambda: vk.tensor(["a"], dtype=vk.f32), "holds other objects"),
+    "number as text": (lambda: vk.ones(3).new_tensor(["1"]), "holds other objects"),
+    "padding": (lambda: nn.ZeroPad2d(None), "an int or a sequence of ints"),  # type: ignore[arg-type]
+    "fusion": (lambda: nn.utils.fuse_linear_bn_eval(vk.ones(3), nn.BatchNorm1d(3)), "found a Tensor"),
+    "bilinear": (lambda: nn.Bilinear(2, 2, 1)(vk.tensor(1.0), vk.ones(2)), "at least one axis"),
+    "mask": (lambda: nn.MultiheadAttention(2, 1)(*[vk.ones(3, 1, 2)] * 3, attn_mask=vk.tensor(1.0)), "attn_mask has"),
+    "cell": (lambda: nn.LSTMCell(2, 3)(vk.ones(1, 2), ()), "two tensors"),
+    "cell of another size": (lambda: nn.GRUCell(2, 3)(vk.ones(1, 2), vk.ones(1, 4)), r"of shape \(1, 3\)"),
+    "protocol": (lambda: vk.ones(3).__dlpack__(max_version=()), "two ints"),  # type: ignore[arg-type]
+    "NumPy's type": (lambda: vk.ones(3).__array__([1]), "an element type"),
+    "size of a convolution": (lambda: nn.ConvTranspose1d(1, 1, 2)(vk.ones(1, 1, 4), 99), "output_size"),
+    "decimals": (lambda: vk.ones(3).round_(decimals=np.ones(2)), "decimals"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", _MISPLACED)
+def test_misplaced_arguments(name: str) -> None:
+    call, message = _MISPLACED[name]
+    with pytest.raises(vk.ArgumentError, match=message):
+        call()
+
+
+def test_padding_layers_take_integers_of_numpy() -> None:
+    assert nn.ZeroPad1d(np.int64(2)).padding == (2, 2)  # type: ignore[arg-type]
 
 
 def test_errors_of_users_functions_are_left_alone() -> None:

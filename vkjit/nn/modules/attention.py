@@ -205,6 +205,9 @@ class MultiheadAttention(Module):
 
         mask: `attn_mask` or None; padding: `key_padding_mask` or None.
         """
+        for name, given, axes in (("attn_mask", mask, "at least 2"), ("key_padding_mask", padding, "2")):
+            if given is not None and (given.ndim < 2 or (axes == "2" and given.ndim != 2)):
+                raise ShapeError(f"{name} has {axes} axes, found shape {given.shape}")
         masks = []
         if mask is not None:
             masks.append(

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from vkjit.errors import ArgumentError
+from vkjit.errors import ArgumentError, shown
 from vkjit.tensor.argument_views import own_result
 
 from ..parameter import Parameter
 from .module import Module
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential", "check_layer_count"]
+
+
+MAX_LAYERS = 1 << 12
+"""The largest number of layers that a stack is built with: each takes memory and time, whatever its size."""
+
+
+def check_layer_count(count: int, owner: str) -> None:
+    """Raise ArgumentError for a number of layers that would never be built. `owner` (a class) is for the message."""
+    if count > MAX_LAYERS:
+        raise ArgumentError(f"{owner} has num_layers of at most {MAX_LAYERS}, found {shown(count)}: stack several")
 
 
 def _checked_index(index: int, length: int, owner: str) -> int:
@@ -49,7 +59,7 @@ class _List(Module):
 
     def extend(self: _Listed, modules: Iterable[Module]) -> _Listed:
         """Append several modules."""
-        for module in list(modules):  # a copy, because `modules` may be this container
+        for module in list(modules) if modules is self else modules:
             self.append(module)
         return self
 

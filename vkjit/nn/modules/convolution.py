@@ -214,7 +214,7 @@ class _ConvTranspose(Module):
         if output_size is None:
             return self.output_padding
         requested = sizes(
-            tuple(output_size)[-self.rank :], self.rank, "output_size"
+            output_size if isinstance(output_size, int) else tuple(output_size)[-self.rank :], self.rank, "output_size"
         )  # may begin with batch and channels
         # the output sizes for an output padding of 0
         min_sizes = [

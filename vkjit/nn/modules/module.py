@@ -15,7 +15,7 @@ from vkjit.backends.selection import device as open_device
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError
 from vkjit.runtime.device import Device
-from vkjit.tensor.argument_errors import ERRORS, explain
+from vkjit.tensor.argument_errors import ERRORS, explain, explain_errors
 from vkjit.tensor.ops import creation
 from vkjit.tensor.tensor import Tensor
 
@@ -301,6 +301,7 @@ class Module:
         fn(self)
         return self
 
+    @explain_errors
     def to(self: M, *targets: Any, dtype: Any = None, device: Any = None) -> M:
         """Move parameters and buffers to a device, and convert float ones to a float type: `model.to("cpu")`.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vkjit.errors import ArgumentError
 from vkjit.tensor.tensor import Tensor
 
@@ -29,10 +31,10 @@ class _Pad(Module):
 
     def __init__(self, padding: Widths) -> None:
         super().__init__()
-        widths = (padding,) * (2 * self.rank) if isinstance(padding, int) else tuple(padding)
-        if len(widths) != 2 * self.rank or not all(isinstance(w, int) for w in widths):
+        widths = (padding,) * (2 * self.rank) if isinstance(padding, (int, np.integer)) else tuple(padding)
+        if len(widths) != 2 * self.rank or not all(isinstance(w, (int, np.integer)) for w in widths):
             raise ArgumentError(f"{type(self).__name__} takes an int or {2 * self.rank} ints, found {padding!r}")
-        self.padding = widths
+        self.padding = tuple([int(w) for w in widths])
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *size) -> padded shape."""

@@ -16,6 +16,7 @@ from vkjit.tensor.tensor import Tensor
 
 from .. import functional as F, init
 from ..parameter import Parameter
+from .container import check_layer_count
 from .module import Module
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
@@ -103,6 +104,7 @@ class _Recurrent(Module):
             )
         if not 0 <= dropout <= 1:
             raise ArgumentError(f"a dropout probability lies in [0, 1], found {dropout}")
+        check_layer_count(num_layers, type(self).__name__)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
@@ -317,6 +319,12 @@ class _Cell(Module):
         if hx is None:
             zeros = creation.zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype, device=x.device)
             hx = (zeros, zeros) if self.kind == "lstm" else zeros
+        states, shape = hx if self.kind == "lstm" else (hx,), (*x.shape[:-1], self.hidden_size)
+        if [getattr(state, "shape", None) for state in states] != [shape] * (2 if self.kind == "lstm" else 1):
+            raise ShapeError(
+                f"{type(self).__name__} takes a state of {'two tensors (h, c)' if self.kind == 'lstm' else 'a tensor'} of shape "
+                f"{shape}, found {[getattr(state, 'shape', type(state).__name__) for state in states]}"
+            )
         get: Any = self._parameters.get
         projected_input = _linear(x, get("weight_ih"), get("bias_ih"))
         return _step(self.kind, projected_input, hx, get("weight_hh"), get("bias_hh"), None)

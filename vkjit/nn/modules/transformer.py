@@ -13,7 +13,7 @@ from vkjit.tensor.tensor import Tensor
 
 from .. import functional as F, init
 from .attention import MultiheadAttention
-from .container import ModuleList
+from .container import ModuleList, check_layer_count
 from .dropout import Dropout
 from .linear import Linear
 from .module import Module
@@ -181,6 +181,7 @@ class TransformerEncoder(Module):
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, **_: Any) -> None:
         super().__init__()
+        check_layer_count(num_layers, type(self).__name__)
         self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
         self.num_layers = num_layers
         self.add_module("norm", norm)
@@ -210,6 +211,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
+        check_layer_count(num_layers, type(self).__name__)
         self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
         self.num_layers = num_layers
         self.add_module("norm", norm)

@@ -24,6 +24,9 @@ __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "parameters_to_vector", "
 
 def _fused(layer: Any, norm: Any, axis: int) -> Any:
     """Return a copy of the layer with the norm folded in. `axis`: the axis of output channels in the layer's weight."""
+    for module in (layer, norm):
+        if not isinstance(module, Module):
+            raise ArgumentError(f"a layer and a batch norm can be fused, found a {type(module).__name__}")
     if layer.training or norm.training:
         raise ArgumentError(
             "only layers in inference mode can be fused: in training a batch norm takes the batch's own statistics"
@@ -74,7 +77,7 @@ def fuse_linear_bn_eval(linear: Any, bn: Module) -> Any:
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate the flattened tensors into one vector."""
-    flat = [p.reshape(-1) for p in parameters]
+    flat = [p.reshape(-1) for p in ([parameters] if isinstance(parameters, Tensor) else parameters)]
     if not flat:
         raise ArgumentError("parameters_to_vector() needs at least one tensor, found none")
     vector: Tensor = cat(flat)

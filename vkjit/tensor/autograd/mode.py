@@ -157,7 +157,9 @@ _disabled, _enabled = GradBlock(False), GradBlock(True)
 class set_grad_enabled(GradBlock):  # noqa: N801  # PyTorch's name
     """Switch recording on or off in this thread or asyncio task: at once, as a context manager, or as a decorator.
 
-    At the end of the block, recording is as it was before the call. As a decorator, it affects only the function.
+    At the end of the block, recording is as it was before the call. As a decorator, it affects only the function. Like
+    PyTorch's, the constructor switches: Ctrl-C between it and the beginning of a block leaves recording switched;
+    `no_grad` and `enable_grad` switch it in the block alone.
     """
 
     def __init__(self, enabled: bool) -> None:

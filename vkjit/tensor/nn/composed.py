@@ -149,6 +149,8 @@ def max_unpool(
 
 def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
     """Return y[..., o] = first^T weight[o] second + bias[o]; first: (..., M), second: (..., N), weight: (O, M, N)."""
+    if not first.ndim or not second.ndim:
+        raise ShapeError(f"bilinear() takes inputs of at least one axis, found {first.shape} and {second.shape}")
     if weight.ndim != 3 or weight.shape[1:] != (first.shape[-1], second.shape[-1]):
         raise ShapeError(
             f"bilinear(): inputs of {first.shape} and {second.shape} need a weight (O, {first.shape[-1]}, "

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vkjit import dtypes
 from vkjit.backends.selection import device as open_device
 from vkjit.dtypes import DType
-from vkjit.errors import ArgumentError, DTypeError, OutOfMemoryError
+from vkjit.errors import ArgumentError, DTypeError, OutOfMemoryError, check_nesting
 from vkjit.launch.bind import poison
 from vkjit.runtime.capture import constant_buffer
 from vkjit.runtime.device import Device, DeviceArray, contiguous_strides
@@ -117,8 +117,9 @@ def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
     try:
         values = np.asarray(data)
     except ValueError as error:
+        check_nesting(data, "tensor(): the data")
         raise ArgumentError(f"the nested lists don't form an array: {error}") from error
-    if values.dtype == object:
+    if values.dtype.kind in "OSU":
         raise ArgumentError(f"a tensor is made of numbers, found a {type(data).__name__} that holds other objects")
     if dtype is not None:
         element = as_dtype(dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vkjit.errors import DTypeError, ShapeError
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
 
 from ..tensor import Tensor
 from . import creation, gather, indexing
@@ -25,6 +25,8 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
 
     `indices` is a tuple of index tensors and masks.
     """
+    if not isinstance(indices, (tuple, list)):
+        raise ArgumentError(f"index_put() takes a tuple of index tensors and masks, found a {type(indices).__name__}")
     index = tuple(indices)
     if not accumulate:
         value = values.to(x.dtype) if isinstance(values, Tensor) else values

@@ -161,7 +161,10 @@ def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]
     if isinstance(item, Tensor):
         return 0, extent, 1, True
     if isinstance(item, slice):
-        start, stop, step = item.indices(extent)
+        try:
+            start, stop, step = item.indices(extent)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"the slice {item} of axis {axis}: {error}") from None
         size = len(range(start, stop, step))
         # a larger step would do the same, but its product with the stride may exceed 64 bits
         return start, size, min(max(step, -extent - 1), extent + 1), True

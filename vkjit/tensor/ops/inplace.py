@@ -167,7 +167,11 @@ _round = _unary("round", lang.round)
 
 def round_(self: Tensor, *, decimals: int = 0) -> Tensor:
     """In-place version of `round`."""
-    return in_place_by_copy("round", round)(self, decimals=decimals) if decimals else _round(self)
+    return (
+        _round(self)
+        if decimals.__class__ is int and not decimals
+        else in_place_by_copy("round", round)(self, decimals=decimals)
+    )
 
 
 _UNARY = {

@@ -12,7 +12,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from vkjit.errors import ArgumentError, ShapeError
+from vkjit.errors import ArgumentError, ShapeError, shown
 
 from ..argument_errors import described
 from ..memory import as_int
@@ -80,9 +80,14 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     the axes of b to contract them with.
     """
     if isinstance(dims, int):
-        as_int(dims, "tensordot(dims=)", 0)
+        if as_int(dims, "tensordot(dims=)", 0) > min(a.ndim, b.ndim):
+            raise ShapeError(
+                f"tensordot(dims={shown(dims)}): tensors of {a.ndim} and {b.ndim} axes have no so many in common"
+            )
         contracted_a, contracted_b = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
+        if not isinstance(dims, (tuple, list)) or len(dims) != 2:
+            raise ArgumentError(f"tensordot(dims=): expected an int or a pair of lists of axes, found {shown(dims)}")
         contracted_a, contracted_b = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(contracted_a) != len(contracted_b):
         raise ShapeError(f"tensordot(): {len(contracted_a)} axes of the first, {len(contracted_b)} of the second")
@@ -290,6 +295,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     if not isinstance(equation, str):
         equation, operands = _equation_of((equation, *operands))
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    if not isinstance(equation, str):
+        raise ArgumentError(f'einsum() takes a string such as "ij,jk->ik" first, found a {type(equation).__name__}')
     terms, result_term = parse(equation)
     if len(terms) != len(tensors):
         raise ArgumentError(f"einsum({equation!r}) has {len(terms)} terms, found {len(tensors)} tensors")

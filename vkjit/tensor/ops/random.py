@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkjit import dtypes
-from vkjit.errors import ArgumentError, DTypeError
+from vkjit.errors import ArgumentError, DTypeError, shown
 from vkjit.runtime.array import LAYOUT_ALIGNMENT, layout_of
 from vkjit.runtime.capture import Capture, capture_here, is_capturing, refuse_host
 from vkjit.runtime.device import Device, DeviceArray
@@ -119,9 +119,9 @@ class Generator:
 def _checked_seed(seed: Any) -> int:
     """Return a seed as an int. Raises ArgumentError if it is none."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ArgumentError(f"a seed is an int of at least 0, found {seed!r}")
+        raise ArgumentError(f"a seed is an int of at least 0, found {shown(seed)}")
     if seed >= 2**64:
-        raise ArgumentError(f"a seed is an int below 2**64, found {seed!r}")
+        raise ArgumentError(f"a seed is an int below 2**64, found {shown(seed)}")
     return int(seed)
 
 
@@ -355,6 +355,8 @@ def normal(
         if size is None:
             raise ArgumentError("normal() of numbers needs a size: vk.normal(0.0, 1.0, (2, 3))")
         check_deviation(std, "normal")
+        if not isinstance(mean, (int, float, np.number)):
+            raise ArgumentError(f"normal(): mean={shown(mean)}, expected a number or a tensor")
         drawn: Any = randn(as_shape((size,)), dtype=dtype, device=device, generator=generator)
         return drawn * float(std) + float(mean)  # type: ignore[no-any-return]
     from .broadcast import broadcast_shapes

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations as choose, combinations_with_replacement as choose_again
+from itertools import chain, combinations as choose, combinations_with_replacement as choose_again
 from typing import Any
 
 import numpy as np
 
 from vkjit import dtypes
-from vkjit.errors import ArgumentError, ShapeError
+from vkjit.errors import ArgumentError, ShapeError, shown
 
 from ..argument_views import own_result
 from ..dispatch import operation
@@ -28,6 +28,7 @@ from .gather import index_select
 from .triangles import meshgrid, pad
 from .views import (
     axis_of,
+    check_part_count,
     diagonal,
     flip,
     movedim,
@@ -47,6 +48,9 @@ __all__ = [
     "vsplit",
 ]  # fmt: skip
 
+
+_MAX_COMBINED = 1 << 25
+"""Maximum number of elements of `combinations`, whose indices Python computes one by one."""
 
 # -- rank
 
@@ -148,6 +152,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
         parts = int(indices_or_sections)
         if parts < 1:
             raise ArgumentError(f"tensor_split() takes at least 1 part, found {parts}")
+        check_part_count(parts, "tensor_split")
         small, larger = divmod(extent, parts)
         sizes = [small + 1] * larger + [small] * (parts - larger)
         return split(x, sizes, axis)
@@ -350,11 +355,16 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
         return creation.empty(0, dtype=x.dtype, device=x.device)
     if not with_replacement and r > x.numel():
         return creation.empty(0, r, dtype=x.dtype, device=x.device)
-    # combinations of indices
+    total = x.numel() + (r - 1 if with_replacement else 0)
+    # those of more than 40 elements out of at least twice as many are more than 2**40
+    rows = math.comb(total, r) if min(r, total - r) <= 40 else 1 << 40
+    if rows * r > _MAX_COMBINED:
+        raise ArgumentError(
+            f"combinations() of {x.numel()} elements, {shown(r)} at a time, has more than {_MAX_COMBINED} elements: take fewer"
+        )
     pick = choose_again if with_replacement else choose
-    choices = np.asarray(list(pick(range(x.numel()), r)), np.int64).reshape(-1, r)
-    index = creation.upload(choices.reshape(-1), dtypes.i64, x.device)
-    return reshape(index_select(x, 0, index), choices.shape)
+    choices = np.fromiter(chain.from_iterable(pick(range(x.numel()), r)), np.int64, rows * r)
+    return reshape(index_select(x, 0, creation.upload(choices, dtypes.i64, x.device)), (rows, r))
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
@@ -376,13 +386,29 @@ def block_diag(*tensors: Tensor) -> Tensor:
 builtin_sum = sum  # for `block_diag`; in other functions of this module, `sum` is the reduction of tensors
 
 
-def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, indices_of: Any) -> Tensor:
-    """Return the indices that `indices_of`, NumPy's `tril_indices` or `triu_indices`, computes, as a tensor (2, n)."""
-    row, col = as_int(row, f"{indices_of.__name__}(row=)", 0), as_int(col, f"{indices_of.__name__}(col=)", 0)
-    indices = np.stack(indices_of(row, as_int(offset, f"{indices_of.__name__}(offset=)"), col)).astype(np.int64)
-    if indices.size:
-        check_fits(indices.max(), creation.as_dtype(dtype))
-    return creation.upload(indices, creation.as_dtype(dtype), device)
+def _triangle_indices(name: str, row: int, col: int, offset: int, dtype: Any, device: Any) -> Tensor:
+    """Return the indices (2, n) of one triangle, in C order, for `tril_indices` or `triu_indices` (`name`)."""
+    rows, columns = as_int(row, f"{name}(row=)", 0), as_int(col, f"{name}(col=)", 0)
+    last = max(
+        -rows, min(columns, as_int(offset, f"{name}(offset=)"))
+    )  # beyond that all or none of the elements are meant
+    lower = name == "tril_indices"
+
+    def below(count: int) -> int:
+        """Return the number of elements in the first `count` rows of 1, 2, ... elements, at most `columns` each."""
+        full = max(count - columns, 0)
+        return max(count - full, 0) * (count - full + 1) // 2 + full * columns
+
+    in_lower = below(rows + last + lower - 1) - below(last + lower - 1)
+    out = creation.empty(2, in_lower if lower else rows * columns - in_lower, dtype=dtype, device=device)
+    if not out.numel():
+        return out
+    bounds = np.clip(np.arange(rows) + (last + lower), 0, columns)  # of each row: the end of its lower part
+    starts, counts = (0, bounds) if lower else (bounds, columns - bounds)
+    skipped = np.cumsum(counts) - counts - starts
+    indices = np.stack([np.repeat(np.arange(rows), counts), np.arange(out.shape[1]) - np.repeat(skipped, counts)])
+    check_fits(indices.max(), out.dtype)
+    return creation.upload(indices, out.dtype, device)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
@@ -390,7 +416,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64
 
     `offset` is the offset of that diagonal above the main one (negative: below).
     """
-    return _triangle_indices(row, col, offset, dtype, device, np.tril_indices)
+    return _triangle_indices("tril_indices", row, col, offset, dtype, device)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
@@ -398,7 +424,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64
 
     `offset` is the offset of that diagonal above the main one (negative: below).
     """
-    return _triangle_indices(row, col, offset, dtype, device, np.triu_indices)
+    return _triangle_indices("triu_indices", row, col, offset, dtype, device)
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:

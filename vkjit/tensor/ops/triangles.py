@@ -166,6 +166,9 @@ def meshgrid(*vectors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f'meshgrid(indexing=...) is "ij" or "xy", found {indexing!r}')
     tensors = tuple(vectors[0]) if len(vectors) == 1 and isinstance(vectors[0], (list, tuple)) else vectors
+    for x in tensors:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"meshgrid() takes tensors, found a {type(x).__name__}: make one with vk.tensor(...)")
     swap = indexing == "xy" and len(tensors) > 1
     ordered = [tensors[1], tensors[0], *tensors[2:]] if swap else list(tensors)
     shape = tuple(x.numel() for x in ordered)

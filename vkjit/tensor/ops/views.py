@@ -28,6 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
+_MAX_PARTS = 1 << 20
+"""Maximum number of views that one call makes: 1 GiB of Python objects."""
 
 
 def axis_of(dim: int, rank: int, name: str) -> int:
@@ -363,10 +365,19 @@ def flip_view(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     return x
 
 
+def check_part_count(count: int, name: str) -> None:
+    """Raise ArgumentError if the function `name` would make more views than memory has room for."""
+    if count > _MAX_PARTS:
+        raise ArgumentError(
+            f"{name}() makes at most {_MAX_PARTS} tensors, found {count}: take larger parts, or use .numpy()"
+        )
+
+
 @cached_view
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return the slices along an axis, without that axis."""
     axis = axis_of(dim, x.ndim, "unbind")
+    check_part_count(x.shape[axis], "unbind")
     return tuple(select(x, axis, i) for i in range(x.shape[axis]))
 
 
@@ -379,6 +390,7 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
         size = int(split_size_or_sections)
         if size <= 0:
             raise ArgumentError(f"split() takes a size of at least 1, found {size}")
+        check_part_count(-(-extent // size), "split")
         sections = [min(size, extent - start) for start in range(0, extent, size)] or [0]
     else:
         sections = [int(s) for s in split_size_or_sections]
@@ -397,6 +409,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if chunks < 1:
         raise ArgumentError(f"chunk() takes at least 1 part, found {chunks}")
     extent = x.shape[axis_of(dim, x.ndim, "chunk")]
+    check_part_count(min(chunks, extent or chunks), "chunk")
     return split(x, -(-extent // chunks) if extent else [0] * chunks, dim)
 
 

@@ -77,6 +77,13 @@ def usable_types(
     no candidate.
     """
     variables = _variables(kernel)
+    names = [v.__name__ for v in variables]
+    unknown = [name for name in given if name not in names] if isinstance(given, Mapping) else []
+    if unknown or (given and not names):
+        raise ArgumentError(
+            f"dtypes: {kernel.name} has {f'the type variables {names}' if names else 'no type variable'}, found types for "
+            f"{unknown or given}: leave them out"
+        )
     given_types = {v.__name__: _given_types(v, given) for v in variables}
     left_out: dict[str, str] = {}
     types: dict[str, list[DType]] = {}
