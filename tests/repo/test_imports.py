@@ -52,6 +52,28 @@ def test_importing_vkjit_opens_no_driver() -> None:
     assert _run(f"import sys, vkjit; print('libvulkan' in ({maps}))").strip() == "False"
 
 
+def test_a_handler_that_interrupts_the_import_of_tensors_is_told_so() -> None:
+    """A module that is imported in between stands for a signal handler: both run within the import, in its thread."""
+    code = """
+import sys
+import vkjit as vk
+
+class Handler:
+    def find_spec(self, name, path, target=None):
+        if name == "vkjit.tensor.methods":
+            sys.meta_path.remove(self)
+            try:
+                vk.ones(3)
+            except vk.VkjitError as error:
+                print(type(error).__name__, error)
+
+sys.meta_path.insert(0, Handler())
+print(vk.ones(3, device="interpreter").tolist())
+"""
+    told, result = _run(code).splitlines()
+    assert told.startswith("VkjitError vkjit.ones isn't there yet: a signal handler") and result == "[1.0, 1.0, 1.0]"
+
+
 def test_the_standard_library_is_importable_under_one_name_only() -> None:
     assert _run("import vkjit.stdlib; print(vkjit.stdlib.__name__)").strip() == "vkjit.stdlib"
     refused = "\ntry:\n    import stdlib\nexcept ImportError as error:\n    print(error)"

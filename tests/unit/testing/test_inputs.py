@@ -194,6 +194,7 @@ def test_types_are_those_that_the_kernel_compiles_for() -> None:
         ({"elements": {"x": object()}}, "expected a (low, high) pair"),
         ({"elements": {"x": (0, "M")}}, "can't be computed"),
         ({"dtypes": {"T": ["f99"]}}, "expected element types"),
+        ({"dtypes": {"T": ["f32"], "S": ["f32"]}}, "scale has the type variables ['T'], found types for ['S']"),
         ({"special": "nans"}, "no kind is named 'nans'"),
     ],
 )
@@ -201,6 +202,12 @@ def test_settings_that_mean_nothing_are_refused(settings_given: dict[str, Any], 
     with pytest.raises(vk.ArgumentError) as caught:
         vk.testing.check_kernel(scale, devices="interpreter", max_examples=examples(2), **settings_given)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("dtypes", [["f32"], [vk.f32, vk.f16], {"T": ["f32"]}])
+def test_types_for_a_kernel_without_type_variables_are_refused(dtypes: Any) -> None:
+    with pytest.raises(vk.ArgumentError, match="outer has no type variable, found types for .*: leave them out"):
+        vk.testing.check_kernel(outer, devices="interpreter", max_examples=examples(2), dtypes=dtypes)
 
 
 def test_a_parameter_without_annotation_is_refused() -> None:
