@@ -353,7 +353,7 @@ _BINDING = re.compile(r"\(\) (missing|takes|got an unexpected|got multiple|got s
 _PROTOCOLS: dict[type[BaseException], re.Pattern[str]] = {
     IndexError: re.compile("index -?[0-9]+ is out of range for"),  # ends iteration by index
     BufferError: re.compile(": .* leave it out$|: copy it over first$"),  # DLPack's
-    TypeError: re.compile("^a 0-d tensor can't be iterated over$"),
+    TypeError: re.compile("^a 0-d tensor (can't be iterated over|has no length)$"),
     NotImplementedError: re.compile("has no forward()"),
 }
 """Deliberate errors of the types that Python's protocols prescribe, and what they say."""

@@ -132,6 +132,9 @@ class ConcatDataset(Dataset):
             datasets = tuple(datasets[0])
         if not datasets:
             raise ArgumentError("ConcatDataset needs at least one dataset, found none")
+        for dataset in datasets:
+            if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+                raise ArgumentError(f"ConcatDataset takes datasets, found a {type(dataset).__name__}")
         self.datasets = datasets
         self.ends = list(itertools.accumulate(len(d) for d in datasets))
         """For each dataset, the position after its last example."""

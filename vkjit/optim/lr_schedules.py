@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, shown
 from .optimizer import Optimizer
 
 __all__ = [
@@ -249,6 +249,9 @@ class LambdaLR(LRScheduler):
         self, optimizer: Optimizer, lr_lambda: Callable[[Any], float] | Sequence[Callable[[Any], float]]
     ) -> None:
         self.lr_lambda, self.lr_lambdas = lr_lambda, per_group(lr_lambda, optimizer, "lr_lambda")
+        for function in self.lr_lambdas:
+            if not callable(function):
+                raise ArgumentError(f"LambdaLR takes a function of the epoch as lr_lambda, found {shown(function)}")
         super().__init__(optimizer)
 
     def _rate_of(self, number: int, epoch: float) -> float:

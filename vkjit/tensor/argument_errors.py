@@ -100,7 +100,10 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Iterable[Tensor]": ("tensors", lambda v: isinstance(v, Tensor) or _are(v, lambda t: isinstance(t, Tensor))),
     "Sequence[Any]": ("a sequence", lambda v: isinstance(v, Sequence) or _are(v, lambda _: True)),
     "Path": ("a path", lambda v: isinstance(v, (str, os.PathLike))),
-    "Dataset": ("a dataset", lambda v: hasattr(v, "__len__") and hasattr(v, "__getitem__")),
+    "Dataset": (
+        "a dataset",
+        lambda v: hasattr(v, "__len__") and hasattr(v, "__getitem__") and not isinstance(v, Mapping),
+    ),
     "Mapping": ("a dictionary", lambda v: isinstance(v, Mapping)),
     "Callable": ("a function", callable),
     "Module": ("a vk.nn.Module", lambda v: any(c.__name__ == "Module" for c in type(v).__mro__)),

@@ -189,6 +189,9 @@ _MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
     "protocol": (lambda: vk.ones(3).__dlpack__(max_version=()), "two ints"),  # type: ignore[arg-type]
     "NumPy's type": (lambda: vk.ones(3).__array__([1]), "an element type"),
     "size of a convolution": (lambda: nn.ConvTranspose1d(1, 1, 2)(vk.ones(1, 1, 4), 99), "output_size"),
+    "datasets": (lambda: vk.data.ConcatDataset(5), "takes datasets, found a int"),
+    "dictionary of examples": (lambda: vk.data.describe({"a": 1}), "describe.. takes a dataset"),
+    "factor": (lambda: optim.lr_scheduler.LambdaLR(optim.SGD([vk.ones(2)], 0.1), "a"), "a function of the epoch"),  # type: ignore[arg-type]
     "decimals": (lambda: vk.ones(3).round_(decimals=np.ones(2)), "decimals"),  # type: ignore[arg-type]
 }
 
