@@ -132,7 +132,11 @@ class _Liveness:
             return read_names(node.value)
         if isinstance(node, ast.AugAssign):  # the target is read, too, though its context is ast.Store
             return after | read_names(node.value, node.target) | assigned_names([node.target])
-        return read_names(node) | (after - assigned_names([node]))
+        read = read_names(node)
+        written = assigned_names([node]) - read
+        # the same set is returned if nothing changes: copies would make long code with many names quadratic
+        live = after if written.isdisjoint(after) else after - written
+        return live if read <= live else live | read
 
     def loop(
         self,
