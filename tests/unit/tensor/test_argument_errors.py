@@ -192,6 +192,7 @@ _MISPLACED: dict[str, tuple[Callable[[], Any], str]] = {
     "datasets": (lambda: vk.data.ConcatDataset(5), "takes datasets, found a int"),
     "dictionary of examples": (lambda: vk.data.describe({"a": 1}), "describe.. takes a dataset"),
     "factor": (lambda: optim.lr_scheduler.LambdaLR(optim.SGD([vk.ones(2)], 0.1), "a"), "a function of the epoch"),  # type: ignore[arg-type]
+    "activation": (lambda: nn.Transformer(4, 2, activation=np.ones(2)), "activation is"),  # type: ignore[arg-type]
     "decimals": (lambda: vk.ones(3).round_(decimals=np.ones(2)), "decimals"),  # type: ignore[arg-type]
 }
 

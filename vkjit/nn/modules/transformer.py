@@ -34,7 +34,7 @@ def _activation(choice: Activation) -> Any:
     """Return the activation function `choice`, which is a function or a name: "relu" or "gelu"."""
     if callable(choice):
         return choice
-    if choice not in ("relu", "gelu"):
+    if not isinstance(choice, str) or choice not in ("relu", "gelu"):
         raise ArgumentError(f'activation is "relu", "gelu" or a function of a tensor, found {choice!r}')
     return F.relu if choice == "relu" else F.gelu
 
