@@ -154,10 +154,13 @@ class TensorMethods:
         """Return how often each non-negative integer occurs in a vector."""
 
     def bitwise_and(self, b: Any) -> Tensor:
-        """Return a & b, bitwise."""
+        """Return a & b, bitwise; a scalar may be any pattern of the type's bits, as in u8 & ~3."""
 
     def bitwise_and_(self, b: Any) -> Tensor:
         """In-place version of `bitwise_and`."""
+
+    def bitwise_left_shift(self, b: Any) -> Tensor:
+        """Return a << b, bitwise; a negative b, or b >= the bit width, shifts out all bits, as in PyTorch."""
 
     def bitwise_left_shift_(self, b: Any) -> Tensor:
         """In-place version of `bitwise_left_shift`."""
@@ -169,16 +172,19 @@ class TensorMethods:
         """In-place version of `bitwise_not`."""
 
     def bitwise_or(self, b: Any) -> Tensor:
-        """Return a | b, bitwise."""
+        """Return a | b, bitwise; a scalar may be any pattern of the type's bits, as in u8 & ~3."""
 
     def bitwise_or_(self, b: Any) -> Tensor:
         """In-place version of `bitwise_or`."""
+
+    def bitwise_right_shift(self, b: Any) -> Tensor:
+        """Return a >> b, bitwise; a negative b, or b >= the bit width, shifts out all bits, as in PyTorch."""
 
     def bitwise_right_shift_(self, b: Any) -> Tensor:
         """In-place version of `bitwise_right_shift`."""
 
     def bitwise_xor(self, b: Any) -> Tensor:
-        """Return a ^ b, bitwise."""
+        """Return a ^ b, bitwise; a scalar may be any pattern of the type's bits, as in u8 & ~3."""
 
     def bitwise_xor_(self, b: Any) -> Tensor:
         """In-place version of `bitwise_xor`."""
@@ -770,6 +776,9 @@ class TensorMethods:
 
     def permute(self, *axes: Any, dims: Any = None) -> Tensor:
         """Reorder the axes: `permute(x, 2, 0, 1)`."""
+
+    def positive(self) -> Tensor:
+        """Return a copy of x, elementwise, in x's type."""
 
     def pow(self, b: Any) -> Tensor:
         """Return a ** b."""

@@ -54,16 +54,16 @@ _METHODS: tuple[tuple[Any, str], ...] = (
         elementwise,
         (
             "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf erfc exp exp2 expm1 floor frac "
-            "gelu isfinite isinf isnan leaky_relu log log10 log1p log2 logical_not neg reciprocal relu round "
+            "gelu isfinite isinf isnan leaky_relu log log10 log1p log2 logical_not neg positive reciprocal relu round "
             "rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc"
         ),
     ),
     (
         arithmetic,
         (
-            "add atan2 bitwise_and bitwise_or bitwise_xor clamp clip copysign div eq floor_divide fmax fmin fmod ge gt "
-            "hypot isclose le lerp logical_and logical_or logical_xor lt masked_fill maximum minimum mul ne pow "
-            "remainder sub true_divide xlogy"
+            "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor clamp clip "
+            "copysign div eq floor_divide fmax fmin fmod ge gt hypot isclose le lerp logical_and logical_or "
+            "logical_xor lt masked_fill maximum minimum mul ne pow remainder sub true_divide xlogy"
         ),
     ),
     (

@@ -552,6 +552,12 @@ class Tensor(TensorMethods):
             parts.append("requires_grad=True")
         return f"tensor({', '.join(parts)})"
 
+    def __format__(self, spec: str) -> str:
+        """Format the number of a 0-d tensor, as in f"{loss:.3f}". Raises ArgumentError for others with a `spec`."""
+        if spec and self.ndim:
+            raise ArgumentError(f"a tensor of shape {self.shape} takes no format {spec!r}: only 0-d tensors do")
+        return format(self.item() if spec else str(self), spec)
+
     def __hash__(self) -> int:
         return id(self)
 

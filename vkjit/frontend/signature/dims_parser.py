@@ -19,9 +19,9 @@ from .dims import Dim, Dims, constant, name
 
 __all__ = ["parse_dims"]
 
-_LONGEST = 1000
+_MAX_CHARACTERS = 1000
 """The largest number of characters of a dimension string with operators."""
-_MOST_OPERATORS = 100
+_MAX_OPERATORS = 100
 """The largest number of operators and brackets in one."""
 
 # A dimension without operators: name, *name, integer, `...` or `*_`.
@@ -66,9 +66,9 @@ def _parse_expressions(text: str) -> tuple[Dim, ...]:
     import lark
 
     stripped = text.strip()
-    if len(stripped) > _LONGEST or sum(stripped.count(sign) for sign in "+-*/(") > _MOST_OPERATORS:
+    if len(stripped) > _MAX_CHARACTERS or sum(stripped.count(sign) for sign in "+-*/(") > _MAX_OPERATORS:
         raise ArgumentError(
-            f"dimensions of {len(stripped)} characters are too long: expected at most {_LONGEST}, with {_MOST_OPERATORS} "
+            f"dimensions of {len(stripped)} characters are too long: expected at most {_MAX_CHARACTERS}, with {_MAX_OPERATORS} "
             "operators and brackets"
         )
     try:

@@ -263,6 +263,13 @@ logical_or = _logic("logical_or", functions.bitwise_or, "a or b")
 logical_xor = _logic("logical_xor", functions.bitwise_xor, "a xor b")
 
 
+def _as_bits(value: Any, dtype: DType) -> Any:
+    """Return the number of an integer type that has the same bits as an int from -2^(n-1) to 2^n - 1, for n bits."""
+    if not isinstance(value, int) or not -(1 << dtype.bits - 1) <= value < 1 << dtype.bits:
+        return value
+    return int(np.asarray(value & (1 << dtype.bits) - 1, f"u{dtype.bits // 8}").astype(dtype.numpy))
+
+
 def _bits(name: str, function: Any, sign: str) -> Binary:
     """Make the bitwise operation `name` on integers and bool; `sign` is its Python operator, for the docstring."""
 
@@ -270,10 +277,12 @@ def _bits(name: str, function: Any, sign: str) -> Binary:
         a, b, dtype = _pair(a, b, name)
         if dtype.is_float:
             raise DTypeError(f"a {sign} b takes integers or bool, found {dtype!r}")
+        if dtype.is_integer and not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+            a, b = _as_bits(a, dtype), _as_bits(b, dtype)
         return run_map(function, (a, b), dtype, dtype)
 
     forward.__name__ = forward.__qualname__ = name
-    forward.__doc__ = f"Return a {sign} b, bitwise."
+    forward.__doc__ = f"Return a {sign} b, bitwise; a scalar may be any pattern of the type's bits, as in u8 & ~3."
     return operation(name, replayable=True)(forward)
 
 
@@ -327,9 +336,20 @@ def _choice_type(dtype: DType) -> DType:
     return dtype if dtype.kind == "bool" else arithmetic_type(dtype)
 
 
+def where(condition: Tensor, x: Operand | None = None, y: Operand | None = None) -> Any:
+    """Return x where the condition is true, else y. Raises DTypeError if the condition isn't a bool tensor.
+
+    Without x and y, return `nonzero(condition, as_tuple=True)`.
+    """
+    if x is None and y is None:
+        from .compaction import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    return _where(condition, x, y)
+
+
 @operation("where", replayable=True)
-def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
-    """Return x where the condition is true, else y. Raises DTypeError if the condition isn't a bool tensor."""
+def _where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     if not isinstance(condition, Tensor) or condition.dtype.kind != "bool":
         actual = repr(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
         raise DTypeError(f"where() takes a condition of bool, found {actual}: compare first, as in x > 0")

@@ -97,7 +97,8 @@ def _gather(x: Tensor, *, dim: int, index: Tensor, from_end: bool) -> Tensor:
     if 0 not in out.shape:
         views = [three_axes(array, dim) for array in (x._array, index._array, out)]
         if views[2].shape[2] == 1:  # along the last axis
-            vec4_kernels.gather_last(*(_rows(part) for part in views), from_end)
+            rows, where, result = map(_rows, views)
+            vec4_kernels.gather_last(rows, where, result, from_end)
         else:
             kernels.gather(*views, from_end)
     return Tensor(out)

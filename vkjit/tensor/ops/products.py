@@ -293,7 +293,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     contracted from left to right.
     """
     if not isinstance(equation, str):
-        equation, operands = _equation_of((equation, *operands))
+        equation, tensors = _equation_of((equation, *operands))
+        return einsum(equation, *tensors)
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     if not isinstance(equation, str):
         raise ArgumentError(f'einsum() takes a string such as "ij,jk->ik" first, found a {type(equation).__name__}')

@@ -111,8 +111,8 @@ def _scatter_add(x: Tensor, source: Tensor, *, dim: int, index: Tensor, from_end
 
 @operation("scatter")
 def _scatter(x: Tensor, source: Tensor, *, dim: int, index: Tensor, from_end: bool) -> Tensor:
-    def write(*arrays: DeviceArray) -> None:
-        scatter_assign_along(*arrays, from_end)
+    def write(target: DeviceArray, indices: DeviceArray, values: DeviceArray) -> None:
+        scatter_assign_along(target, indices, values, from_end)
 
     return apply_scatter(x, dim, index, source, write, x.dtype)
 
