@@ -306,8 +306,8 @@ def clamp(x: Any, low: Any, high: Any) -> Any:
 
 
 @kernel_only
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """Return x where the condition is true, else y. Both are evaluated."""
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Return x where the condition is true, else y. Both are evaluated. Only for tensors, x and y may be left out."""
 
 
 @kernel_only

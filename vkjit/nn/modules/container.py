@@ -59,7 +59,7 @@ class _List(Module):
 
     def extend(self: _Listed, modules: Iterable[Module]) -> _Listed:
         """Append several modules."""
-        for module in list(modules) if modules is self else modules:
+        for module in [*modules] if isinstance(modules, _List) else modules:  # it may be this one
             self.append(module)
         return self
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -336,6 +336,14 @@ def _choice_type(dtype: DType) -> DType:
     return dtype if dtype.kind == "bool" else arithmetic_type(dtype)
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, x: Operand, y: Operand) -> Tensor: ...
+
+
 def where(condition: Tensor, x: Operand | None = None, y: Operand | None = None) -> Any:
     """Return x where the condition is true, else y. Raises DTypeError if the condition isn't a bool tensor.
 
@@ -345,7 +353,7 @@ def where(condition: Tensor, x: Operand | None = None, y: Operand | None = None)
         from .compaction import nonzero
 
         return nonzero(condition, as_tuple=True)
-    return _where(condition, x, y)
+    return _where(condition, x, y)  # which explains a None
 
 
 @operation("where", replayable=True)

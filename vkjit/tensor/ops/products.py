@@ -293,11 +293,9 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     contracted from left to right.
     """
     if not isinstance(equation, str):
-        equation, tensors = _equation_of((equation, *operands))
-        return einsum(equation, *tensors)
+        text, listed = _equation_of((equation, *operands))
+        return einsum(text, *listed)
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-    if not isinstance(equation, str):
-        raise ArgumentError(f'einsum() takes a string such as "ij,jk->ik" first, found a {type(equation).__name__}')
     terms, result_term = parse(equation)
     if len(terms) != len(tensors):
         raise ArgumentError(f"einsum({equation!r}) has {len(terms)} terms, found {len(tensors)} tensors")
