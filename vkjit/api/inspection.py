@@ -7,7 +7,6 @@ text, as a self-contained HTML page and in notebooks. Nothing is launched, and t
 
 from __future__ import annotations
 
-import copy
 import re
 import time
 from dataclasses import dataclass, field
@@ -135,8 +134,8 @@ def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
     tuned = kernel.tuned_settings(args, kwargs) if kernel._tunable else None
     if tuned is not None:  # a launch runs that kernel
         kernel, kwargs = tuned.kernel, {**kwargs, **tuned.constants}
-    probe = copy.copy(kernel)
-    probe.__class__ = _SignatureProbe  # keeps the kernel's state, but stops before compilation
+    probe = _SignatureProbe.__new__(_SignatureProbe)
+    vars(probe).update(vars(kernel))  # it has the kernel's state, but stops before compilation
     probe._plans, probe._forms, probe._tunable = {}, {}, False  # no launch is known, so that none is made
     try:
         probe(*args, **kwargs)

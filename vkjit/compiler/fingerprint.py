@@ -17,19 +17,28 @@ import functools
 import hashlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..dtypes import DType
 from ..errors import CompileError
-from ..frontend.signature.free_names import MISSING, find_global, is_frozen, size_fault
-from ..frontend.signature.function import DeviceFunction
+from ..frontend.scope import NestedFunction, parameters_of
+from ..frontend.signature.free_names import (
+    MISSING,
+    class_entry,
+    class_parts,
+    find_global,
+    is_frozen,
+    is_mapping,
+    size_fault,
+)
+from ..frontend.signature.function import DeviceFunction, is_helper
 from ..frontend.signature.signature import constant_key
-from ..frontend.source import source_of
+from ..frontend.source import FunctionSource, source_of
 from ..lang.control import Tune
 from ..lang.packed import PackedFloat
 from ..lang.structs import StructType
@@ -51,6 +60,8 @@ class Check:
         current = self.read()
         if current is self.value:
             return True
+        if isinstance(current, MethodType):
+            return bool(current == self.value)
         return isinstance(current, int | float | str | tuple) and bool(
             constant_key(current) == constant_key(self.value)
         )
@@ -105,6 +116,10 @@ class Captures:
         """Hexadecimal digest. Functions with equal digests compile to the same code for equal signatures."""
         return self._walk.hash.hexdigest()
 
+    def sources(self) -> tuple[tuple[FunctionType, FunctionSource], ...]:
+        """Return the functions in the captures, each with its source."""
+        return tuple((fn, source_of(fn).alone()) for fn in self._walk.seen if isinstance(fn, FunctionType))
+
     def changed(self) -> bool:
         """True if a captured name has another value than when the captures were read."""
         walk = self._walk
@@ -158,6 +173,7 @@ class _Walk:
         self.dictionary_entries: list[DictionaryEntry] = []
         self.other_checks: list[Check] = []
         self.seen: set[FunctionType | StructType] = set()
+        self.classes: set[type] = set()  # those whose members are added
         self.pending: list[FunctionType] | None = None  # functions to be added; a list while `function` runs
 
     def add(self, *parts: object) -> None:
@@ -203,6 +219,25 @@ class _Walk:
                     self.value(annotation)
         self.function(function.fn)
 
+    def helper(self, fn: FunctionType) -> None:
+        """Add a plain Python function that kernels may call; by its name if its source can't be read."""
+        try:
+            source_of(fn)
+        except CompileError:  # the compiler reports it with the location of the call
+            self.other(fn)
+        else:
+            self.function(fn)
+
+    def members(self, kind: type) -> None:
+        """Add the methods and class attributes of a constant's class."""
+        if kind is tuple or kind in self.classes:
+            return
+        self.classes.add(kind)
+        for name, value in class_parts(kind):
+            self.add("attribute", name)
+            self.check(_class_reader(kind, name), _snapshot(class_entry(kind, name)), ())
+            self.value(value)
+
     def check(self, read: Callable[[], Any], value: Any, look_ups: tuple[DictionaryEntry, ...]) -> None:
         """Record a captured name to check before each launch.
 
@@ -229,7 +264,10 @@ class _Walk:
         value = find_global(fn, name)
         if value is MISSING:
             return
-        self.check(_reader(fn, name), value, _look_ups(fn, name, value))
+        if isinstance(value, functools.partial) or is_mapping(value):  # they may change
+            self.check(lambda: _snapshot(find_global(fn, name)), _snapshot(value), ())
+        else:
+            self.check(_reader(fn, name), value, _look_ups(fn, name, value))
         path = name
         for attribute in rest:
             # dtypes are classes, but count as constants here
@@ -238,7 +276,7 @@ class _Walk:
             owner, value = value, getattr(value, attribute)
             path = f"{path}.{attribute}"
             if not _is_constant_module(owner):
-                self.check(_attribute_reader(owner, attribute), value, ())
+                self.check(_attribute_reader(owner, attribute), _snapshot(value), ())
         self.add("name", path)
         self.value(value)
 
@@ -255,18 +293,25 @@ class _Walk:
 
     def part(self, value: object) -> None:
         """Add a captured object, or a part of one; see `value`."""
-        if isinstance(value, DeviceFunction):
-            self.device_function(value)
-        elif isinstance(value, StructType):
+        if self._callable(value) or self._class(value):
+            return
+        if isinstance(value, StructType):
             self.struct(value)
+        elif isinstance(value, dict | MappingProxyType):
+            self.add("dictionary", len(value))
+            for key, item in value.items():
+                self.value(key)
+                self.value(item)
         elif isinstance(value, tuple | Tune):
             items = value if isinstance(value, tuple) else value.choices
             self.add(*_type_name(value), len(items))
+            self.members(type(value))
             for item in items:
                 self.part(item)
         elif isinstance(value, enum.Enum):
             self.add("member", *_type_name(value), value.name)
             self.value(value.value)
+            self.members(type(value))
         elif isinstance(value, float):
             self.add(*_type_name(value), value.hex())
         elif isinstance(value, int | str):  # not by the repr of a subclass, which may hide the value
@@ -279,6 +324,7 @@ class _Walk:
             self.add("type variable", value.__name__)
         elif is_frozen(value) and not isinstance(value, _BY_TEXT):
             self.add("dataclass", *_type_name(value))
+            self.members(type(value))
             for field in dataclasses.fields(cast(Any, value)):
                 self.add("field", field.name)
                 self.part(getattr(value, field.name))
@@ -286,6 +332,37 @@ class _Walk:
             self.add(type(value).__name__, repr(value))
         else:
             self.other(value)
+
+    def _callable(self, value: object) -> bool:
+        """Add a function that kernels can call, perhaps with arguments; return False for any other object."""
+        if isinstance(value, DeviceFunction):
+            self.device_function(value)
+        elif isinstance(value, FunctionType) and is_helper(value):
+            self.helper(value)
+        elif isinstance(value, functools.partial):
+            self.add("partial", len(value.args), *value.keywords)
+            for item in (value.func, *value.args, *value.keywords.values()):
+                self.part(item)
+        elif isinstance(value, MethodType):
+            self.part(value.__func__)
+            self.part(value.__self__)
+        else:
+            return False
+        return True
+
+    def _class(self, value: object) -> bool:
+        """Add a class of the user with its members; return False for any other object."""
+        if not isinstance(value, type) or isinstance(value, DType) or value in self.classes:
+            return False
+        self.other(value)
+        members: Iterable[object] = list[object](value) if isinstance(value, enum.EnumMeta) else ()
+        for member in members:
+            self.part(member)
+        for name in getattr(value, "_fields", ()):
+            self.add("field", name)
+            self.value(getattr(value, "_field_defaults", {}).get(name))
+        self.members(value)
+        return True
 
     def other(self, value: object) -> None:
         """Add an object of a type that `value` doesn't handle.
@@ -366,23 +443,47 @@ def _cell_value(cell: CellType) -> Any:
 
 
 def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
-    """Return a function that returns the current value of an attribute, or MISSING."""
-    return lambda: getattr(owner, name, MISSING)
+    """Return a function that returns the current value of an attribute, or MISSING; of a dictionary its snapshot."""
+    return lambda: _snapshot(getattr(owner, name, MISSING))
+
+
+def _class_reader(owner: type, name: str) -> Callable[[], Any]:
+    """Return a function that returns what a class has under a name, without calling descriptors."""
+    return lambda: _snapshot(class_entry(owner, name))
+
+
+def _snapshot(value: Any) -> Any:
+    """Return the contents of a dictionary or `partial` as a tuple, to be compared later; any other value unchanged.
+
+    Parts that kernels can't capture, such as arrays, count as the objects that they are.
+    """
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *_snapshot(value.keywords))
+    if not is_mapping(value):
+        return value
+    return tuple((k, _snapshot(v) if is_mapping(v) or _is_hashable(v) else id(v)) for k, v in value.items())
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 _NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment"})
 """Fields of syntax tree nodes that contain no names."""
 
 
-def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
+def _outer_chains(function: ast.FunctionDef | ast.Lambda) -> set[tuple[str, ...]]:
     """Return the captured names in a function's body, each with the attributes read from it, such as `("vk", "exp")`.
 
     This is a single hand-written walk because it dominates the time of a kernel cache hit.
     """
-    arguments = function.args
-    local = {p.arg for p in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    local = set(parameters_of(function))
     chains: set[tuple[str, ...]] = set()
-    pending: list[ast.AST] = list(function.body)
+    pending: list[ast.AST] = list(function.body) if isinstance(function, ast.FunctionDef) else [function.body]
     while pending:
         node = inner = pending.pop()
         # `node` may be a chain of attributes, such as `a.b.c`; `inner` becomes its innermost object `a`
@@ -394,6 +495,12 @@ def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
             if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # names and attributes have a ctx
                 local.add(inner.id)  # assigned, so that the chains of this name are dropped at the end
             chains.add((inner.id, *reversed(attributes)))
+            continue
+        if isinstance(inner, NestedFunction):  # has local names of its own
+            chains |= _outer_chains(inner)
+            pending += [inner.args, *getattr(inner, "decorator_list", ())]  # the defaults and annotations
+            if isinstance(inner, ast.FunctionDef):
+                local.add(inner.name)
             continue
         for name in inner._fields:
             value = getattr(inner, name, None) if name not in _NO_CHILDREN else None

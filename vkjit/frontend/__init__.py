@@ -17,6 +17,7 @@ from .signature.function import DeviceFunction
 from .signature.instances import naming_instance
 from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature, constant_key
 from .signature.spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
+from .source import give_source
 
 __all__ = [
     "REQUIRED",
@@ -34,6 +35,7 @@ __all__ = [
     "describe",
     "expand_composites",
     "fields_of",
+    "give_source",
     "leaves_of",
     "lower_kernel",
     "naming_instance",

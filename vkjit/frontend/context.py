@@ -38,6 +38,7 @@ __all__ = [
     "Place",
     "Return",
     "Session",
+    "check_items",
     "evaluate_items",
     "expression",
     "statement",
@@ -142,7 +143,9 @@ class Session:
 
     - `over`: the array parameter named by `over=`, whose elements the invocations are mapped to, or None.
     - `instances`: the cache of lowered device functions (see `calls.device_functions`).
-    - `active`: the functions being lowered, to detect recursion.
+    - `active`: the functions being lowered, each with the part of its instance's key that its arguments are, to detect
+      recursion (see `calls.device_functions`).
+    - `lambdas`: the definitions that lambdas stand for (see `source.as_definition`).
     - `writes`: the arrays stored to so far, in order, each with the location of the store.
     - `steps`: the number of expressions and statements lowered so far.
     """
@@ -151,7 +154,8 @@ class Session:
     signature: Signature
     over: str | None = None
     instances: dict[Any, Any] = field(default_factory=dict)
-    active: list[FunctionType] = field(default_factory=list)
+    active: list[tuple[object, object]] = field(default_factory=list)
+    lambdas: dict[ast.Lambda, ast.FunctionDef] = field(default_factory=dict)
     writes: list[tuple[Value, Loc]] = field(default_factory=list)
     steps: int = 0
 
@@ -177,6 +181,7 @@ class Context:
     - `returns`: the `return` statements lowered so far.
     - `allocations`: the shared and local arrays, by the syntax node they belong to, type and label.
     - `weak`: the run-time values that are weak, with their origins.
+    - `captured`: the names that a nested function takes from the function around it; it can't change their values.
     - `is_kernel`: True for the kernel itself, False for a device function.
     - `is_always_called`: True if all invocations call the function, and for the kernel itself.
     - `outermost`: the region in which the function's body starts: that of `target`, or in an `over=` kernel one in it.
@@ -205,6 +210,7 @@ class Context:
         self.returns: list[Return] = []
         self.allocations: dict[tuple[ast.AST, Array, str], Op] = {}
         self.weak: dict[Value, Origins] = {}
+        self.captured: frozenset[str] = frozenset()
         self.is_kernel = False
         self.is_always_called = True
         self.outermost = target.body

@@ -49,7 +49,6 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
         source.name_loc(),
     )
     session = Session(Module(kernel), signature, spec.over)
-    session.active.append(spec.fn)
     ctx = Context(session, spec.fn, source, analyze(source.node), kernel, typevars)
     ctx.is_kernel = True
     values = iter(kernel.params)

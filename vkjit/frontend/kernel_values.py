@@ -17,17 +17,21 @@ from ..dtypes import DType
 from ..errors import Loc
 from ..ir.core import Value
 from ..ir.types import Array, Matrix, Scalar, Tile, Type, Vector
+from .signature.free_names import is_frozen
 
 __all__ = [
     "Aggregate",
     "Binding",
     "Conflict",
     "Element",
+    "FunctionKind",
     "GridStride",
     "IntMember",
     "KernelValue",
     "Lazy",
+    "MappingKind",
     "Method",
+    "PartialKind",
     "Range",
     "Source",
     "StructArrayKind",
@@ -36,6 +40,7 @@ __all__ = [
     "describe_value",
     "holds_lazy",
     "is_array",
+    "is_function",
     "is_literal",
     "is_matrix",
     "is_runtime",
@@ -98,7 +103,8 @@ class GridStride:
 class Aggregate:
     """A structured value other than a tuple, such as a struct: `items` are its parts, and `kind` is its type.
 
-    The kind is a struct type or a StructArrayKind.
+    The kind is a struct type, a StructArrayKind, a MappingKind, a PartialKind or a nested function
+    (`calls.local_functions`).
     """
 
     kind: object
@@ -119,6 +125,36 @@ class StructArrayKind:
 
     def __str__(self) -> str:
         return f"array of {self.element} with {self.rank} dimension{'s' if self.rank != 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class MappingKind:
+    """The kind of an aggregate that is a dictionary with compile-time keys; its items are the values."""
+
+    keys: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return f"dictionary of {len(self.keys)}"
+
+
+class FunctionKind:
+    """Base class of the kinds of aggregates that can be called."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartialKind(FunctionKind):
+    """The kind of an aggregate that is a function with its first arguments: a `functools.partial` or a bound method.
+
+    Its items are the function, `positional` arguments, and the values of `keywords`.
+    """
+
+    positional: int
+    keywords: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "function with arguments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +266,10 @@ def parts_of(value: KernelValue) -> tuple[KernelValue, ...] | None:
 
 
 def with_parts(value: KernelValue, parts: Iterable[KernelValue]) -> KernelValue:
-    """Return the tuple or Aggregate `value` with its parts replaced."""
-    return Aggregate(value.kind, tuple(parts)) if isinstance(value, Aggregate) else tuple(parts)
+    """Return the tuple (perhaps a named one) or Aggregate `value` with its parts replaced."""
+    if isinstance(value, Aggregate):
+        return Aggregate(value.kind, tuple(parts))
+    return type(value)._make(parts) if hasattr(value, "_make") else tuple(parts)
 
 
 def same_structure(a: KernelValue, b: KernelValue) -> bool:
@@ -273,6 +311,11 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
     return a is b
 
 
+def is_function(value: KernelValue) -> bool:
+    """True for a function: a Python object, or an aggregate that can be called."""
+    return isinstance(value.kind, FunctionKind) if isinstance(value, Aggregate) else callable(value)
+
+
 def literal_text(value: KernelValue) -> str:
     """Format a compile-time value for messages; integers of more than 128 bits, which can be too long, by their size."""
     is_long = isinstance(value, int) and value.bit_length() > 128
@@ -303,7 +346,9 @@ def describe_value(value: KernelValue) -> str:
         return "a loop's iterable"
     if isinstance(value, Method):
         return f"the method {value.name}"
-    if callable(value):
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if callable(value) and not is_frozen(value):
         return f"the function {getattr(value, '__name__', value)}"
     return f"a value of class {type(value).__name__}"
 

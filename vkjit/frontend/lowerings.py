@@ -16,9 +16,12 @@ from .calls import (
     device_functions,
     ids,
     lazy_collectives,
+    local_functions,
+    mappings,
     math,
     memory,
     numpy_functions,
+    partial,
     printing,
     random,
     scans,
@@ -27,4 +30,4 @@ from .calls import (
 from .expressions import expressions, subscripts
 from .statements import loops, ranges, statements
 from .tiles import matrices, reductions, shapes, tiles
-from .values import arrays, packed, scopes, struct_arrays, structs, vectors
+from .values import arrays, members, packed, scopes, struct_arrays, structs, vectors

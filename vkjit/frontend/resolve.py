@@ -2,8 +2,8 @@
 
 A name is looked up in the local names, then in the closure, the type parameters, the globals and the builtins. An
 object found outside the local names is captured by value when the kernel is compiled: numbers, strings, None, enum
-members, dtypes, functions, modules, types, frozen dataclasses, and tuples of these. Capturing an array or a mutable
-object is an error, because it may change later.
+members, dtypes, functions, modules, types, frozen dataclasses, tuples of these, and dictionaries of constants.
+Capturing an array or another mutable object is an error, because it may change later.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import ast
 import builtins
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -24,11 +25,11 @@ from ..errors import CompileError, Note
 from ..ir.core import Value
 from ..lang.control import Tune
 from ..lang.vectors import VectorType
-from .context import Context, Place
-from .kernel_values import Binding, Conflict, IntMember, KernelValue, Unbound
+from .context import Context, Place, check_items
+from .kernel_values import Aggregate, Binding, Conflict, IntMember, KernelValue, MappingKind, PartialKind, Unbound
 from .migration_hints import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
 from .signature.annotations import dtype_of
-from .signature.free_names import MISSING, find_global, is_frozen, size_fault
+from .signature.free_names import MISSING, find_global, is_frozen, is_mapping, size_fault
 from .signature.spec import KernelSpec
 
 __all__ = ["MISSING", "capturable", "captured", "constant_fields", "find_global", "look_up"]
@@ -65,6 +66,8 @@ def _conflict_hint(entry: Conflict) -> str:
     """Return the hint for a name that has values of different types on two control-flow paths."""
     if "lazy" in entry.first or "lazy" in entry.second:
         return "slices can't be chosen at run time: evaluate each where it is made"
+    if entry.first.startswith(("a function", "the function")):
+        return "functions can't be chosen at run time: call each in a branch of its own"
     if "array" in entry.first or "array" in entry.second:
         return "arrays can't be chosen at run time: choose the element, or call a function with each"
     return "convert one of them, or use two names"
@@ -89,6 +92,10 @@ def capturable(value: object) -> bool:
         return all(map(capturable, value))
     if isinstance(value, (np.generic, np.ufunc, np.dtype, TypeVar, Tune, *_ATOMS)):
         return True
+    if isinstance(value, functools.partial):
+        return all(map(capturable, (value.func, *value.args, *value.keywords.values())))
+    if isinstance(value, MethodType):
+        return capturable(value.__func__) and capturable(value.__self__)
     fields = constant_fields(value)
     if fields:
         return all(capturable(getattr(value, name)) for name in fields)
@@ -122,6 +129,11 @@ def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
         return _type_variable(ctx, node, value)
     if isinstance(value, VectorType) and isinstance(value.dtype, TypeVar):
         return VectorType(_type_variable(ctx, node, value.dtype), value.size)
+    if is_mapping(value):
+        check_items(ctx, node, len(value))
+        return Aggregate(
+            MappingKind(tuple(value)), tuple(captured(ctx, node, f"{text}[{k!r}]", v) for k, v in value.items())
+        )
     fault = size_fault(value)
     if fault:
         raise ctx.error(node, f"the constant {text} {fault}", "capture a smaller one, or pass the numbers in an array")
@@ -145,7 +157,13 @@ def _as_kernel_value(ctx: Context, node: Place, value: Any) -> KernelValue:
         return IntMember.of(value)
     if isinstance(value, tuple):
         items = tuple(_as_kernel_value(ctx, node, item) for item in value)
-        return cast(Any, type(value))(*items) if hasattr(value, "_fields") else items
+        return cast(Any, type(value))._make(items) if hasattr(value, "_fields") else items
+    if isinstance(value, functools.partial):
+        parts = (value.func, *value.args, *value.keywords.values())
+        kind = PartialKind(len(value.args), tuple(value.keywords))
+        return Aggregate(kind, tuple(_as_kernel_value(ctx, node, part) for part in parts))
+    if isinstance(value, MethodType):
+        return Aggregate(PartialKind(1), (value.__func__, _as_kernel_value(ctx, node, value.__self__)))
     return value
 
 

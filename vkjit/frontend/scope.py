@@ -8,24 +8,51 @@ live before = reads + (live after - writes); before an `if`, the names live in e
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Scope", "analyze", "assigned_names", "elif_chain", "local_names", "read_names", "stored_names"]
+__all__ = [
+    "NestedFunction",
+    "Scope",
+    "analyze",
+    "assigned_names",
+    "elif_chain",
+    "free_names",
+    "local_names",
+    "parameters_of",
+    "read_names",
+    "stored_names",
+]
 
 Names = frozenset[str]
+NestedFunction = ast.FunctionDef | ast.Lambda
 NONE: Names = frozenset()
 """The empty set of names."""
 
 
+def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below and including `root`, as `ast.walk` does, but not the bodies of nested functions."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, NestedFunction):
+            a = node.args
+            pending += [*a.defaults, *(d for d in a.kw_defaults if d), *getattr(node, "decorator_list", ())]
+        else:
+            pending += ast.iter_child_nodes(node)
+
+
 def assigned_names(nodes: Iterable[ast.AST]) -> Names:
-    """Return the names assigned anywhere in the nodes; `p.x = v` assigns p."""
-    names = (_assigned(n) for node in nodes for n in ast.walk(node))
+    """Return the names assigned anywhere in the nodes, outside of nested functions; `p.x = v` assigns p."""
+    names = (_assigned(n) for node in nodes for n in own_nodes(node))
     return frozenset(name for name in names if name is not None)
 
 
 def _assigned(node: ast.AST) -> str | None:
     """Return the name that a node assigns (p for `p` and `p.x`), or None."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Store | ast.Del):
         return None
     root: ast.expr = node
@@ -40,7 +67,7 @@ def stored_names(nodes: Iterable[ast.AST]) -> Names:
     These may be rebound, too: if v is a vector in registers, `v[0] = x` binds v to a new vector.
     """
     names: set[str] = set()
-    for node in (descendant for root_node in nodes for descendant in ast.walk(root_node)):
+    for node in (descendant for root_node in nodes for descendant in own_nodes(root_node)):
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
             root: ast.expr = node
             while isinstance(root, ast.Subscript | ast.Attribute):
@@ -66,7 +93,7 @@ class Scope:
     """The local names of a function, and their liveness.
 
     `after` maps each `if` and loop to the names live after it. `head` maps each loop to the names live at the start of
-    an iteration.
+    an iteration. Names that nested functions read are live everywhere: calls read them.
     """
 
     local_names: Names
@@ -74,10 +101,34 @@ class Scope:
     head: dict[ast.AST, Names] = field(default_factory=dict)
 
 
+def parameters_of(function: NestedFunction) -> tuple[str, ...]:
+    """Return the names of a function's parameters, `*args` and `**kwargs` last."""
+    a = function.args
+    variable = [p for p in (a.vararg, a.kwarg) if p is not None]
+    return tuple(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *variable))
+
+
 def local_names(function: ast.FunctionDef) -> Names:
     """Return the parameters and assigned names of a function definition."""
-    a = function.args
-    return frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)) | assigned_names(function.body)
+    return frozenset(parameters_of(function)) | assigned_names(function.body)
+
+
+def free_names(function: NestedFunction) -> Names:
+    """Return the names that a nested function takes from outside: those that it reads, or stores a part of.
+
+    `p.x = v` stores a part of p. Assigning `p` itself makes it local.
+    """
+    body = function.body if isinstance(function, ast.FunctionDef) else [function.body]
+    local: set[str] = set(parameters_of(function))
+    read: set[str] = set()
+    for node in (descendant for root in body for descendant in own_nodes(root)):
+        if isinstance(node, NestedFunction):
+            read |= free_names(node)
+        if isinstance(node, ast.FunctionDef):
+            local.add(node.name)
+        elif isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else local).add(node.id)
+    return frozenset(read - local)
 
 
 def elif_chain(node: ast.If) -> list[ast.If]:
@@ -92,6 +143,11 @@ def analyze(function: ast.FunctionDef) -> Scope:
     """Analyze the scope of a function definition."""
     scope = Scope(local_names(function))
     _Liveness(scope).block(function.body, NONE, NONE, NONE)
+    nested = [n for statement in function.body for n in own_nodes(statement) if isinstance(n, NestedFunction)]
+    if nested:
+        shared = scope.local_names & frozenset().union(*map(free_names, nested))
+        for live in (scope.after, scope.head):
+            live.update({node: names | shared for node, names in live.items()})
     return scope
 
 

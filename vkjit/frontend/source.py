@@ -11,14 +11,24 @@ import functools
 import inspect
 import linecache
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
+from typing import Any
 
 from ..errors import CompileError, Loc
 
-__all__ = ["FunctionSource", "reject_async_and_generators", "source_of", "with_edited_source"]
+__all__ = [
+    "LAMBDA",
+    "FunctionSource",
+    "as_definition",
+    "give_source",
+    "reject_async_and_generators",
+    "source_of",
+    "with_edited_source",
+]
 
 _PROCESS_BEGAN = time.time_ns() - time.process_time_ns() - 50_000_000
 """The time at which this process began, in ns, or earlier: times of files may lag by some milliseconds."""
@@ -45,12 +55,20 @@ class FunctionSource:
         """Return the location of the function's name in its `def` line."""
         line = self.node.lineno
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
-        start = text.find(self.node.name, self.node.col_offset)
-        return Loc(self.file, line, max(start, 0), max(start, 0) + len(self.node.name))
+        name = self.node.name.strip("<>")  # "lambda" of a lambda
+        start = text.find(name, self.node.col_offset)
+        return Loc(self.file, line, max(start, 0), max(start, 0) + len(name))
+
+    def alone(self) -> FunctionSource:
+        """Return the source without the text of the rest of the file."""
+        first = _first_line(self.node)
+        lines = ("\n",) * (first - 1) + self.lines[first - 1 : self.node.end_lineno]
+        return FunctionSource(self.node, self.file, lines)
 
     def text(self) -> str:
-        """Return the text of the definition, decorators included."""
-        return "".join(self.lines[_first_line(self.node) - 1 : self.node.end_lineno])
+        """Return the text of the definition, decorators included; of a lambda its lines and its column."""
+        text = "".join(self.lines[_first_line(self.node) - 1 : self.node.end_lineno])
+        return f"{text}{self.node.col_offset}" if self.node.name == LAMBDA else text
 
 
 def _characters(text: str, offset: int) -> int:
@@ -63,15 +81,50 @@ def _first_line(node: ast.FunctionDef) -> int:
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
-@functools.lru_cache(maxsize=256)
-def _parse_file(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
-    """Parse a file, given its text, and return all its function definitions by first line and name."""
+LAMBDA = "<lambda>"
+"""The name of lambdas, in Python's code objects and in the definitions that `as_definition` makes of them."""
+
+
+def as_definition(node: ast.Lambda) -> ast.FunctionDef:
+    """Return a lambda as a function definition that returns its expression."""
+    body = ast.copy_location(ast.Return(node.body), node.body)
+    return ast.copy_location(ast.FunctionDef(LAMBDA, node.args, [body], []), node)
+
+
+def _find_lambda(code: CodeType, lines: Sequence[str]) -> ast.FunctionDef | None:
+    """Return the definition of the lambda that a code object belongs to, or None if several may be it."""
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [
+        node
+        for node in ast.walk(_parse(code.co_filename, "".join(lines)))
+        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno and _parameter_names(node) == names
+    ]
+    if len(found) > 1 and hasattr(code, "co_positions"):
+        places = [(line, at) for line, _, at, _ in code.co_positions() if line and at]
+        found = [n for n in found if all((n.lineno, n.col_offset) <= p <= _end(n) for p in places)]
+        found = found[-1:] if all(_end(n) <= _end(found[0]) for n in found) else found  # the innermost one
+    return as_definition(found[0]) if len(found) == 1 else None
+
+
+def _end(node: ast.Lambda) -> tuple[int, int]:
+    return (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+@functools.lru_cache(maxsize=16)
+def _parse(file: str, text: str) -> ast.Module:
+    """Parse a file, given its text."""
     try:
-        tree = ast.parse(text, file)
+        return ast.parse(text, file)
     except SyntaxError as error:
         error_loc = Loc(file, error.lineno or 1)
         reason = "the file doesn't parse: it has changed since the function was defined"
         raise CompileError(reason, error_loc, hint="import the module anew") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_file(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
+    """Parse a file, given its text, and return all its function definitions by first line and name."""
+    tree = _parse(file, text)
     return {(_first_line(n), n.name): n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
 
 
@@ -113,14 +166,21 @@ def with_edited_source(function: FunctionType, lines: Sequence[str]) -> Function
     return copy
 
 
+def give_source(function: FunctionType, source: FunctionSource) -> None:
+    """Set the source of a function that comes from another process, unless this process has imported the function."""
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is not function:
+        _SOURCES[id(function.__code__)] = (function.__code__, source)
+
+
 def _read_source(function: FunctionType, code: CodeType) -> FunctionSource:
     """Read the source of a function from its file; `code` is its code object.
 
     Raises CompileError as `source_of` does.
     """
     loc = Loc(code.co_filename, code.co_firstlineno)
-    if code.co_name == "<lambda>":
-        raise CompileError("a lambda can't be a kernel or device function", loc, hint="write a function with `def`")
     reject_async_and_generators(function)
     linecache.checkcache(code.co_filename)  # the module may have been edited and reloaded
     lines = linecache.getlines(code.co_filename, function.__globals__)
@@ -132,6 +192,12 @@ def _read_source(function: FunctionType, code: CodeType) -> FunctionSource:
             loc,
             hint="import the module anew, or run the program again",
         )
+    if code.co_name == LAMBDA:
+        node = _find_lambda(code, lines)
+        if node is None:
+            reason = "several lambdas with the same parameters begin at this line: which one is meant isn't known"
+            raise CompileError(reason, loc, hint="write each on a line of its own, or a function with `def`")
+        return FunctionSource(node, code.co_filename, tuple(lines))
     node = _parse_definition(code, lines)
     if node is None:
         node = _parse_file(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
@@ -224,7 +290,7 @@ def _continues(line: str, indent: int) -> bool:
     return not text or text.startswith("#") or len(line) - len(text) > indent
 
 
-def _parameter_names(node: ast.FunctionDef) -> tuple[str, ...]:
+def _parameter_names(node: ast.FunctionDef | ast.Lambda) -> tuple[str, ...]:
     a = node.args
     return tuple(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
 

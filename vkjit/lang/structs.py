@@ -19,6 +19,7 @@ Example::
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import sys
@@ -26,6 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import ArgumentError, InternalError
+from ._portable import Portable
 
 __all__ = ["Struct", "StructType", "on_host", "struct", "struct_dtype"]
 
@@ -47,7 +49,7 @@ def on_host(**functions: Callable[..., Any]) -> None:
     _HOST.update(functions)
 
 
-class StructType:
+class StructType(Portable):
     """A struct type: the result of `@vk.struct`.
 
     `cls` is the decorated class and `name` its name. `fields` are the names of the fields, `defaults` the default
@@ -66,6 +68,15 @@ class StructType:
         self.defaults: Mapping[str, Any] = {n: cls.__dict__[n] for n in self.fields if n in cls.__dict__}
         functools.update_wrapper(cast(Any, self), cls, updated=())
 
+    def _portable_parts(self) -> dict[str, Any]:
+        texts = [text for text in inspect.get_annotations(self.cls).values() if isinstance(text, str)]
+        names = {n.id for text in texts for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+        return {"decorated": self.cls, "scope": {name: self.scope[name] for name in names if name in self.scope}}
+
+    @classmethod
+    def _from_parts(cls, **parts: Any) -> StructType:
+        return cls(parts["decorated"], parts["scope"])
+
     def __call__(self, *fields: Any, **named: Any) -> Any:
         """Return a NumPy record of the struct, to pass to kernels."""
         return _HOST["make"](self, fields, named)
@@ -74,16 +85,18 @@ class StructType:
         return self.name
 
 
-def struct_dtype(struct: Any) -> Any:
+def struct_dtype(struct: Any) -> np.dtype[np.void]:
     """Return the NumPy type of a struct's elements in memory, laid out as by `np.dtype(..., align=True)`.
 
     A bool is one byte, a bf16 is a uint16, and a vector or an array is a subarray. Raises ArgumentError if `struct`
     isn't a struct, or if the type of a field is a type variable.
     """
-    return _HOST["dtype"](struct)
+    dtype: np.dtype[np.void] = _HOST["dtype"](struct)
+    return dtype
 
 
 if TYPE_CHECKING:
+    import numpy as np
     from typing_extensions import dataclass_transform
 
     class Struct(Any):

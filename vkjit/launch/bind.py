@@ -23,6 +23,7 @@ from ..frontend.signature.free_names import size_fault
 from ..frontend.signature.signature import is_own_key
 from ..runtime.array import fresh_layout
 from ..runtime.device import Device, DeviceArray
+from .host_arrays import fetch
 
 __all__ = [
     "MISSING", "Missing", "allocate_outs", "bind", "bind_dims", "bind_types", "check_allocated", "coerce_scalar",
@@ -79,7 +80,7 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
 
 
 def _missing(spec: KernelSpec, param: ParamSpec) -> ArgumentError:
-    method = "; a kernel can't be a method: define it outside of the class, and pass it arrays and numbers"
+    method = f"; self is the instance that a kernel of a class is called on: instance.{spec.name}(...)"
     return ArgumentError(
         f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
         f"{method if spec.params[0].name == 'self' else ''}"
@@ -246,13 +247,16 @@ def natural_type(value: Any, name: str) -> DType:
     """Return the type of a scalar for an untyped parameter: its NumPy type, else bool, i32 (i64 if needed) or f32."""
     if isinstance(value, (bool, np.bool_)):
         return dtypes.boolean
-    is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a 0-d array is typed even if it is f64
+    is_array = isinstance(value, np.ndarray) and value.size == 1  # an array is typed even if it is f64
     if is_array or (isinstance(value, np.generic) and not isinstance(value, np.float64)):
         return dtypes.from_numpy(value.dtype)
     if isinstance(value, int):
         return dtypes.i32 if -(2**31) <= value < 2**31 else dtypes.i64
     if isinstance(value, float):
         return dtypes.f32
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, DType):  # a tensor
+        return dtype
     raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number")
 
 
@@ -262,14 +266,34 @@ def _to_bf16(number: Any) -> Any:
     return semantics.to_bf16(np.asarray(number))[()]
 
 
+def _only_element(value: Any, dtype: DType, name: str) -> Any:
+    """Return the number in an array or tensor of one element; one of another size unchanged.
+
+    Raises ArgumentError if the host can't read it.
+    """
+    if math.prod(tuple(value.shape)) != 1:
+        return value
+    if isinstance(value, np.ndarray):
+        return value.reshape(())[()]
+    array = value if isinstance(value, DeviceArray) else value.__vkjit_array__
+    if not array.device.caps.unified_memory:
+        raise ArgumentError(
+            f"argument {name} lies on {array.device.name}, but a number of type {dtype!r} is passed by the host: pass "
+            f"{name}.item(), which waits for the device, or take it as an array"
+        )
+    if hasattr(value, "__vkjit_launched__"):
+        value.__vkjit_launched__("the kernel", name)
+    return value.item() if hasattr(value, "item") else fetch(array).reshape(())[()]
+
+
 def coerce_scalar(value: Any, dtype: DType, name: str) -> Any:
     """Convert the value to a NumPy scalar of that type.
 
     Raises DTypeError if it is out of range or an integer would be rounded.
     """
     __tracebackhide__ = True
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
+    if isinstance(value, (np.ndarray, DeviceArray)) or hasattr(value, "__vkjit_array__"):
+        value = _only_element(value, dtype, name)
     if not isinstance(value, (bool, int, float, np.number, np.bool_)):
         raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number of type {dtype!r}")
     if dtype.kind == "bool":

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -50,15 +50,20 @@ from .cache import (
 )
 from .cost_model import describe_argument
 from .grid import Grid, LaunchGrid, checked_grid, is_split
+from .methods import Bindable
 from .plan import LaunchPlan
 from .tunable import Tunable, has_open_choices
 
 if TYPE_CHECKING:
     from ..api.inspection import Inspection
 
-__all__ = ["Kernel", "func", "kernel"]
+    class _Decorator(Any):  # type: ignore[misc]
+        """What type checkers take a kernel for, and `vk.kernel(...)`: strict ones refuse decorators without a type."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+__all__ = ["Kernel", "func", "kernel"]
 
 
 def kernel(
@@ -71,7 +76,7 @@ def kernel(
     fast_math: bool = False,
     debug: bool | None = None,
     sanitize: bool | str | Iterable[str] | None = None,
-) -> Any:
+) -> _Decorator:
     """Compile a Python function as a GPU kernel (a decorator, with or without arguments).
 
     over: the name of an array parameter. The launch has one invocation per element; out-of-range invocations don't run
@@ -95,15 +100,16 @@ def kernel(
         "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
         "sanitize": sanitize,
     }  # fmt: skip
-    return functools.partial(Kernel, **options) if fn is None else Kernel(fn, **options)
+    decorate: Any = functools.partial(Kernel, **options)
+    return decorate if fn is None else decorate(fn)  # type: ignore[no-any-return]
 
 
-def func(fn: F) -> F:
+def func(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Make a device function, callable from kernels and other device functions.
 
     Device functions may be generic and return several results. They can't be recursive.
     """
-    return DeviceFunction(fn)  # type: ignore[return-value]  # type checkers see the undecorated function
+    return DeviceFunction(fn)
 
 
 class _Code(NamedTuple):
@@ -118,7 +124,7 @@ class _Code(NamedTuple):
         return any(c.changed() for c in self.captures)
 
 
-class Kernel(Tunable):
+class Kernel(Tunable, Bindable):
     """A kernel, compiled on demand. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
 
     def __init__(
@@ -139,6 +145,7 @@ class Kernel(Tunable):
 
         `spec` is the parsed signature, for variants of a kernel: names in its annotations may no longer resolve.
         """
+        fn = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
         if over is not None and groups is not None:
             raise CompileError(f"kernel {fn.__name__} has over= and groups=", hint="use one of them")
         if strict and fast_math:

@@ -35,7 +35,7 @@ def test_promises_that_hold_change_nothing(debug: bool, device: Device) -> None:
 
 
 @pytest.mark.parametrize("options", [{"debug": True}, {"sanitize": True}], ids=["debug", "sanitize"])
-def test_promises_that_do_not_hold_are_reported(options: dict[str, bool], device: Device) -> None:
+def test_promises_that_do_not_hold_are_reported(options: dict[str, Any], device: Device) -> None:
     kernel: Any = vk.kernel(groups=1, local=32, **options)(scaled.__wrapped__)
     x = np.zeros(200, np.float32)
     message = r"vk\.assume: start % 4 == 0 doesn't hold, 2 stands on the left and 0 on the right"

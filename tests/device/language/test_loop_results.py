@@ -226,7 +226,7 @@ def returned(n: i32, start: i32) -> i32:
         t = j * j + n
         j += 3
         if t > 3 * n:
-            return t  # type: ignore[no-any-return]
+            return t
 
 
 @vk.kernel(over="o")

@@ -34,7 +34,7 @@ class Particle(vk.Struct):
         return self.mass * factor
 
 
-DTYPE = vk.struct_dtype(Particle)
+DTYPE: Any = vk.struct_dtype(Particle)
 
 
 def particles(count: int, seed: int = 0) -> np.ndarray[Any, Any]:

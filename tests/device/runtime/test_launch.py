@@ -177,7 +177,7 @@ def row():
 
 @vk.kernel(local=4)
 def rows(out: vk.InOut[vk.i32, "R C"]):
-    vk.atomic.add(out, (row(), vk.global_id(0)), 1)  # type: ignore[no-untyped-call]
+    vk.atomic.add(out, (row(), vk.global_id(0)), 1)
 
 
 @vk.kernel(local=4)

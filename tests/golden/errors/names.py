@@ -113,7 +113,7 @@ def captures_an_array(x: vk.InOut[vk.f32, "N"]):
 
 
 def plain_function(x: vk.InOut[vk.f32, "N"]):
-    x[0] = helper(x[0])
+    x[0] = helper(x[0], 2)
 
 
 def unknown_function(x: vk.InOut[vk.f32, "N"]):

@@ -178,9 +178,9 @@ def kernel_in_a_kernel(x: vk.InOut[vk.f32, "N"]):
     _other_kernel(x)
 
 
-# triton 566, 1429: a plain function called from a kernel
+# triton 566, 1429: a plain function called from a kernel, on a whole array
 def plain_function(x: vk.InOut[vk.f32, "N"]):
-    x[0] = helper(x[0])
+    x[0] = helper(x)
 
 
 # taichi 346: recursion
@@ -270,7 +270,7 @@ def pointer_arithmetic(x: vk.InOut[vk.f32, "N"]):
 
 # triton 3789: a dictionary as a table of constants
 def dictionary_of_constants(x: vk.InOut[vk.f32, "N"]):
-    x[0] = SIZES["x"]
+    x[0] = SIZES["z"]
 
 
 # triton 3757: an array of the module

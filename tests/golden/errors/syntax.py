@@ -17,7 +17,7 @@ def dictionary(x: vk.InOut[vk.f32, "N"]):
 
 
 def lambda_expression(x: vk.InOut[vk.f32, "N"]):
-    f = lambda v: v + 1
+    x[0] = (lambda v: v + 1)(x[0], 2)
 
 
 def try_statement(x: vk.InOut[vk.f32, "N"]):
@@ -46,11 +46,11 @@ def starred_call(x: vk.InOut[vk.f32, "N"]):
 
 
 def keyword_call(x: vk.InOut[vk.f32, "N"]):
-    x[0] = max(**{})
+    x[0] = max(**x)
 
 
 def nested_function(x: vk.InOut[vk.f32, "N"]):
-    def helper():
+    def helper(v: str):
         return 1
 
 

@@ -16,9 +16,12 @@ from vkjit.lang import random
 from ..context import Call, Context, evaluate_items, expression
 from ..expressions.elementwise import is_mapped, map_elements
 from ..intrinsics import IntrinsicLowering, is_callable_value, is_elementwise, lowering_of
-from ..kernel_values import KernelValue, Method, describe_value, is_array, is_tile
+from ..kernel_values import Aggregate, KernelValue, Method, describe_value, is_array, is_tile, with_parts
 from ..migration_hints import advice_on_attribute, advice_on_object
+from ..values.bound import split_partial
+from ..values.closures import detached
 from ..values.scopes import ScopeValue
+from .mappings import keyword_items
 
 __all__: list[str] = []
 
@@ -30,22 +33,35 @@ _TENSOR_ALIASES = {("vkjit.tensor.ops.random", name): getattr(random, name) for 
 def _call(ctx: Context, node: ast.Call) -> KernelValue:
     """Lower a call: find the lowering of the callee, evaluate the arguments, and apply or map it."""
     callee = ctx.evaluate(node.func)
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            raise ctx.error(keyword.value, "** can't be used in a kernel", "write each keyword")
-    lower = _find_lowering(callee)
+    function, args, keywords = split_partial(callee)
+    function = detached(ctx, node, function)
+    lower = _find_lowering(function)
     if lower is None:
-        raise _not_callable(ctx, node, callee)
-    args: list[KernelValue] = []
-    keywords: dict[str, KernelValue] = {}
+        raise _not_callable(ctx, node, function)
     if not getattr(lower, "_raw_arguments", False):  # `print` lowers its arguments itself, for f-strings
-        args = evaluate_items(ctx, node.args)
-        keywords = {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
+        args = [*args, *evaluate_items(ctx, node.args)]
+        keywords = keywords | _keywords(ctx, node)
     ctx.builder.loc = ctx.loc(node)
-    values = [*args, *keywords.values()]
-    if any(map(is_mapped, values)) and _maps_elements(callee, lower, values):
-        return _map_call(ctx, node, lower, args, keywords)
+    taken = function.items if isinstance(function, Aggregate) else ()  # by a nested function
+    values = [*args, *keywords.values(), *taken]
+    if any(map(is_mapped, values)) and _maps_elements(function, lower, values):
+        return _map_call(ctx, node, function, args, keywords)
     return lower(ctx, Call(node, args, keywords))
+
+
+def _keywords(ctx: Context, node: ast.Call) -> dict[str, KernelValue]:
+    """Evaluate the keyword arguments of a call; `**d` expands to the items of a dictionary."""
+    keywords: dict[str, KernelValue] = {}
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            found = {keyword.arg: ctx.evaluate(keyword.value)}
+        else:
+            found = keyword_items(ctx, keyword.value)
+        for name in found:
+            if name in keywords:
+                raise ctx.error(keyword.value, f"{name} is given twice", "give each argument once")
+        keywords |= found
+    return keywords
 
 
 def _maps_elements(callee: KernelValue, lower: IntrinsicLowering, values: list[KernelValue]) -> bool:
@@ -62,15 +78,19 @@ def _maps_elements(callee: KernelValue, lower: IntrinsicLowering, values: list[K
 
 
 def _map_call(
-    ctx: Context, node: ast.Call, lower: IntrinsicLowering, args: list[KernelValue], keywords: dict[str, KernelValue]
+    ctx: Context, node: ast.Call, callee: KernelValue, args: list[KernelValue], keywords: dict[str, KernelValue]
 ) -> KernelValue:
-    """Map a call over the elements of its lazy or tile arguments."""
+    """Map a call over the elements of its lazy or tile arguments, and of those that a nested function takes along."""
+    taken = callee.items if isinstance(callee, Aggregate) else ()
+    last = len(args) + len(keywords)
 
     def function(inner: Context, *values: KernelValue) -> KernelValue:
-        named = dict(zip(keywords, values[len(args) :], strict=True))
+        named = dict(zip(keywords, values[len(args) : last], strict=True))
+        lower = _find_lowering(with_parts(callee, values[last:]) if taken else callee)
+        assert lower is not None
         return lower(inner, Call(node, list(values[: len(args)]), named))
 
-    return map_elements(ctx, node, function, [*args, *keywords.values()])
+    return map_elements(ctx, node, function, [*args, *keywords.values(), *taken])
 
 
 def _find_lowering(callee: KernelValue) -> IntrinsicLowering | None:
@@ -96,12 +116,6 @@ def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exceptio
         ):  # "did you mean ...?": a similar name is no advice, since this one exists
             hint = "in a kernel, write the loop over the elements"
         return ctx.error(node.func, f"{text} works on whole tensors", hint)
-    if isinstance(callee, FunctionType):
-        return ctx.error(
-            node.func,
-            f"{text} is a plain Python function: it can't be called in a kernel",
-            f"decorate {callee.__name__} with @vk.func",
-        )
     if callable(callee):
         return ctx.error(node.func, f"{text} has no meaning in a kernel", advice_on_object(callee) or _CALLABLE_HINT)
     hint = f"index it: {text}[{', '.join(map(ast.unparse, node.args)) or 'i'}]" if is_array(callee) else ""

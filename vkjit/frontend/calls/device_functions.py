@@ -1,15 +1,23 @@
-"""Instantiation of device functions (`@vk.func`): one `ir.Function`, called an instance, per call signature.
+"""Instantiation of device functions: one `ir.Function`, called an instance, per call signature.
+
+A device function is a `@vk.func`, a plain Python function of the user, or a function nested in one that is compiled
+(`local_functions`).
 
 A call signature consists of the types of the arguments that are run-time values, and of the compile-time arguments
 themselves (literals included). Only the run-time values become parameters of the instance: each scalar, vector and
 array, also those inside tuples and structs. Instances are cached by call signature in `Session.instances`. See
 `values.joins` for structures and slots.
+
+A function may call itself with another call signature: the recursion ends where a compile-time condition decides it.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from types import FunctionType
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -24,17 +32,59 @@ from vkjit.lang.vectors import VectorType
 
 from ..context import Call, Context, Return
 from ..intrinsics import bind_arguments, callable_values
-from ..kernel_values import Aggregate, Binding, KernelValue, StructArrayKind, describe_value, parts_of, with_parts
+from ..kernel_values import (
+    Aggregate,
+    Binding,
+    Conflict,
+    KernelValue,
+    MappingKind,
+    StructArrayKind,
+    Unbound,
+    describe_value,
+    parts_of,
+    with_parts,
+)
 from ..resolve import also_capturable, captured
 from ..scope import analyze
+from ..signature.annotations import Annotation
 from ..signature.free_names import size_fault
-from ..signature.function import DeviceFunction
-from ..source import source_of
+from ..signature.function import DeviceFunction, is_helper
+from ..source import FunctionSource
+from ..values.closures import attached, leaving
 from ..values.conversions import as_exactly
 from ..values.joins import JoinFailure, Slot, common_structure, rebuild, to_type
 from ..values.lazy import note_write
 
-__all__: list[str] = []
+__all__ = ["Callee", "call_function"]
+
+MAX_DEPTH = 40
+"""The maximum number of calls of one function within each other: Python's stack has room for them."""
+
+
+class Callee(Protocol):
+    """A device function, as its calls see it.
+
+    `fn` is the Python function in whose closure and globals its names are looked up, `captured` has the entries of names
+    of an enclosing function that is being compiled, `typevars` the type variables bound there, and `key` identifies it
+    in the keys of instances.
+    """
+
+    @property
+    def fn(self) -> Any: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> object: ...
+    @property
+    def source(self) -> FunctionSource: ...
+    @property
+    def signature(self) -> inspect.Signature: ...
+    @property
+    def annotations(self) -> Mapping[str, Annotation]: ...
+    @property
+    def captured(self) -> Mapping[str, Binding | Unbound | Conflict]: ...
+    @property
+    def typevars(self) -> Mapping[str, DType]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +109,44 @@ also_capturable(_is_device_function)
 def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     """Emit a call of a device function and return its result."""
     assert isinstance(callee, DeviceFunction)
-    name = callee.fn.__name__
-    if callee.fn in ctx.session.active:
-        raise ctx.error(call.node, f"{name} calls itself", "device functions can't recur: write a loop")
-    bound = bind_arguments(ctx, call, callee.signature, name)
-    typevars: dict[str, DType] = {}
+    return call_function(ctx, call, callee)
+
+
+@callable_values(is_helper)
+def _call_helper(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
+    """Emit a call of a plain Python function and return its result."""
+    assert isinstance(callee, FunctionType)
+    return call_function(ctx, call, DeviceFunction(callee, is_helper=True))
+
+
+def call_function(ctx: Context, call: Call, callee: Callee) -> KernelValue:
+    """Emit a call of a device function and return its result."""
+    bound = bind_arguments(ctx, call, callee.signature, callee.name)
+    typevars = dict(callee.typevars)
+    arguments: dict[str, KernelValue] = {}
     for parameter, value in bound.arguments.items():
         fault = size_fault(value)  # of a default: others were checked when they were made or captured
         if fault:
-            raise ctx.error(call.node, f"the argument {parameter} of {name} {fault}", "take an array instead")
-        _bind_type(ctx, call, callee, parameter, value, typevars)
-    resolved = {  # NumPy scalars, which may be defaults of parameters, become constants
-        p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()
-    }
-    arguments = {p: _fit_argument(ctx, call, callee, p, v, typevars) for p, v in resolved.items()}
+            raise ctx.error(call.node, f"the argument {parameter} of {callee.name} {fault}", "take an array instead")
+        kind = callee.signature.parameters[parameter].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            arguments[parameter] = tuple(leaving(ctx, call.node, item) for item in value)
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            items = tuple(leaving(ctx, call.node, item) for item in value.values())
+            arguments[parameter] = Aggregate(MappingKind(tuple(value)), items)
+        else:  # NumPy scalars, which may be defaults of parameters, become constants
+            resolved = captured(ctx, call.node, parameter, value) if isinstance(value, np.generic) else value
+            arguments[parameter] = leaving(ctx, call.node, resolved)
+            _bind_type(ctx, call, callee, parameter, resolved, typevars)
+    arguments = {p: _fit_argument(ctx, call, callee, p, v, typevars) for p, v in arguments.items()}
     instance = _instance_for(ctx, call, callee, arguments, typevars)
-    operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
+    taken = [entry.value for entry in callee.captured.values() if isinstance(entry, Binding)]
+    operands = [leaf for value in (*arguments.values(), *taken) for leaf in _leaves(value)]
     for value in operands:
         if isinstance(value.type, Array) and value.type.access != "in":  # the function may store to this array
             note_write(ctx, value)
     op = ctx.builder.op("call", *operands, types=instance.function.result_types, callee=instance.function.name)
-    return rebuild(instance.result, op.results)
+    return attached(ctx, rebuild(instance.result, op.results))
 
 
 def _leaves(value: KernelValue) -> list[Value]:
@@ -91,7 +158,7 @@ def _leaves(value: KernelValue) -> list[Value]:
 
 
 def _bind_type(
-    ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
+    ctx: Context, call: Call, callee: Callee, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> None:
     """Bind the type variable in the annotation of parameter `name`, if there is one, to the argument's element type.
 
@@ -114,17 +181,28 @@ def _bind_type(
     if bound is not element_type:
         raise ctx.error(
             call.node,
-            f"{callee.fn.__name__}: {variable.__name__} is {bound!r} by one argument, but {name} is {element_type!r}",
+            f"{callee.name}: {variable.__name__} is {bound!r} by one argument, but {name} is {element_type!r}",
             f"convert one of them: {bound!r}(x)",
         )
 
 
 def _fit_argument(
-    ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
+    ctx: Context, call: Call, callee: Callee, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> KernelValue:
     """Convert the argument for parameter `name` to the annotated type. Raises CompileError if it doesn't fit."""
     annotation = callee.annotations[name]
-    what = f"{name} of {callee.fn.__name__}"
+    what = f"{name} of {callee.name}"
+    kind = callee.signature.parameters[name].kind
+    if annotation is not None and kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        parts = [_fit(ctx, call, annotation, what, item, typevars) for item in parts_of(value) or ()]
+        return with_parts(value, parts)
+    return _fit(ctx, call, annotation, what, value, typevars)
+
+
+def _fit(
+    ctx: Context, call: Call, annotation: Annotation, what: str, value: KernelValue, typevars: dict[str, DType]
+) -> KernelValue:
+    """Convert an argument to an annotated type; `what` names the parameter in messages."""
     if isinstance(annotation, ConstAnnotation):
         if _leaves(value):
             hint = "give it a number, a constant of the module, or a parameter of the kernel annotated as vk.Const[int]"
@@ -175,51 +253,69 @@ def _key(value: KernelValue) -> object:
         return value.type
     parts = parts_of(value)
     if parts is not None:
-        return (value.kind if isinstance(value, Aggregate) else tuple, *map(_key, parts))
+        return (value.kind if isinstance(value, Aggregate) else type(value), *map(_key, parts))
     if isinstance(value, float):
         return (float, value.hex())  # distinguishes 0.0 and -0.0
     return (type(value), value)
 
 
 def _instance_for(
-    ctx: Context, call: Call, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+    ctx: Context, call: Call, callee: Callee, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
     """Return the instance of a device function for these arguments, lowered on first use."""
-    key = (callee, tuple(_key(v) for v in arguments.values()), tuple(sorted(typevars.items(), key=lambda i: i[0])))
-    cached = ctx.session.instances.get(key)
+    taken = tuple((n, _key(e.value) if isinstance(e, Binding) else e) for n, e in callee.captured.items())
+    types = (tuple(map(_key, arguments.values())), taken, tuple(sorted(typevars.items(), key=lambda item: item[0])))
+    key, session = (callee.key, types), ctx.session
+    cached = session.instances.get(key)
     if cached is not None:
         return cast(Instance, cached)
+    if key in session.active:
+        raise ctx.error(call.node, f"{callee.name} calls itself", "device functions can't recur: write a loop")
+    if sum(function == callee.key for function, _ in session.active) >= MAX_DEPTH:
+        reason = f"{callee.name} calls itself {MAX_DEPTH} levels deep: recursion must end, at a compile-time condition"
+        raise ctx.error(call.node, reason, "count down a constant, as in f(x, n - 1) if n > 0 else x, or write a loop")
+    session.active.append(key)
     try:
         instance = _lower_instance(ctx, callee, arguments, typevars)
     except CompileError as error:
-        raise error.with_note(ctx.loc(call.node), f"in {callee.fn.__name__}, called from here") from None
+        note = Note(ctx.loc(call.node), f"in {callee.name}, called from here")
+        raise (error if error.notes[-1:] == (note,) else error.with_note(note.loc, note.text)) from None
+    finally:
+        session.active.pop()
     ctx.session.instances[key] = instance
     return instance
 
 
 def _lower_instance(
-    caller: Context, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+    caller: Context, callee: Callee, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
     """Lower a device function to a new function of the module; `caller` is the context of its first call."""
     session = caller.session
-    source = source_of(callee.fn)
+    source = callee.source
     types: list[Type] = []
     names: list[str] = []
     structures = {name: _parameter(name, value, types, names) for name, value in arguments.items()}
-    name = session.unique_name(callee.fn.__name__)
+    entries = dict(callee.captured)
+    for taken, entry in entries.items():
+        if isinstance(entry, Binding):
+            entries[taken] = Binding(_parameter(taken, entry.value, types, names), entry.loc)
+    name = session.unique_name(callee.name.strip("<>"))  # "lambda" of a lambda
     function = Function(name, Region(types, names), [], {"param_names": tuple(names)}, source.name_loc())
     session.module.functions[name] = function
-    inner = Context(session, callee.fn, source, analyze(source.node), function, typevars)
+    scope = analyze(source.node)
+    scope.local_names |= entries.keys()
+    inner = Context(session, callee.fn, source, scope, function, typevars)
     inner.is_always_called = caller.is_certainly_reached()
     for parameter, structure in structures.items():
         inner.env[parameter] = Binding(rebuild(structure, function.params), source.name_loc())
-    session.active.append(callee.fn)
-    try:
-        if not inner.block(source.node.body):
-            inner.builder.loc = source.name_loc()
-            inner.returns.append(Return(inner.builder.region, inner.builder.op("return"), None, source.name_loc()))
-    finally:
-        session.active.pop()
+    for taken, entry in entries.items():
+        if isinstance(entry, Binding):
+            entry = Binding(rebuild(entry.value, function.params), entry.loc)
+        inner.env[taken] = entry
+    inner.captured = frozenset(entries)
+    if not inner.block(source.node.body):
+        inner.builder.loc = source.name_loc()
+        inner.returns.append(Return(inner.builder.region, inner.builder.op("return"), None, source.name_loc()))
     inner.finish_entry()
     # Move it to the end: the module lists callees before callers.
     session.module.functions[name] = session.module.functions.pop(name)

@@ -29,6 +29,7 @@ from ..signature.annotations import dtype_of
 from ..values.arrays import extent
 from ..values.conversions import common_dtype, convert, dtype_of_value, fit, numeric, splat, truth, unify
 from ..values.joins import choose
+from ..values.mappings import items_of
 from ..values.struct_arrays import first_array, is_struct_array
 from .casts import cast_value
 
@@ -346,8 +347,9 @@ def _relu(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
 def _len(ctx: Context, call: Call) -> KernelValue:
     """Lower `len` of an array (its first extent), a tuple, a vector or a string."""
     value = call.args[0] if len(call.args) == 1 and not call.keywords else None
-    if isinstance(value, tuple):
-        return len(value)
+    items = items_of(ctx, call.node, value)
+    if items is not None:
+        return len(items)
     if is_array(value) or is_struct_array(value):
         return extent(ctx, first_array(value), 0)
     if isinstance(value, str):

@@ -22,11 +22,13 @@ from vkjit.ir.ops import OpName
 from ..context import Context, checked_tuple, evaluate_items, expression, unloaded_expression
 from ..kernel_values import Element, IntMember, KernelValue, describe_value
 from ..migration_hints import advice_on_attribute, advice_on_object
-from ..resolve import MISSING, captured, constant_fields, look_up
+from ..resolve import MISSING, captured, look_up
 from ..syntax import unsupported
 from ..values.attributes import attribute_of
 from ..values.conversions import truth
 from ..values.joins import choose, is_speculatable
+from ..values.mappings import items_of
+from ..values.members import class_member
 from ..values.struct_arrays import load_element, load_scalar, locate_part
 from . import operators
 
@@ -93,20 +95,15 @@ def _attribute_value(ctx: Context, node: ast.Attribute) -> KernelValue:
 
 
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
-    """Return the attribute of a module, an enum member, a constant dataclass or a kernel value."""
+    """Return the attribute of a module, a class or a kernel value."""
     if isinstance(base, ModuleType | type) and not isinstance(base, DType):
         member = getattr(base, node.attr, MISSING)
         if member is MISSING:
             hint = advice_on_attribute(base, node.attr)
             raise ctx.error(node, f"{describe_value(base)} has no {node.attr}", hint)
-        return captured(ctx, node, ast.unparse(node), member)
-    if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
-        return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
-    names = constant_fields(base)
-    if node.attr in names:
-        return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
-    if names:
-        raise ctx.error(node, f"{describe_value(base)} has no field {node.attr}", f"its fields are {', '.join(names)}")
+        return (
+            class_member(ctx, node, base) if isinstance(base, type) else captured(ctx, node, ast.unparse(node), member)
+        )
     return attribute_of(ctx, node, base)
 
 
@@ -316,10 +313,19 @@ def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -
 def _membership(
     ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue, positive: bool, right: ast.expr
 ) -> KernelValue:
-    """Lower `a in b` (if `positive`) or `a not in b` to comparisons of a with the items of the tuple b."""
-    if not isinstance(b, tuple):
+    """Lower `a in b` (if `positive`) or `a not in b` to comparisons of a with the items of the tuple b.
+
+    Flags and texts are looked into at compile time.
+    """
+    plain = [value.member if isinstance(value, IntMember) else value for value in (a, b)]
+    kinds = (enum.Flag, str)
+    if any(isinstance(plain[1], kind) and isinstance(plain[0], kind) for kind in kinds):
+        return (plain[0] in plain[1]) is positive  # type: ignore[operator]
+    items = items_of(ctx, right, b)
+    if items is None:
         raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
-    result = operators.combine(ctx, "or", (truth(ctx, node, operators.compare(ctx, node, "eq", a, item)) for item in b))
+    compared = (truth(ctx, node, operators.compare(ctx, node, "eq", a, item)) for item in items)
+    result = operators.combine(ctx, "or", compared)
     return result if positive else operators.negate(ctx, node, result)
 
 

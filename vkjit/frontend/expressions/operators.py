@@ -6,6 +6,7 @@ functions; lowerings of calls use them for formulas. Operators are named by thei
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from ..context import Context, Place, check_items, checked_tuple
 from ..kernel_values import (
     Aggregate,
     GridStride,
+    IntMember,
     KernelValue,
     Method,
     Range,
@@ -147,6 +149,8 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
         if isinstance(items, tuple) and isinstance(count, int) and not isinstance(count, bool):
             check_items(ctx, node, len(items) * count)
             return checked_tuple(ctx, node, items * count)
+    if (member := _combined_flags(name, a, b)) is not None:
+        return member
     _check_operands(ctx, node, name, a, b)
     try:
         if isinstance(a, int) and isinstance(b, int) and _bits_at_least(name, a, b) > MAX_BITS:
@@ -162,6 +166,15 @@ def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValu
     if not is_literal(result):
         raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
     return result
+
+
+def _combined_flags(name: OpName, a: KernelValue, b: KernelValue) -> KernelValue | None:
+    """Return `a | b`, `a & b` or `a ^ b` of members of one flag class, else None."""
+    first, second = (value.member if isinstance(value, IntMember) else value for value in (a, b))
+    if not isinstance(first, enum.Flag) or type(first) is not type(second) or name not in ("and", "or", "xor"):
+        return None
+    member = _PYTHON_OPERATORS[name](first, second)
+    return IntMember.of(member) if isinstance(member, int) else member  # type: ignore[arg-type]  # a flag, too
 
 
 def _bits_at_least(name: OpName, a: int, b: int) -> int:
@@ -317,6 +330,9 @@ def unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: Kerne
         return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
     if is_matrix(value):
         return unary_matrix(ctx, node, name, value)
+    member = value.member if isinstance(value, IntMember) else value
+    if isinstance(member, enum.Flag) and name == "not":
+        return IntMember.of(~member) if isinstance(member, int) else ~member
     numeric(ctx, node, value)
     if is_literal(value):
         return _fold_unary(ctx, node, name, value)

@@ -1,18 +1,22 @@
-"""Lowering of subscripts `x[...]` of arrays, arrays of structs, tiles, vectors and tuples."""
+"""Lowering of subscripts `x[...]` of arrays, arrays of structs, tiles, vectors, tuples and dictionaries."""
 
 from __future__ import annotations
 
 import ast
+import enum
 
 from vkjit.ir.core import Value
 from vkjit.ir.types import Vector
 
 from ..context import Context, expression, unloaded_expression
-from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile, literal_text
+from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile
 from ..tiles.shapes import subscript_tile
 from ..values.arrays import has_slice, indices, load, subscript_values
 from ..values.conversions import index_hint, static_value
+from ..values.items import constant_index, item_at
 from ..values.lazy import slice_of
+from ..values.mappings import is_mapping_value, item_of
+from ..values.members import member_named
 from ..values.struct_arrays import element_at, is_struct_array, load_element, load_scalar, locate_part
 from ..values.vectors import lane
 
@@ -36,6 +40,10 @@ def _unloaded_subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
         return subscript_tile(ctx, node, base)
     if is_array(base):
         return load(ctx, base, indices(ctx, node, base, subscript_values(ctx, node)))
+    if is_mapping_value(base):
+        return item_of(ctx, node, base)
+    if isinstance(base, enum.EnumMeta):
+        return member_named(ctx, node, base)
     if isinstance(base, tuple):
         return _item(ctx, node, base)
     if isinstance(base, Value) and isinstance(base.type, Vector):
@@ -61,7 +69,7 @@ def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> K
     for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
         if not isinstance(item, tuple):
             raise ctx.error(index, f"{describe_value(item)} can't be indexed")
-        item = item[static_index(ctx, index, len(item))]
+        item = item_at(ctx, index, item, ctx.evaluate(index))
     return item
 
 
@@ -71,13 +79,4 @@ def static_index(ctx: Context, node: ast.expr, size: int) -> int:
     Negative indices count from the end. Raises CompileError if the index isn't known at compile time, or is out of
     range.
     """
-    number = static_value(ctx.evaluate(node))
-    if number is None or not isinstance(number, int):
-        raise ctx.error(
-            node,
-            "the index must be an integer known at compile time",
-            "loop with vk.unroll(n), or keep the values in vk.local(dtype, n)",
-        )
-    if not -size <= number < size:
-        raise ctx.error(node, f"index {literal_text(number)} is outside the {size} items")
-    return int(number) % size
+    return constant_index(ctx, node, ctx.evaluate(node), size)

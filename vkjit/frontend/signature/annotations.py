@@ -27,7 +27,7 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.types import ArrayAnnotation, ConstAnnotation
 from vkjit.lang.vectors import VectorType, vec
 
-__all__ = ["Annotation", "defining_scope", "dtype_of", "read_annotation", "read_field"]
+__all__ = ["Annotation", "defining_scope", "dtype_of", "nested_annotation", "read_annotation", "read_field"]
 
 # Types whose values consist of parts; see `composites`.
 _Composite = StructType | VectorType | PackedFloat
@@ -75,9 +75,26 @@ def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, 
     `scope` holds the local variables at the function's decorator (see `defining_scope`).
     """
     code = function.__code__
-    scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
-    site = _AnnotationSite(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
-    annotation = _convert_annotation(site, function.__annotations__.get(parameter))
+    place = Loc(code.co_filename, code.co_firstlineno)
+    site = _AnnotationSite(f"{parameter} in {function.__name__}", place, _scopes(function, scope or {}))
+    return _parameter_annotation(site, function.__annotations__.get(parameter))
+
+
+def nested_annotation(function: FunctionType, parameter: str, node: ast.expr | None, loc: Loc) -> Annotation:
+    """Return the annotation `node` of a parameter of a function that is nested in `function`; see `read_annotation`.
+
+    `parameter` names it in messages.
+    """
+    site = _AnnotationSite(parameter, loc, _scopes(function, {}))
+    return _parameter_annotation(site, None if node is None else _evaluate_node(site, node))
+
+
+def _scopes(function: FunctionType, scope: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return (_closure(function), _type_parameters(function), scope, function.__globals__, vars(builtins))
+
+
+def _parameter_annotation(site: _AnnotationSite, value: object) -> Annotation:
+    annotation = _convert_annotation(site, value)
     if isinstance(annotation, ArrayAnnotation) and annotation.mode == "array":
         raise site.error("vk.Array is for fields of structs; parameters are vk.In, vk.Out or vk.InOut")
     return annotation

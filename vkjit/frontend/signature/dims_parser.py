@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,16 @@ _MAX_OPERATORS = 100
 """The largest number of operators and brackets in one."""
 
 # A dimension without operators: name, *name, integer, `...` or `*_`.
-_SIMPLE = re.compile(r"^(?:\*?[A-Za-z_]\w*|\d+|\.\.\.|\*_)$")
+_SIMPLE = re.compile(r"^(?:\*?[^\W\d]\w*|\d+|\.\.\.|\*_)$")
 
 
 @functools.lru_cache(maxsize=1024)
 def parse_dims(text: str) -> Dims:
-    """Parse a dimension string. Raises ArgumentError with the position of a syntax error."""
+    """Parse a dimension string. Raises ArgumentError with the position of a syntax error.
+
+    Names are Python's identifiers, and are normalized as those are.
+    """
+    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
     tokens = text.split()
     if all(_SIMPLE.match(w) for w in tokens):
         dims = tuple(_simple_dim(w) for w in tokens)

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-from types import FunctionType
+from collections.abc import Iterator
+from types import FunctionType, MappingProxyType
 from typing import Any, cast
 
-__all__ = ["MISSING", "find_global", "is_frozen", "is_frozen_type", "size_fault"]
+__all__ = [
+    "LIBRARIES",
+    "MISSING",
+    "class_entry",
+    "class_parts",
+    "find_global",
+    "is_frozen",
+    "is_frozen_type",
+    "is_mapping",
+    "size_fault",
+]
 
 MISSING: Any = object()
 """The result of `find_global` for an undefined name."""
 
+LIBRARIES = ("vkjit", "numpy", "torch", "jax", "tensorflow", "numba", "triton", "taichi", "scipy", "cupy")
+"""Packages whose functions aren't compiled, and whose classes have no methods in kernels."""
 _OURS = ("vkjit.frontend", "vkjit.ir", "vkjit.lang")
 """Packages whose frozen dataclasses are kernel values, not user constants."""
 _MAX_PARTS, _MAX_LEVELS = 1 << 20, 64
@@ -55,6 +68,41 @@ def size_fault(value: object, max_parts: int = _MAX_PARTS) -> str:
             return f"has more than {max_parts} parts"
         pending += [(part, level + 1) for part in parts if not isinstance(part, int | float | str)]
     return ""
+
+
+def is_mapping(value: object) -> bool:
+    """True for a dictionary, or a read-only view of one: kernels may capture those of constants by a name of theirs.
+
+    The fingerprint checks the contents of a captured dictionary before each launch, but not those inside of constants.
+    """
+    return isinstance(value, dict | MappingProxyType)
+
+
+def class_parts(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a user's class that its constants have in kernels, as (name, function or constant).
+
+    Those are the functions of methods and properties, and constants; not the fields of dataclasses and named tuples, the
+    members of enums, and what Python's own classes and decorators define.
+    """
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    skipped = {f.name for f in fields}.union(getattr(kind, "__members__", ()), getattr(kind, "_fields", ()))
+    for base in kind.__mro__:
+        if base.__module__.split(".")[0] in (*LIBRARIES, "builtins", "enum", "typing", "abc"):
+            continue
+        for name, value in vars(base).items():
+            function = getattr(value, "__func__", None) or getattr(value, "fget", None) or getattr(value, "func", None)
+            if name.startswith("_") and name != "__call__":
+                is_private = not name.endswith("_") and not issubclass(kind, tuple)
+                if not is_private or not (function or isinstance(value, FunctionType | int | float | str | tuple)):
+                    continue
+            if name not in skipped and not hasattr(value, "__objclass__"):
+                skipped.add(name)
+                yield name, function or value
+
+
+def class_entry(kind: type, name: str) -> Any:
+    """Return what a class or the first of its bases has under a name, without calling descriptors; or MISSING."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), MISSING)
 
 
 def find_global(function: FunctionType, name: str) -> Any:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.types import ArrayAnnotation, ConstAnnotation
 from vkjit.lang.vectors import VectorType
 
-from ..source import reject_async_and_generators
+from ..source import LAMBDA, reject_async_and_generators
 from .annotations import defining_scope, read_annotation
 from .dims import Dims
 from .dims_parser import parse_dims
@@ -134,8 +135,13 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
     if not isinstance(fn, FunctionType):
         raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
     reject_async_and_generators(fn)
+    if fn.__name__ == LAMBDA:
+        raise CompileError("a lambda can't be a kernel", place_of(fn), hint="write a function with `def`")
     scope = defining_scope(fn) if scope is None else scope
     params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())
+    if _is_method(fn, params):
+        params = (replace(params[0], kind="const"), *params[1:])
+    over = unicodedata.normalize("NFKC", over) if over is not None else None  # as Python does with identifiers
     spec = KernelSpec(fn.__name__, fn, params, over)
     if over is not None:
         _check_over(spec, over)
@@ -147,6 +153,13 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
                 hint="give one of the two another name",
             )
     return spec
+
+
+def _is_method(fn: FunctionType, params: tuple[ParamSpec, ...]) -> bool:
+    """True for a function of a class whose first parameter is the instance or the class, which is a constant then."""
+    outer = fn.__qualname__.rpartition(".")[0]
+    is_in_class = bool(outer) and not outer.endswith("<locals>")
+    return is_in_class and bool(params) and params[0].name in ("self", "cls") and params[0].kind == "any"
 
 
 def tune_choice(value: Any) -> Any:

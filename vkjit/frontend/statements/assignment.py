@@ -24,7 +24,9 @@ from ..context import Context
 from ..expressions.subscripts import static_index
 from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_literal
 from ..values.arrays import array_type, has_slice, indices, load, store, subscript_values
-from ..values.conversions import as_exactly, dtype_of_value, numeric
+from ..values.conversions import as_exactly, dtype_of_value, index_hint, numeric
+from ..values.items import item_at, with_item
+from ..values.mappings import is_mapping_value
 from ..values.struct_arrays import (
     element_at,
     first_array,
@@ -73,6 +75,9 @@ class _Name(Target):
         return self.ctx.evaluate(ast.copy_location(ast.Name(self.name, ast.Load()), self.node))
 
     def store(self, value: KernelValue, value_node: ast.AST | None) -> None:
+        if self.name in self.ctx.captured:
+            reason = f"{self.name} belongs to the function around this one, which can't change it"
+            raise self.ctx.error(self.node, reason, f"return the new value, and write {self.name} = f(...) outside")
         self.ctx.bind(self.name, value, self.ctx.loc(self.node))
 
 
@@ -122,6 +127,24 @@ class _Field(Target):
     def store(self, value: KernelValue, value_node: ast.AST | None) -> None:
         # The new struct has no syntax node of its own, hence None.
         self.owner.store(with_field(self.ctx, value_node or self.node, self.struct, self.name, value), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldItem(Target):
+    """An item of an array field of a struct in registers, which is a tuple of tuples: `s.m[0, 1]`, `s.m[0]`.
+
+    A store makes a new tuple, and stores it to the field. The index may be known at run time; then each item is chosen.
+    """
+
+    owner: Target
+    items: tuple[KernelValue, ...]
+    index: KernelValue
+
+    def current(self) -> KernelValue:
+        return item_at(self.ctx, self.node, self.items, self.index)
+
+    def store(self, value: KernelValue, value_node: ast.AST | None) -> None:
+        self.owner.store(with_item(self.ctx, self.node, self.items, self.index, value), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +280,15 @@ def _subscript_target(ctx: Context, node: ast.Subscript, owner: Target, base: Ke
     if isinstance(base, Value) and isinstance(base.type, Vector):
         _reject_shared_lane(ctx, node, owner)
         return _VectorLanes(ctx, node, owner, base, (static_index(ctx, node.slice, base.type.size),))
+    if isinstance(base, tuple) and isinstance(owner, _Field | _FieldItem) and not has_slice(node):
+        for index in subscript_values(ctx, node):
+            items = owner.current()
+            if not isinstance(items, tuple):
+                raise ctx.error(node, f"{describe_value(items)} can't be indexed", index_hint(items))
+            owner = _FieldItem(ctx, node, owner, items, index)
+        return owner
     hint = "tuples don't change" if isinstance(base, tuple) else ""
+    hint = "dictionaries don't change in a kernel" if is_mapping_value(base) else hint
     raise ctx.error(node, f"{describe_value(base)} can't be stored into", hint)
 
 

@@ -29,6 +29,7 @@ from ..kernel_values import (
 )
 from ..values.arrays import array_type
 from ..values.conversions import as_index, common_dtype, convert, dtype_of_value, static_value
+from ..values.mappings import items_of
 
 __all__ = ["emit_for", "iterable_of", "range_bounds", "static_trip_count"]
 
@@ -110,8 +111,9 @@ def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unr
     """Convert the iterable of a `for` to a Range (lowered to a loop) or an Unrolled (the body is emitted per item)."""
     if isinstance(value, Range | Unrolled):
         return value
-    if isinstance(value, tuple):
-        return Unrolled(value)
+    items = items_of(ctx, node, value)
+    if items is not None:
+        return Unrolled(items)
     if isinstance(value, GridStride):
         b, dim = ctx.builder, value.dim
         step = b.emit("mul", b.emit("num_groups", dim=dim), b.emit("local_size", dim=dim))

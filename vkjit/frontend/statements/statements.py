@@ -20,6 +20,7 @@ from ..expressions.expressions import binary_name, condition
 from ..kernel_values import KernelValue, describe_value, parts_of
 from ..scope import elif_chain
 from ..signature.annotations import dtype_of
+from ..values.closures import leaving
 from ..values.conversions import as_exactly
 from ..values.joins import Names, join_branches
 from .assignment import target_of
@@ -179,7 +180,7 @@ def _if(ctx: Context, node: ast.If) -> bool:
 @statement(ast.Return)
 def _return(ctx: Context, node: ast.Return) -> bool:
     """Lower a `return`. In a device function, the operands are filled in when all its `return`s have been lowered."""
-    value = ctx.evaluate(node.value) if node.value is not None else None
+    value = leaving(ctx, node, ctx.evaluate(node.value)) if node.value is not None else None
     ctx.builder.loc = ctx.loc(node)
     if ctx.is_kernel:
         if value is not None:

@@ -14,6 +14,7 @@ In all functions, `node` is the syntax node that errors point to.
 from __future__ import annotations
 
 import ast
+import enum
 import math
 import sys
 
@@ -29,6 +30,7 @@ from ..kernel_values import (
     Aggregate,
     KernelValue,
     Lazy,
+    MappingKind,
     describe_value,
     is_literal,
     is_matrix,
@@ -390,8 +392,10 @@ def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
         if value.type.dtype.kind == "bool":
             return value
         return ctx.builder.emit("ne", value, ctx.builder.const(0, value.type.dtype))
-    if is_literal(value) or value is None or isinstance(value, str | tuple):
+    if is_literal(value) or value is None or isinstance(value, str | tuple | enum.Enum):
         return bool(value)
+    if isinstance(value, Aggregate) and isinstance(value.kind, MappingKind):
+        return bool(value.items)
     raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
 
 

@@ -34,6 +34,7 @@ from ..kernel_values import (
     Unbound,
     describe_value,
     holds_lazy,
+    is_function,
     is_literal,
     parts_of,
     same_constant,
@@ -53,6 +54,7 @@ __all__ = [
     "has_runtime",
     "is_speculatable",
     "join_branches",
+    "parts_in_slots",
     "rebuild",
     "to_type",
 ]
@@ -61,6 +63,8 @@ Names = dict[str, "Binding | Unbound | Conflict"]
 """The local names at a point of the function, as in `Context.env`."""
 
 LAZY_ESCAPE_MESSAGE = "a lazy slice can't leave the branch or loop that it is made in"
+
+FUNCTIONS_HINT = "functions can't be chosen at run time: call each in a branch of its own"
 
 Joined = ast.If | ast.For | ast.While
 """Statements after which two control-flow paths merge: the branches of an `if`, or the exits of a loop with and without
@@ -193,6 +197,14 @@ def rebuild(structure: KernelValue, values: list[Value]) -> KernelValue:
     return structure
 
 
+def parts_in_slots(structure: KernelValue, value: KernelValue) -> list[KernelValue]:
+    """Return the parts of a value in the places of a structure's slots."""
+    if isinstance(structure, Slot):
+        return [value]
+    pairs = zip(parts_of(structure) or (), parts_of(value) or (), strict=True)
+    return [part for s, v in pairs for part in parts_in_slots(s, v)]
+
+
 def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value:
     """Convert a value that agrees with `type_` to an IR value of that type."""
     if is_literal(value):
@@ -244,7 +256,7 @@ def choose(
         raise ctx.error(
             node,
             f"the two values don't agree: {describe_value(values[0])} and {describe_value(values[1])}",
-            "convert one of them, as in vk.f32(x)",
+            FUNCTIONS_HINT if any(map(is_function, values)) else "convert one of them, as in vk.f32(x)",
         ) from None
     # `select` takes scalars and vectors only.
     if not all(map(is_speculatable, regions)) or any(isinstance(type_, Matrix | Tile) for type_ in plan.types):
