@@ -19,24 +19,7 @@ from .backends.selection import (
     synchronize as synchronize,
     use_device as use_device,
 )
-from .dtypes import (
-    DType as DType,
-    Element as Element,
-    bf16 as bf16,
-    boolean as boolean,
-    f16 as f16,
-    f32 as f32,
-    f64 as f64,
-    i8 as i8,
-    i16 as i16,
-    i32 as i32,
-    i64 as i64,
-    index as index,
-    u8 as u8,
-    u16 as u16,
-    u32 as u32,
-    u64 as u64,
-)
+from .dtypes import DType as DType, Element as Element
 from .errors import (
     ArgumentError as ArgumentError,
     AssumptionError as AssumptionError,
@@ -60,6 +43,26 @@ from .errors import (
 from .lang import *  # noqa: F403  # the language's names are listed in one place, lang/__init__.py
 from .launch.kernel import Kernel as Kernel, func as func, kernel as kernel
 from .runtime.sanitizer_reports import SanitizerError as SanitizerError, SanitizerReport as SanitizerReport
+
+if TYPE_CHECKING:
+    from ._checked_types import (
+        bf16 as bf16,
+        boolean as boolean,
+        f16 as f16,
+        f32 as f32,
+        f64 as f64,
+        i8 as i8,
+        i16 as i16,
+        i32 as i32,
+        i64 as i64,
+        index as index,
+        u8 as u8,
+        u16 as u16,
+        u32 as u32,
+        u64 as u64,
+    )
+else:
+    from .dtypes import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, index, u8, u16, u32, u64
 
 __version__ = "0.1.0"
 
