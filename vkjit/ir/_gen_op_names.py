@@ -9,6 +9,8 @@ OpName = Literal[
     "poison",
     "cast",
     "bitcast",
+    "extract_word",
+    "join_words",
     "add",
     "sub",
     "mul",

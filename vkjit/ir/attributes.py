@@ -32,7 +32,7 @@ class Attrs(TypedDict, total=False):
     dim: int  # of the grid: 0 to 2
     axis: int  # of an array or a tile
     axes: tuple[int | None, ...]  # see `tile_load` and `tile_transpose`
-    lane: int  # component of a vector
+    lane: int  # component of a vector; word of a 64-bit integer
     mask: int  # xor mask for lane ids
     exclusive: bool  # scan without the invocation's own value
     layout: str  # of a matrix in memory: "row" or "column"

@@ -155,6 +155,8 @@ _row("cast", "S -> type",
     "Convert to another type; see `semantics.cast`. `raw` (optional) asserts that the value is in range of the "
     "target type.", attrs=("type",))
 _row("bitcast", "S -> type", "Reinterpret the bits as another type of the same width.", attrs=("type",))
+_row("extract_word", "S -> u32", "The low (`lane` 0) or high (`lane` 1) 32 bits of a 64-bit integer.", attrs=("lane",))
+_row("join_words", "u32 u32 -> type", "The 64-bit integer with these low and high 32 bits.", attrs=("type",))
 
 # -- arithmetic
 _row("add", "T T -> T", "Sum. Integer overflow wraps.", "num", commutative=True, ulp=0.5, spirv=_all("IAdd", "FAdd"))

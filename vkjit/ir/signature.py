@@ -210,6 +210,8 @@ def _limit(op: Op, name: str) -> int | None:
         return first.rank
     if name == "axis" and isinstance(first, Tile):
         return len(first.shape)
+    if op.name == "extract_word":
+        return 2
     if name == "lane":
         return first.size if isinstance(first, Vector) else 0
     return None
@@ -246,6 +248,8 @@ def _specific_errors(op: Op) -> list[str]:
         return _conversion_errors(op)
     if op.name.startswith("vec_"):
         return _vector_errors(op)
+    if op.name in ("extract_word", "join_words"):
+        return _word_errors(op)
     if op.name == "for" and not isinstance(op.operands[0].type, Scalar):
         return [f"{op.operands[0].type} isn't a scalar"]
     return []
@@ -305,6 +309,14 @@ def _conversion_errors(op: Op) -> list[str]:
         return [f"can't convert {source} to {target}: not of one shape"]
     if op.name == "bitcast" and source.dtype.bits != target.dtype.bits:
         return [f"can't bitcast {source} to {target}: not of one width"]
+    return []
+
+
+def _word_errors(op: Op) -> list[str]:
+    """Check an `extract_word` or `join_words`."""
+    wide = op.operands[0].type if op.name == "extract_word" else op.attrs["type"]
+    if not (isinstance(wide, Scalar) and wide.dtype.is_integer and wide.dtype.bits == 64):
+        return [f"expected a 64-bit integer, found {wide}"]
     return []
 
 

@@ -4,7 +4,8 @@ The compilation driver calls `run` with a module in the form "high" (see `ir.ver
 capabilities. For Vulkan devices, the result has the form "primitive": a single kernel with everything inlined, one
 `return`, linear arrays, and only operations that have a SPIR-V instruction. For LLVM, the result has the form "normal".
 The interpreter runs the form "high", after the passes that check it; with the sanitizer, it runs the inlined and
-instrumented kernel, in the form "normal".
+instrumented kernel, in the form "normal". If it emulates a device without 64-bit integers, it runs a kernel in which
+they are split into words.
 
 Optimization level 0 only lowers the module. Level 1 also simplifies the module, once before and once after arithmetic
 is lowered. Level 2 runs all optimizations.
@@ -32,6 +33,7 @@ from .lowering.lower_bf16 import LowerBf16
 from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
 from .lowering.pad_subgroups import PadSubgroups
+from .lowering.split_int64 import SplitInt64
 from .sanitizer import MarkUniformAssumptions, Sanitize
 from .size_limits import check_driver_limits, check_size
 from .tiles import LowerTiles, options_for
@@ -130,7 +132,11 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         tiles,
         sanitize,
     ]
+    split = SplitInt64("int64" not in caps.features, caps.max_groups)
     if caps.kind == "interpreter":  # it needs no lowering, and checks assumptions itself
+        if split.needed:
+            words = [DropAssumptions(), LowerAccess(), LowerArithmetic(LLVM_FLOATS), split, DCE()]
+            return [("high", check_source), ("normal", to_normal), ("normal", words)]
         return [("high", check_source), ("normal", to_normal)] if sanitized else [("high", check_source)]
     for_llvm = caps.kind == "llvm-cpu"
     final_form = "normal" if for_llvm else "primitive"
@@ -138,7 +144,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     # LLVM contracts on its own, and Vulkan drivers that run on the CPU compute an fma in two steps anyway
     multiply_add = FuseMultiplyAdd(enabled=caps.kind not in ("cpu", "llvm-cpu"))
     strength_reduction = StrengthReduction(enabled=optimizing and not for_llvm)  # LLVM has a pass of its own
-    widen = WidenAccess(as_integers="scalar_loads" in caps.quirks)
+    widen = WidenAccess(as_integers="scalar_loads" in caps.quirks and not split.needed)
     workarounds = (
         HideZeros("literal_float_zero" in caps.quirks),
         HideParity("parity_products" in caps.quirks),
@@ -152,6 +158,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         LLVM_FLOATS if for_llvm else frozenset(),
         correctly_rounded_sqrt=caps.kind in ("cpu", "llvm-cpu"),
         correct_f64_rounding="far_whole_numbers" not in caps.quirks,
+        int64=not split.needed,
     )
     return [
         ("high", [*check_source, CheckUniformAssumptions()]),
@@ -169,6 +176,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
                 LowerMath(native_functions(caps), branches=for_llvm),
                 arithmetic,
                 guard,
+                split,
             ],
         ),
         (final_form, [*(simplify_and_hoist if optimizing else simplify), strength_reduction, *workarounds]),

@@ -59,9 +59,9 @@ PLAIN_DEVICE = DeviceCaps(
     shared_bytes=32768,
     push_constant_bytes=128,
     dtypes=frozenset({"bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64"}),
-    features=frozenset(),
+    features=frozenset({"int64"}),
 )
-"""A generic device without optional features, for passes and pipelines whose options depend on the device."""
+"""A generic device whose only optional feature are 64-bit integers, for passes with options that depend on the device."""
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,

@@ -9,7 +9,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,16 @@ from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
+__all__ = [
+    "Buffer",
+    "Device",
+    "DeviceArray",
+    "DeviceCaps",
+    "LoadedKernel",
+    "MatrixShape",
+    "contiguous_strides",
+    "without_int64",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,16 @@ class DeviceCaps:
     def subgroup_size(self) -> int:
         """The default subgroup size of kernels."""
         return self.subgroup_sizes[-1]
+
+
+def without_int64(caps: DeviceCaps) -> DeviceCaps:
+    """Return the caps without 64-bit integer instructions, and without the features whose lowering needs them.
+
+    The types i64 and u64 stay: they are computed with pairs of 32-bit words.
+    """
+    lost = ("int64", "float64", "cooperative_matrix")
+    features = frozenset(name for name in caps.features if not name.startswith(lost) and not name.endswith("_f64"))
+    return replace(caps, dtypes=caps.dtypes - {"f64"}, features=features, matrices=())
 
 
 class Buffer(ABC):

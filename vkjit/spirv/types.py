@@ -62,6 +62,8 @@ _ACCESS = {
 class TypeTable:
     """Interned types, constants and global variables of one module.
 
+    - `forward_pointers`: declare pointers to structures in buffers forward. spirv-val then accepts an OpBitcast to a
+      pointer to 8- or 16-bit elements without a capability for arithmetic on them.
     - `bound`: the next free id. `uses`: the used instructions and enumerants.
     - `required`: capabilities that are required in addition to those derived from `uses`.
     - `types`: the description of each type id. `value_types`: the type id of each value.
@@ -75,6 +77,7 @@ class TypeTable:
     def __init__(self, *, debug: bool = True) -> None:
         """Create an empty table. `debug=False` drops names and source lines."""
         self.debug = debug
+        self.forward_pointers = False
         self.bound = 1
         self.uses: set[Use] = set()
         self.required: set[str] = set()
@@ -270,6 +273,15 @@ class TypeTable:
         """Emit a type declaration and return its id."""
         layout = layout_of(opname)
         result = self.id()
+        if (
+            self.forward_pointers
+            and info.storage == "PhysicalStorageBuffer"
+            and self.info(info.members[0]).kind == "struct"
+        ):
+            forward, forward_words = layout_of("OpTypeForwardPointer"), list[int]()
+            encode_operands(forward, (result, info.storage), forward_words, self.uses)
+            self.uses.add(forward.use)
+            self.declarations += instruction(forward.name, forward_words)
         words = [result]
         encode_operands(layout, operands, words, self.uses)
         self.uses.add(layout.use)

@@ -1,11 +1,12 @@
 """Emulation of smaller hardware on an available device, by limiting the device's capabilities (caps).
 
-A mask is a text with limits, separated by spaces, or the name of a predefined mask in `MASKS`. The limits are:
+A mask is a text with limits and names of predefined masks in `MASKS`, separated by spaces. The limits are:
 
 - `shared=16384`: bytes of shared memory per workgroup;
 - `invocations=128`: invocations per workgroup;
 - `subgroup=4`: the subgroup size;
-- `without=f64,i64,f16`: types that the device lacks;
+- `without=f64,i64,f16`: types that the device lacks. Without i64, kernels still have 64-bit integers, but compute with
+  pairs of 32-bit words, and f64 is missing, too;
 - `kind=discrete`: the kind of device, to lower kernels for a software driver as for a GPU.
 
 Inside `with masked(...)`, the device has the limited caps. Kernels that need more raise FeatureError, as they would on
@@ -27,7 +28,7 @@ from ..errors import ArgumentError, FeatureError
 from ..ir.core import Module
 from ..ir.types import Array
 from ..runtime.artifact import KernelArtifact
-from ..runtime.device import Device, DeviceCaps
+from ..runtime.device import Device, DeviceCaps, without_int64
 from ..runtime.dispatch_cache import forget
 from ..runtime.open_blocks import block
 
@@ -38,6 +39,7 @@ MASKS = {
     "subgroup4": "subgroup=4",
     "subgroup64": "subgroup=64",
     "small": "shared=16384 invocations=128",
+    "raspberry_pi_5": "shared=16384 invocations=256 without=f64,i64,f16,i16,i8",
     "phone": "kind=discrete shared=16384 invocations=128 without=f64,i64,f16",
 }
 """Predefined masks by name."""
@@ -45,20 +47,19 @@ MASKS = {
 _FEATURES = {
     "f64": ("float64", "float64_atomics", "float64_atomic_add", "float64_atomic_min_max", "float64_shared_atomics",
             "float64_shared_atomic_add", "denorm_preserve_f64", "rte_f64", "signed_zero_inf_nan_f64"),
-    "i64": ("int64", "int64_atomics", "int64_shared_atomics"),
     "f16": ("float16", "denorm_preserve_f16", "rte_f16", "signed_zero_inf_nan_f16"),
     "i16": ("int16",),
     "i8": ("int8",),
     "bf16": ("bfloat16",),
 }  # fmt: skip
 """The device features that `without=` removes along with a type."""
-_ALSO = {"i64": ("u64",), "i16": ("u16",), "i8": ("u8",)}
+_ALSO = {"i16": ("u16",), "i8": ("u8",)}
 """The types that `without=` removes along with a type."""
 
 
 def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
     """Return the caps limited by a mask (see the module's docstring). Raises ArgumentError for an invalid mask."""
-    for word in MASKS.get(mask, mask).split():
+    for word in (limit for name in mask.split() for limit in MASKS.get(name, name).split()):
         name, separator, value = word.partition("=")
         if name == "without" and separator:
             caps = _without(caps, value.split(","))
@@ -77,13 +78,15 @@ def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
 def _without(caps: DeviceCaps, types: list[str]) -> DeviceCaps:
     """Return the caps without these types, and without the features that only these types need."""
     for name in types:
+        if name == "i64":
+            caps = without_int64(caps)
+            continue
         if name not in _FEATURES:
-            raise ArgumentError(f"mask: no type {name!r} can be taken away: expected some of {', '.join(_FEATURES)}")
+            raise ArgumentError(
+                f"mask: no type {name!r} can be taken away: expected some of {', '.join(_FEATURES)}, i64"
+            )
         removed = {name, *_ALSO.get(name, ())}
-        features = set(_FEATURES[name])
-        if name == "i64" and caps.kind != "interpreter":
-            features.discard("int64")  # every kernel uses 64-bit addresses
-        caps = replace(caps, dtypes=caps.dtypes - removed, features=caps.features - features)
+        caps = replace(caps, dtypes=caps.dtypes - removed, features=caps.features - set(_FEATURES[name]))
     return caps
 
 
@@ -141,7 +144,7 @@ def _shared_bytes(module: Module) -> int:
 def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Device]:
     """Context manager that limits a device's caps and makes it the default device inside the block.
 
-    mask: a name in `MASKS` or limits separated by spaces, such as "shared=16384 without=f64,i64" (see the module
+    mask: names in `MASKS` and limits, separated by spaces, such as "shared=16384 without=f64,i64" (see the module
         docstring); None takes the environment variable VKJIT_CAPS.
     device: an index, a name or a device. If it is an interpreter, a new interpreter is limited instead. Any other
         device is modified in place until the block ends, so don't use it elsewhere in the meantime.

@@ -63,9 +63,12 @@ def _short_division(f: Formula, x: Term, y: Term) -> Term:
 
 
 def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
-    """Return the integer significand and the biased exponent (both u64) of a non-negative value, subnormal or not."""
+    """Return the integer significand and the biased exponent of a non-negative value, subnormal or not.
+
+    Both are of the formula's widest integer type.
+    """
     fmt = format_of(x)
-    bits = x.bits().cast(dtypes.u64)
+    bits = x.bits().cast(f.word)
     exponent = bits >> fmt.mantissa
     fraction = bits & ((1 << fmt.mantissa) - 1)
     normal = exponent.differs(0)
@@ -75,12 +78,13 @@ def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
 def _long_division(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> Term:
     """Return the remainder of non-negative values by integer division of the significands.
 
-    Each step computes `64 - digits` bits of the quotient: the remainder so far is shifted left, as far as a u64 allows,
-    and reduced modulo the divisor's significand. Where `only_y_scaled` is true (see `_Pair`), y is scaled but x isn't;
+    Each step computes as many bits of the quotient as the widest integer type has more than the significand: the
+    remainder so far is shifted left by them, and reduced modulo the divisor's significand. Where `only_y_scaled` is
+    true (see `_Pair`), y is scaled but x isn't;
     x is then scaled here, by adding the scale's exponent to that of x, which can't overflow.
     """
     fmt = format_of(x)
-    step = 64 - fmt.digits
+    step = f.word.bits - fmt.digits
     steps = -(-(2 * fmt.bias + fmt.mantissa) // step)  # the largest difference of exponents / step, rounded up
     (top, x_exponent), (divisor, y_exponent) = _significand(f, x), _significand(f, y)
     divisor = f.select(divisor.equals(0), 1, divisor)  # the caller discards the result for a zero divisor

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vkjit import dtypes
+from vkjit.dtypes import DType
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Op, Region, Value
 from vkjit.ir.rewrite import resolve
@@ -25,10 +27,10 @@ Chooser = Callable[[Function, Op], "Rule | None"]
 """chooser(function, operation) returns the rule for an operation of that function, None if the operation is kept."""
 
 
-def expand(module: Module, choose: Chooser) -> Module:
-    """Expand all operations of the module for which `choose` returns a rule."""
+def expand(module: Module, choose: Chooser, word: DType = dtypes.u64) -> Module:
+    """Expand all operations of the module for which `choose` returns a rule. `word` is that of `Formula`."""
     for function in module.all_functions():
-        _Expander(function, choose).region(function.body)
+        _Expander(function, choose, word).region(function.body)
     return module
 
 
@@ -39,9 +41,10 @@ class _Expander:
     attribute `strict`: nothing is fused or reordered.
     """
 
-    def __init__(self, function: Function, choose: Chooser) -> None:
+    def __init__(self, function: Function, choose: Chooser, word: DType) -> None:
         self.function = function
         self.choose = choose
+        self.word = word
         self.strict = bool(function.attrs.get("strict"))
         self.mapping: dict[Value, Value] = {}
 
@@ -66,7 +69,7 @@ class _Expander:
         if _lanes(op):
             result = self.by_lanes(op, scratch_builder)
         else:
-            formula = Formula(scratch_builder, strict=self.strict)
+            formula = Formula(scratch_builder, strict=self.strict, word=self.word)
             result = rule(formula, *(formula.term(value) for value in op.operands)).value
         for inner_op in scratch.ops:
             self.operation(inner_op, builder)

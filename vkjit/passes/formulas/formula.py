@@ -156,12 +156,13 @@ class Formula:
     """A factory of terms, which emits operations through a builder.
 
     `strict` is True if the function that the formula is for has the attribute `strict`: nothing is fused or reordered.
-    The flag doesn't change what the methods emit.
+    The flag doesn't change what the methods emit. `word` is the widest unsigned integer type of the device.
     """
 
-    def __init__(self, builder: Builder, *, strict: bool = False) -> None:
+    def __init__(self, builder: Builder, *, strict: bool = False, word: DType = dtypes.u64) -> None:
         self.builder = builder
         self.strict = strict
+        self.word = word
         self._exact = False
 
     def term(self, value: Value | Term | Number, dtype: DType | None = None) -> Term:

@@ -38,12 +38,13 @@ class LowerArithmetic:
 
     `native`: float operations that the back end provides in addition to SPIR-V's. `correctly_rounded_sqrt`: True if the
     back end's f32 square root is correctly rounded, as strict kernels require. `correct_f64_rounding`: True if the back
-    end's `trunc` and `round` are correct for f64.
+    end's `trunc` and `round` are correct for f64. `int64`: True if the device has 64-bit integers.
     """
 
     native: frozenset[OpName] = frozenset()
     correctly_rounded_sqrt: bool = True
     correct_f64_rounding: bool = True
+    int64: bool = True
 
     name: ClassVar[str] = "lower_arithmetic"
 
@@ -51,7 +52,7 @@ class LowerArithmetic:
         non_negative: set[Op] = set()
         for function in module.all_functions():
             Ranges(function, partial(_note_non_negative, non_negative)).run()
-        return expand(module, partial(_choose, self, non_negative))
+        return expand(module, partial(_choose, self, non_negative), dtypes.u64 if self.int64 else dtypes.u32)
 
 
 def _note_non_negative(non_negative: set[Op], ranges: Ranges, op: Op) -> None:

@@ -141,6 +141,26 @@ def _bitcast(compiler: FunctionCompiler, op: Op) -> Step:
     return _apply(reinterpret, compiler.slots(op.operands), compiler.define(op.result))
 
 
+@plain("extract_word")
+def _extract_word(compiler: FunctionCompiler, op: Op) -> Step:
+    shift = np.uint64(32 * op.attrs["lane"])
+    return _apply(
+        lambda x: (x.view(np.uint64) >> shift).astype(np.uint32),
+        compiler.slots(op.operands),
+        compiler.define(op.result),
+    )
+
+
+@plain("join_words")
+def _join_words(compiler: FunctionCompiler, op: Op) -> Step:
+    target = element_type(op.attrs["type"]).numpy
+
+    def join(low: Lanes, high: Lanes) -> Lanes:
+        return (high.astype(np.uint64) << np.uint64(32) | low).view(target)
+
+    return _apply(join, compiler.slots(op.operands), compiler.define(op.result))
+
+
 @plain("vec_make")
 def _vec_make(compiler: FunctionCompiler, op: Op) -> Step:
     def make(*parts: Lanes) -> Lanes:

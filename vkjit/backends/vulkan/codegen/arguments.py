@@ -16,6 +16,7 @@ from vkjit.spirv import OpenBlock
 
 from .context import Context
 from .conversions import sign_extended
+from .wide import pointer_to, zero_extended
 
 __all__ = ["address_of", "field_of", "load_field", "load_word", "map_scalars"]
 
@@ -61,7 +62,7 @@ def load_word(ctx: Context, item: ArgField) -> int:
     def widened(entry: OpenBlock) -> int:
         if item.role == "stride":
             return sign_extended(ctx, entry, value)
-        return entry.emit("OpUConvert", ctx.ulong, value)
+        return zero_extended(ctx, entry, value)
 
     return ctx.once(("wide", item.offset), widened)
 
@@ -130,7 +131,8 @@ def _load_member(ctx: Context, entry: OpenBlock, offset: int, type_id: int) -> i
     base = ctx.once("arguments", lambda block: _indirect_block(ctx, block, struct))
     storage = writer.type_pointer("PhysicalStorageBuffer", type_id)
     pointer = entry.emit("OpAccessChain", storage, base, member)
-    return entry.emit("OpLoad", type_id, pointer, "Aligned", writer.info(type_id).bits // 8)
+    align = 8 if type_id == ctx.ulong else writer.info(type_id).bits // 8
+    return entry.emit("OpLoad", type_id, pointer, "Aligned", align)
 
 
 def _indirect_block(ctx: Context, entry: OpenBlock, struct: int) -> int:
@@ -142,4 +144,4 @@ def _indirect_block(ctx: Context, entry: OpenBlock, struct: int) -> int:
     variable = writer.variable("PushConstant", address_block, "arguments_address")
     pointer = entry.emit("OpAccessChain", writer.type_pointer("PushConstant", ctx.ulong), variable, ctx.word(0))
     address = entry.emit("OpLoad", ctx.ulong, pointer)
-    return entry.emit("OpConvertUToPtr", writer.type_pointer("PhysicalStorageBuffer", struct), address)
+    return pointer_to(ctx, entry, writer.type_pointer("PhysicalStorageBuffer", struct), address)

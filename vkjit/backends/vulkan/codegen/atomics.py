@@ -25,6 +25,7 @@ from .conversions import bits_to_value, round_to_bf16, value_to_bits
 from .memory import Place, element_address, place_of
 from .min_max import ordered_extreme
 from .storage import array_type
+from .wide import low_word, pointer_to
 
 __all__ = ["HANDLERS", "scope_of"]
 
@@ -255,9 +256,9 @@ def _word_of(ctx: Context, op: Op) -> tuple[int, int]:
         return place_of(ctx, op).pointer, ctx.word(0)
     address = element_address(ctx, op)
     block, writer = ctx.block, ctx.writer
-    base = block.emit("OpBitwiseAnd", ctx.ulong, address, writer.constant(ctx.ulong, ~3))
-    pointer = block.emit("OpConvertUToPtr", writer.type_pointer("PhysicalStorageBuffer", ctx.uint), base)
-    low = block.emit("OpBitwiseAnd", ctx.uint, block.emit("OpUConvert", ctx.uint, address), ctx.word(3))
+    base = block.emit("OpBitwiseAnd", ctx.ulong, address, ctx.long(~3))
+    pointer = pointer_to(ctx, block, writer.type_pointer("PhysicalStorageBuffer", ctx.uint), base)
+    low = block.emit("OpBitwiseAnd", ctx.uint, low_word(ctx, block, address), ctx.word(3))
     return pointer, block.emit("OpShiftLeftLogical", ctx.uint, low, ctx.word(3))
 
 

@@ -50,12 +50,13 @@ class Context:
     - `positions` maps parameters to their index in the kernel's parameter list; `args` has their number in the launch
       arguments, by that index.
     - `views` caches how arrays are accessed (see `memory`).
+    - `int64` is False for devices without 64-bit integers; `ulong`, the type of 64-bit integers, is `pair` there.
     - `features` are required device features that don't follow from the module's SPIR-V capabilities.
     """
 
     __slots__ = (
-        "_cached", "_loc", "_types", "args", "block", "caps", "entry", "features", "function", "kernel", "layout",
-        "module", "narrow", "positions", "strict", "subgroup_size", "uint", "ulong", "usage", "values", "views",
+        "_cached", "_loc", "_types", "args", "block", "caps", "entry", "features", "function", "int64", "kernel",
+        "layout", "module", "narrow", "positions", "strict", "subgroup_size", "uint", "ulong", "usage", "values", "views",
         "writer",
     )  # fmt: skip
 
@@ -78,7 +79,9 @@ class Context:
         self.features: set[str] = set()
         self.subgroup_size: int = kernel.attrs.get("subgroup_size") or caps.subgroup_size
         self.uint = self.writer.type_int(32)
-        self.ulong = self.writer.type_int(64)
+        self.int64 = "int64" in caps.features
+        self.writer.forward_pointers = not self.int64
+        self.ulong = self.writer.type_int(64) if self.int64 else self.pair
         self._types: dict[Type, int] = {}
         self.views: dict[tuple[Value, bool], Any] = {}
         self._cached: dict[Any, int] = {}
@@ -110,10 +113,20 @@ class Context:
             return self.writer.type_bool()
         if dtype.is_float:
             return self.writer.type_float(32 if dtype is dtypes.bf16 else dtype.bits)
-        return self.writer.type_int(dtype.bits)
+        return self.ulong if dtype.bits == 64 else self.writer.type_int(dtype.bits)
+
+    @property
+    def pair(self) -> int:
+        """The SPIR-V type of a vector of two 32-bit integers."""
+        return self.writer.type_vector(self.uint, 2)
 
     def shaped(self, scalar: int, lanes: int) -> int:
-        """Return the vector type with `lanes` components of a SPIR-V scalar type; the scalar type if `lanes` is 1."""
+        """Return the vector type with `lanes` components of a SPIR-V scalar type; the scalar type if `lanes` is 1.
+
+        The vector type of pairs of words is a structure.
+        """
+        if lanes > 1 and self.writer.info(scalar).kind == "vector":
+            return self.writer.type_struct((scalar,) * lanes)
         return scalar if lanes == 1 else self.writer.type_vector(scalar, lanes)
 
     def constant(self, type_: Type, value: Any) -> int:
@@ -121,18 +134,25 @@ class Context:
         dtype = dtype_of(type_)
         if dtype is dtypes.bf16:
             value = float(to_bf16(value))
-        return self.splat(self.writer.constant(self.scalar_type(dtype), value), lanes_of(type_))
+        return self.number(self.scalar_type(dtype), value, lanes_of(type_))
 
     def splat(self, constant: int, lanes: int) -> int:
         """Return the vector constant with a scalar constant in each lane; the scalar constant if `lanes` is 1."""
         if lanes == 1:
             return constant
-        vector = self.writer.type_vector(self.writer.type_of(constant), lanes)
+        vector = self.shaped(self.writer.type_of(constant), lanes)
         return self.writer.constant_composite(vector, (constant,) * lanes)
 
     def number(self, scalar: int, value: Any, lanes: int = 1) -> int:
         """Return a constant of a SPIR-V scalar type, or of a vector of it, with the same value in each lane."""
-        return self.splat(self.writer.constant(scalar, value), lanes)
+        is_pair = self.writer.info(scalar).kind == "vector"
+        return self.splat(self.long(int(value)) if is_pair else self.writer.constant(scalar, value), lanes)
+
+    def long(self, value: int) -> int:
+        """Return a 64-bit integer constant."""
+        if self.int64:
+            return self.writer.constant(self.ulong, value)
+        return self.writer.constant_composite(self.ulong, (self.word(value), self.word(value >> 32)))
 
     def word(self, value: int) -> int:
         """Return a 32-bit integer constant."""

@@ -19,6 +19,7 @@ from vkjit.ir.types import Scalar, Type
 from vkjit.spirv import OpenBlock
 
 from .context import Context, dtype_of, lanes_of
+from .wide import from_words, zero_extended
 
 __all__ = ["HANDLERS", "bits_to_value", "convert", "round_to_bf16", "sign_extended", "value_to_bits"]
 
@@ -64,6 +65,9 @@ def convert(ctx: Context, value: int, source: Type, target: Type, *, raw: bool =
         return value
     if a.is_signed and a.bits == 32 and b.bits == 64:
         return sign_extended(ctx, ctx.block, value, lanes)
+    if b.bits == 64 and not ctx.int64:
+        word = convert(ctx, value, source, Scalar(dtypes.i32 if a.is_signed else dtypes.u32))
+        return sign_extended(ctx, ctx.block, word) if a.is_signed else zero_extended(ctx, ctx.block, word)
     opname = "OpSConvert" if a.is_signed and b.bits > a.bits else "OpUConvert"
     return ctx.block.emit(opname, ctx.type(target), value)
 
@@ -73,6 +77,8 @@ def sign_extended(ctx: Context, block: OpenBlock, value: int, lanes: int = 1) ->
 
     Does without OpSConvert on drivers with the quirk `widened_compare`, which miscompile comparisons of its result.
     """
+    if not ctx.int64:
+        return from_words(ctx, block, value, block.emit("OpShiftRightArithmetic", ctx.uint, value, ctx.word(31)))
     wide = ctx.shaped(ctx.ulong, lanes)
     if "widened_compare" not in ctx.caps.quirks:
         return block.emit("OpSConvert", wide, value)

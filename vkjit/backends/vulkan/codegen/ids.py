@@ -22,6 +22,7 @@ from vkjit.spirv import OpenBlock
 
 from .arguments import field_of, load_field, load_word
 from .context import Context
+from .wide import low_word, product, total, zero_extended
 
 __all__ = ["HANDLERS", "emitted_local_size", "global_id_word", "has_partner", "lane_word", "local_size_of"]
 
@@ -102,7 +103,7 @@ def _group_word(ctx: Context, axis: int) -> int:
         return own
 
     def make(entry: OpenBlock) -> int:
-        base = entry.emit("OpUConvert", ctx.uint, load_field(ctx, field_of(ctx, "base", -1, axis)))
+        base = low_word(ctx, entry, load_field(ctx, field_of(ctx, "base", -1, axis)))
         return entry.emit("OpIAdd", ctx.uint, own, base)
 
     return ctx.once(("group", axis), make)
@@ -110,10 +111,10 @@ def _group_word(ctx: Context, axis: int) -> int:
 
 def _group_wide(ctx: Context, axis: int) -> int:
     def make(entry: OpenBlock) -> int:
-        own = entry.emit("OpUConvert", ctx.ulong, _builtin(ctx, "WorkgroupId", axis))
+        own = zero_extended(ctx, entry, _builtin(ctx, "WorkgroupId", axis))
         if not ctx.kernel.attrs.get("cut"):
             return own
-        return entry.emit("OpIAdd", ctx.ulong, own, load_field(ctx, field_of(ctx, "base", -1, axis)))
+        return total(ctx, entry, own, load_field(ctx, field_of(ctx, "base", -1, axis)))
 
     return ctx.once(("group_wide", axis), make)
 
@@ -137,16 +138,16 @@ def _global_wide(ctx: Context, axis: int) -> int:
 
     def make(entry: OpenBlock) -> int:
         if fits:
-            return entry.emit("OpUConvert", ctx.ulong, global_id_word(ctx, axis))
-        first = entry.emit("OpIMul", ctx.ulong, _group_wide(ctx, axis), ctx.writer.constant(ctx.ulong, size))
-        local = entry.emit("OpUConvert", ctx.ulong, _local_word(ctx, axis))
-        return entry.emit("OpIAdd", ctx.ulong, first, local)
+            return zero_extended(ctx, entry, global_id_word(ctx, axis))
+        first = product(ctx, entry, _group_wide(ctx, axis), size)
+        local = zero_extended(ctx, entry, _local_word(ctx, axis))
+        return total(ctx, entry, first, local)
 
     return ctx.once(("global_wide", axis), make)
 
 
 def _zero_extended(ctx: Context, key: object, word: int) -> int:
-    return ctx.once(("zext", key), lambda entry: entry.emit("OpUConvert", ctx.ulong, word))
+    return ctx.once(("zext", key), lambda entry: zero_extended(ctx, entry, word))
 
 
 def _global_id(ctx: Context, op: Op) -> None:
@@ -172,7 +173,7 @@ def _num_groups(ctx: Context, op: Op) -> None:
         _define(ctx, op.result, _zero_extended(ctx, ("num_groups", axis), word), word)
         return
     wide = load_field(ctx, field_of(ctx, "groups", -1, axis))
-    _define(ctx, op.result, wide, ctx.once(("groups", axis), lambda entry: entry.emit("OpUConvert", ctx.uint, wide)))
+    _define(ctx, op.result, wide, ctx.once(("groups", axis), lambda entry: low_word(ctx, entry, wide)))
 
 
 def _local_size(ctx: Context, op: Op) -> None:
@@ -223,7 +224,7 @@ def _extent_or_stride(ctx: Context, op: Op, role: str) -> None:
 
 
 def _constant(ctx: Context, value: Value, number: int) -> None:
-    _define(ctx, value, ctx.writer.constant(ctx.ulong, number), ctx.word(number))
+    _define(ctx, value, ctx.long(number), ctx.word(number))
 
 
 def _define(ctx: Context, value: Value, wide: int, word: int) -> None:

@@ -29,6 +29,7 @@ from . import (
     report,
     requirements,
     subgroups,
+    wide,
 )
 from .context import Context
 from .control_flow import Loops, lower_for, lower_if, lower_loop, lower_region
@@ -46,6 +47,7 @@ _HANDLERS = {
     **matrices.HANDLERS,
     **report.HANDLERS,
     **printing.HANDLERS,
+    **wide.HANDLERS,
 }
 
 

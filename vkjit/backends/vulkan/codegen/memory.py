@@ -24,7 +24,9 @@ from vkjit.spirv import OpenBlock
 
 from .arguments import address_of, field_of, load_word
 from .context import Context, dtype_of, lanes_of
+from .conversions import sign_extended
 from .storage import array_type, from_memory, stored_type, to_memory, variable_stored
+from .wide import pointer_to, product, total
 
 __all__ = [
     "HANDLERS",
@@ -114,7 +116,7 @@ def base_pointer(ctx: Context, root: Value, stored: int, stride: int) -> int:
         if readonly:
             writer.decorate_member(struct, 0, "NonWritable")
         pointer = writer.type_pointer("PhysicalStorageBuffer", struct)
-        return entry.emit("OpConvertUToPtr", pointer, address_of(ctx, root))
+        return pointer_to(ctx, entry, pointer, address_of(ctx, root))
 
     return ctx.once(("base", root, stored, stride, readonly), make)
 
@@ -185,26 +187,38 @@ def place_of(ctx: Context, op: Op, *, as_bits: bool = False) -> Place:
     array = op.operands[0]
     view = _view_of(ctx, array, as_bits)
     root = array_type(root_of(array))
-    if root.space == "global" and not root.contiguous and ctx.kernel.attrs.get("backward"):
-        # drivers may zero-extend the index of an access chain, so it must not be negative
-        pointer = ctx.block.emit("OpConvertUToPtr", view.pointer, element_address(ctx, op))
+    index = _index(ctx, op, root_of(array))
+    # drivers may zero-extend the index of an access chain, so it must not be negative
+    may_be_negative = root.space == "global" and not root.contiguous and ctx.kernel.attrs.get("backward")
+    if may_be_negative or (not ctx.int64 and ctx.writer.type_of(index) == ctx.ulong):
+        pointer = _computed_pointer(ctx, view, _address(ctx, array, index))
     else:
-        index = _index(ctx, op, root_of(array))
         pointer = ctx.block.emit("OpAccessChain", view.pointer, *view.chain, index)
     align = max(view.align, op.attrs.get("align", 0)) if view.align else 0
     return Place(pointer, view.stored, align, view.private)
 
 
+def _computed_pointer(ctx: Context, view: _View, address: int) -> int:
+    """Return a pointer to the element of a global array at an address."""
+    if ctx.int64:
+        return pointer_to(ctx, ctx.block, view.pointer, address)
+    array = pointer_to(ctx, ctx.block, ctx.writer.type_of(view.chain[0]), address)
+    return ctx.block.emit("OpAccessChain", view.pointer, array, ctx.word(0), ctx.word(0))
+
+
 def element_address(ctx: Context, op: Op) -> int:
     """Return the address (u64) of the element of a global array that an operation accesses."""
     array = op.operands[0]
-    index = _index(ctx, op, root_of(array))
+    return _address(ctx, array, _index(ctx, op, root_of(array)))
+
+
+def _address(ctx: Context, array: Value, index: int) -> int:
+    """Return the address of the element of a global array with this offset, of 32 or 64 bits."""
     block = ctx.block
-    if ctx.writer.info(ctx.writer.type_of(index)).bits == 32:
-        index = block.emit("OpSConvert", ctx.ulong, index)
-    size = ctx.writer.constant(ctx.ulong, _element_bytes(array_type(array).element))
-    offset = block.emit("OpIMul", ctx.ulong, index, size)
-    return block.emit("OpIAdd", ctx.ulong, address_of(ctx, root_of(array)), offset)
+    if ctx.writer.type_of(index) != ctx.ulong:
+        index = block.emit("OpSConvert", ctx.ulong, index) if ctx.int64 else sign_extended(ctx, block, index)
+    offset = product(ctx, block, index, _element_bytes(array_type(array).element))
+    return total(ctx, block, address_of(ctx, root_of(array)), offset)
 
 
 # Indices
@@ -218,14 +232,14 @@ def _index(ctx: Context, op: Op, root: Value) -> int:
         return _offset(ctx, indices[0], kind.space)
     if not indices:
         return ctx.word(0)
-    writer, block = ctx.writer, ctx.block
-    total = 0
+    block = ctx.block
+    sum_ = 0
     for axis, value in enumerate(indices):
         wide = _wide_index(ctx, value)
         step = _stride(ctx, kind, root, axis)
         term = wide if step is None else block.emit("OpIMul", ctx.ulong, wide, step)
-        total = term if axis == 0 else block.emit("OpIAdd", ctx.ulong, total, term)
-    return total or writer.constant(ctx.ulong, 0)
+        sum_ = term if axis == 0 else block.emit("OpIAdd", ctx.ulong, sum_, term)
+    return sum_ or ctx.long(0)
 
 
 def _offset(ctx: Context, value: Value, space: str) -> int:
@@ -252,7 +266,7 @@ def _stride(ctx: Context, kind: Array, root: Value, axis: int) -> int | None:
     """Return the stride (64 bits) of an axis of an array that isn't linearized; None if the stride is 1."""
     if kind.shape is not None:
         step = math.prod(kind.shape[axis + 1 :])
-        return None if step == 1 else ctx.writer.constant(ctx.ulong, step)
+        return None if step == 1 else ctx.long(step)
     arg = ctx.args[ctx.positions[root]]
     if not kind.contiguous:
         return load_word(ctx, field_of(ctx, "stride", arg, axis))
@@ -300,7 +314,8 @@ def shared_bytes(ctx: Context) -> int:
     for op in ctx.usage.shared:
         array = array_type(op.result)
         stored = ctx.writer.info(variable_stored(ctx, op.result))
-        size = stored.bits // 8 * max(stored.length, 1) * max(math.prod(array.shape or ()), 1)
+        item = _element_bytes(array.element) if stored.kind == "struct" else stored.bits // 8 * max(stored.length, 1)
+        size = item * max(math.prod(array.shape or ()), 1)
         total = -(-total // 16) * 16 + size
     return total
 

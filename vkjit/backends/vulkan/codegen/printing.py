@@ -23,6 +23,7 @@ from .atomics import scope_of
 from .context import Context, dtype_of, lanes_of
 from .ids import global_id_word
 from .report import buffer_words, wide_bits
+from .wide import from_words, zero_extended
 
 __all__ = ["HANDLERS", "describe_prints"]
 
@@ -103,10 +104,8 @@ def _bits(ctx: Context, value: int, type_: Type) -> list[int]:
 
 def _store_record(ctx: Context, op: Op, at: int, values: list[int]) -> None:
     block, long = ctx.block, ctx.ulong
-    x, y, z = (block.emit("OpUConvert", long, global_id_word(ctx, axis)) for axis in range(3))
-    upper = block.emit("OpShiftLeftLogical", long, y, ctx.writer.constant(long, 32))
-    site = ctx.writer.constant(long, op.attrs["site"] + 1)
-    words = [site, block.emit("OpBitwiseOr", long, x, upper), z, *values]
+    x, y, z = (global_id_word(ctx, axis) for axis in range(3))
+    words = [ctx.long(op.attrs["site"] + 1), from_words(ctx, block, x, y), zero_extended(ctx, block, z), *values]
     pointer = ctx.writer.type_pointer("PhysicalStorageBuffer", long)
     base = buffer_words(ctx, long, "print")
     for number, word in enumerate(words):

@@ -21,6 +21,7 @@ from .atomics import scope_of
 from .context import Context, dtype_of
 from .conversions import convert
 from .ids import global_id_word
+from .wide import from_words, pointer_to
 
 __all__ = ["HANDLERS", "buffer_words", "wide_bits"]
 
@@ -30,13 +31,13 @@ def buffer_words(ctx: Context, scalar: int, role: str = "report") -> int:
 
     With another `role`, return the buffer whose address is in the argument block's field of that role.
     """
-    size = ctx.writer.info(scalar).bits // 8
+    size = 8 if scalar == ctx.ulong else 4
 
     def make(entry: OpenBlock) -> int:
         address = load_field(ctx, field_of(ctx, role, -1, 0))
         runtime = ctx.writer.type_runtime_array(scalar, size)
         struct = ctx.writer.type_struct((runtime,), (0,), name=role.capitalize(), block=True)
-        return entry.emit("OpConvertUToPtr", ctx.writer.type_pointer("PhysicalStorageBuffer", struct), address)
+        return pointer_to(ctx, entry, ctx.writer.type_pointer("PhysicalStorageBuffer", struct), address)
 
     return ctx.once((role, scalar), make)
 
@@ -93,25 +94,19 @@ def wide_bits(ctx: Context, value: int, type_: Type) -> int:
 
 def _double_bits(ctx: Context, bits: int) -> int:
     """Convert the bits of an f32 to those of an f64, for devices without f64. Subnormals become zeros."""
-    block, writer = ctx.block, ctx.writer
-    bool_type, long = writer.type_bool(), ctx.ulong
-
-    def number(value: int) -> int:
-        return writer.constant(long, value)
-
-    wide = block.emit("OpUConvert", long, bits)
-    sign = block.emit("OpShiftLeftLogical", long, block.emit("OpBitwiseAnd", long, wide, number(1 << 31)), number(32))
-    fraction = block.emit("OpBitwiseAnd", long, wide, number(0x7FFFFF))
-    exponent = block.emit("OpBitwiseAnd", long, wide, number(0x7F800000))
-    exponent = block.emit("OpShiftRightLogical", long, exponent, number(23))
-    special = block.emit("OpIEqual", bool_type, exponent, number(0xFF))
-    biased = block.emit("OpIAdd", long, exponent, number(896))
-    biased = block.emit("OpSelect", long, special, number(0x7FF), biased)
-    high = block.emit("OpShiftLeftLogical", long, biased, number(52))
-    low = block.emit("OpShiftLeftLogical", long, fraction, number(29))
-    zero = block.emit("OpIEqual", bool_type, exponent, number(0))
-    magnitude = block.emit("OpSelect", long, zero, number(0), block.emit("OpBitwiseOr", long, high, low))
-    return block.emit("OpBitwiseOr", long, sign, magnitude)
+    block, word, uint = ctx.block, ctx.word, ctx.uint
+    sign = block.emit("OpBitwiseAnd", uint, bits, word(1 << 31))
+    fraction = block.emit("OpBitwiseAnd", uint, bits, word(0x7FFFFF))
+    exponent = block.emit("OpBitwiseAnd", uint, bits, word(0x7F800000))
+    is_special = block.emit("OpIEqual", ctx.writer.type_bool(), exponent, word(0x7F800000))
+    is_zero = block.emit("OpIEqual", ctx.writer.type_bool(), exponent, word(0))
+    biased = block.emit("OpIAdd", uint, block.emit("OpShiftRightLogical", uint, exponent, word(3)), word(896 << 20))
+    biased = block.emit("OpSelect", uint, is_special, word(0x7FF00000), biased)
+    high = block.emit("OpBitwiseOr", uint, biased, block.emit("OpShiftRightLogical", uint, fraction, word(3)))
+    high = block.emit("OpBitwiseOr", uint, sign, block.emit("OpSelect", uint, is_zero, word(0), high))
+    low = block.emit("OpShiftLeftLogical", uint, fraction, word(29))
+    low = block.emit("OpSelect", uint, is_zero, word(0), low)
+    return from_words(ctx, block, low, high)
 
 
 HANDLERS: dict[OpName, Callable[[Context, Op], None]] = {"report": _report}

@@ -42,7 +42,10 @@ def _stored_scalar(ctx: Context, dtype: DType, space: str) -> int:
 
 def stored_type(ctx: Context, element: Type, space: str) -> int:
     """Return the SPIR-V type of an element of a global, shared or local array (`space`)."""
-    return ctx.shaped(_stored_scalar(ctx, dtype_of(element), space), lanes_of(element))
+    scalar, lanes = _stored_scalar(ctx, dtype_of(element), space), lanes_of(element)
+    if lanes > 1 and not ctx.int64 and scalar == ctx.ulong and space == "global":
+        return ctx.writer.type_struct((scalar,) * lanes, tuple(range(0, 8 * lanes, 8)))
+    return ctx.shaped(scalar, lanes)
 
 
 def variable_stored(ctx: Context, root: Value) -> int:
@@ -84,6 +87,8 @@ def to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: boo
         bits = block.emit("OpBitcast", words, value if rounded else round_to_bf16(ctx, value, lanes))
         word = block.emit("OpShiftRightLogical", words, bits, ctx.number(ctx.uint, 16, lanes))
         return word if words == stored else block.emit("OpUConvert", stored, word)
+    if ctx.writer.info(stored).kind == "struct":
+        return block.emit("OpCopyLogical", stored, value)
     if dtype.bits < ctx.writer.info(stored).bits and lanes == 1:
         return block.emit("OpUConvert", stored, value_to_bits(ctx, value, element)[0])
     return block.emit("OpBitcast", stored, value)
@@ -104,6 +109,8 @@ def from_memory(ctx: Context, value: int, element: Type, stored: int) -> int:
         word = value if words == stored else block.emit("OpUConvert", words, value)
         bits = block.emit("OpShiftLeftLogical", words, word, ctx.number(ctx.uint, 16, lanes))
         return block.emit("OpBitcast", carrier, bits)
+    if ctx.writer.info(stored).kind == "struct":
+        return block.emit("OpCopyLogical", carrier, value)
     if dtype.bits < ctx.writer.info(stored).bits and lanes == 1:
         return bits_to_value(ctx, block.emit("OpUConvert", ctx.writer.type_int(dtype.bits), value), element)
     return block.emit("OpBitcast", carrier, value)

@@ -30,6 +30,7 @@ from .context import Context, dtype_of, lanes_of
 from .conversions import round_to_bf16
 from .ids import has_partner, lane_word
 from .min_max import float_to_ordered, ordered_extreme, ordered_to_float
+from .wide import from_words, low_word
 
 __all__ = ["HANDLERS"]
 
@@ -82,14 +83,15 @@ def _shuffled_scalar(ctx: Context, value: int, dtype: DType, move: Move) -> int:
     if dtype.kind == "bool":
         word = block.emit("OpSelect", ctx.uint, value, ctx.word(1), ctx.word(0))
         return block.emit("OpINotEqual", own, move(ctx.uint, word), ctx.word(0))
-    bits = writer.info(own).bits
+    bits = dtype.bits if own == ctx.ulong else writer.info(own).bits
     if bits == 32:
         return move(own, value)
     if bits == 64:
-        pair = writer.type_vector(ctx.uint, 2)
-        both = block.emit("OpBitcast", pair, value)
+        pair = ctx.pair
+        both = value if own == pair else block.emit("OpBitcast", pair, value)
         halves = [move(ctx.uint, block.emit("OpCompositeExtract", ctx.uint, both, half)) for half in (0, 1)]
-        return block.emit("OpBitcast", own, block.emit("OpCompositeConstruct", pair, *halves))
+        moved = block.emit("OpCompositeConstruct", pair, *halves)
+        return moved if own == pair else block.emit("OpBitcast", own, moved)
     if dtype.is_float:
         single = writer.type_float(32)
         return block.emit("OpFConvert", own, move(single, block.emit("OpFConvert", single, value)))
@@ -111,7 +113,7 @@ def _lane_operand(ctx: Context, value: Value) -> int:
     if value in ctx.narrow:
         return ctx.narrow[value][0]
     lane = ctx.get(value)
-    return lane if dtype_of(value.type).bits == 32 else ctx.block.emit("OpUConvert", ctx.uint, lane)
+    return lane if dtype_of(value.type).bits == 32 else low_word(ctx, ctx.block, lane)
 
 
 def _shuffle(ctx: Context, op: Op) -> None:
@@ -295,12 +297,11 @@ def _vote(opname: str) -> Callable[[Context, Op], None]:
 def _ballot(ctx: Context, op: Op) -> None:
     writer, block = ctx.writer, ctx.block
     mask = block.emit("OpGroupNonUniformBallot", writer.type_vector(ctx.uint, 4), _scope(ctx), ctx.get(op.operands[0]))
-    words = [block.emit("OpCompositeExtract", ctx.uint, mask, word) for word in (0, 1)]
+    words = (block.emit("OpCompositeExtract", ctx.uint, mask, 0), block.emit("OpCompositeExtract", ctx.uint, mask, 1))
     if dtype_of(op.attrs["type"]).bits == 32:
         ctx.values[op.result] = words[0]
         return
-    pair = block.emit("OpCompositeConstruct", writer.type_vector(ctx.uint, 2), *words)
-    ctx.values[op.result] = block.emit("OpBitcast", ctx.ulong, pair)
+    ctx.values[op.result] = from_words(ctx, block, *words)
 
 
 HANDLERS: dict[OpName, Callable[[Context, Op], None]] = {

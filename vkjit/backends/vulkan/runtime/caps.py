@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vkjit.runtime.device import DeviceCaps, MatrixShape
+from vkjit.runtime.device import DeviceCaps, MatrixShape, without_int64
 from vkjit.runtime.device_info import version_of
 
 from .loader import Vulkan
@@ -20,7 +20,7 @@ __all__ = ["KINDS", "Properties", "caps_of", "missing_requirements", "query_matr
 KINDS = ("other", "integrated", "discrete", "virtual", "cpu")
 """Device kinds, indexed by VkPhysicalDeviceType."""
 
-REQUIRED = ("buffer_device_address", "memory_model", "int64")
+REQUIRED = ("buffer_device_address", "memory_model")
 """Features that every kernel needs."""
 
 _COMPUTE_STAGE = 0x20
@@ -135,7 +135,7 @@ def caps_of(
     quirks = quirks_of(v12.driverID, version_of(info))
     kind = KINDS[properties.base.deviceType] if properties.base.deviceType < len(KINDS) else "other"
     names = frozenset(features | property_features(properties))
-    return DeviceCaps(
+    caps = DeviceCaps(
         kind=kind,
         subgroup_sizes=_subgroup_sizes(names, properties),
         max_invocations=limits.maxComputeWorkGroupInvocations,
@@ -152,6 +152,7 @@ def caps_of(
         vendor=properties.base.vendorID,
         matrices=matrices,
     )
+    return caps if "int64" in names else without_int64(caps)
 
 
 def query_matrices(vulkan: Vulkan, instance: Any, device: Any, features: set[str]) -> tuple[MatrixShape, ...]:
@@ -219,9 +220,7 @@ def _subgroup_sizes(features: frozenset[str], properties: Properties) -> tuple[i
 
 
 def _dtypes(features: frozenset[str]) -> frozenset[str]:
-    names = {"bool", "i32", "u32", "f32"}
-    if "int64" in features:
-        names |= {"i64", "u64"}
+    names = {"bool", "i32", "u32", "f32", "i64", "u64"}  # without 64-bit integers, pairs of words
     if {"int8", "storage_8bit"} <= features:
         names |= {"i8", "u8"}
     if {"int16", "storage_16bit"} <= features:
