@@ -132,10 +132,10 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         tiles,
         sanitize,
     ]
-    split = SplitInt64("int64" not in caps.features, caps.max_groups)
+    split = SplitInt64("int64" not in caps.features, caps.max_groups, caps.subgroup_size)
     if caps.kind == "interpreter":  # it needs no lowering, and checks assumptions itself
         if split.needed:
-            words = [DropAssumptions(), LowerAccess(), LowerArithmetic(LLVM_FLOATS), split, DCE()]
+            words: list[Pass] = [DropAssumptions(), LowerAccess(), LowerArithmetic(LLVM_FLOATS), split, DCE()]
             return [("high", check_source), ("normal", to_normal), ("normal", words)]
         return [("high", check_source), ("normal", to_normal)] if sanitized else [("high", check_source)]
     for_llvm = caps.kind == "llvm-cpu"

@@ -20,9 +20,11 @@ from vkjit.ir.attributes import FunctionAttrs
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Region, Value
 from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import clone_module
 from vkjit.ir.types import INDEX, Array, Scalar, Type, Vector
 from vkjit.ir.verify import verify
 from vkjit.launch import plan
+from vkjit.passes.lowering.split_int64 import SplitInt64
 from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.device import Device, DeviceArray, DeviceCaps
 
@@ -146,6 +148,9 @@ def block(element: DType, count: int, space: str = "shared") -> Array:
 
 
 def artifact_for(device: Device, module: Module) -> KernelArtifact:
+    """Emit a kernel for a device; without 64-bit integers, they are split first."""
+    if "int64" not in device.caps.features:
+        module = SplitInt64(subgroup_size=device.caps.subgroup_size).run(clone_module(module))
     return driver.emit_module(module, device.caps)
 
 

@@ -12,7 +12,8 @@ from functools import partial
 from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.ir.attributes import Attrs
-from vkjit.ir.ops import OpName
+from vkjit.ir.core import Op
+from vkjit.ir.ops import OpName, op_name
 from vkjit.ir.types import Scalar
 
 from ..formulas.formats import power_of_two
@@ -341,11 +342,54 @@ def _extreme(attrs: Attrs, f: Formula, x: Term) -> Term:
     return join((best_low, best.bits()), x.dtype)
 
 
-def subgroup_rule(name: OpName, attrs: Attrs) -> Callable[..., Term] | None:
-    """Return the rule for a `sg_reduce` or `sg_scan` with these attributes; None if it has no form in words."""
-    if attrs["op"] == "add" or attrs["op"] in _SEPARABLE:
-        return partial(_combine, name, attrs)
-    return partial(_extreme, attrs) if name == "sg_reduce" and attrs["op"] in ("min", "max") else None
+def _lane(f: Formula) -> Term:
+    return f.call("extract_word", f.call("lane_id"), lane=0)
+
+
+def _from_lane(f: Formula, x: Term, lane: Term) -> Term:
+    """Return the value of the lane whose id is the u32 `lane`."""
+    return f.call("sg_shuffle", x, join((lane, f.term(0, dtypes.u32)), dtypes.index))
+
+
+def _lane_scan(name: str, size: int, exclusive: bool, f: Formula, x: Term) -> Term:
+    """Scan with `min`, `max` or `mul` over a subgroup of `size` lanes: lane i takes in lanes i - 1, i - 2, i - 4..."""
+    lane, own = _lane(f), x.dtype
+    stride, value = 1, x
+    while stride < size:
+        below = _from_lane(f, value, (lane - stride) & (size - 1))
+        combined = WORD_RULES[op_name(name)](f, below, value)
+        value = join(_chosen(f, lane >= stride, words(combined), words(value)), own)
+        stride *= 2
+    if not exclusive:
+        return value
+    low = -(1 << 63) if own.is_signed else 0
+    identity = {"mul": 1, "min": low + (1 << 64) - 1, "max": low}[name]
+    below = _from_lane(f, value, (lane - 1) & (size - 1))
+    return join(_chosen(f, lane.equals(0), words(f.term(identity, own)), words(below)), own)
+
+
+def _lane_product(size: int, count: int, f: Formula, x: Term) -> Term:
+    """Multiply over the subgroup: the last lane of an inclusive scan. Workgroups have `count` invocations."""
+    last = f.term(size - 1, dtypes.u32)
+    if count % size:  # the last subgroup isn't full
+        subgroup = f.call("extract_word", f.call("subgroup_id"), lane=0)
+        last = f.select(subgroup.equals(count // size), count % size - 1, last)
+    return _from_lane(f, _lane_scan("mul", size, False, f, x), last)
+
+
+def subgroup_rule(op: Op, size: int, count: int) -> Callable[..., Term] | None:
+    """Return the rule for a `sg_reduce` or `sg_scan`; None if it has no form in words.
+
+    `size` is the size of a subgroup, `count` that of a workgroup.
+    """
+    name, attrs = op.attrs["op"], op.attrs
+    if name == "add" or name in _SEPARABLE:
+        return partial(_combine, op.name, attrs)
+    if op.name == "sg_scan":
+        return partial(_lane_scan, name, size, bool(attrs["exclusive"]))
+    if name == "mul":
+        return None if attrs.get("partial") else partial(_lane_product, size, count)
+    return partial(_extreme, attrs)
 
 
 def _on_pairs(function: Callable[..., Pair]) -> Callable[..., Term]:

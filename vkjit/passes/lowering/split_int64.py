@@ -24,6 +24,7 @@ The interpreter runs the result, like any IR; the emitter represents a 64-bit in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -46,13 +47,13 @@ __all__ = ["SplitInt64", "check_words"]
 
 _SOURCES: frozenset[OpName] = frozenset({
     "global_id", "local_id", "group_id", "num_groups", "local_size", "lane_id", "subgroup_id", "subgroup_size",
-    "num_subgroups", "extent", "stride", "load", "vec_extract", "sg_broadcast", "sg_shuffle", "sg_shuffle_xor",
+    "num_subgroups", "extent", "stride", "load", "sg_broadcast", "sg_shuffle", "sg_shuffle_xor",
     "sg_ballot", "assume_uniform",
 })  # fmt: skip
 """Operations whose 64-bit results are taken apart where they are defined."""
 _MOVES: frozenset[OpName] = _SOURCES | frozenset({
-    "const", "poison", "bitcast", "extract_word", "join_words", "vec_make", "vec_insert", "store", "if", "loop", "for",
-    "yield", "continue", "break", "report", "print",
+    "const", "poison", "bitcast", "extract_word", "join_words", "vec_make", "vec_extract", "vec_insert", "store", "if",
+    "loop", "for", "yield", "continue", "break", "report", "print",
 })  # fmt: skip
 """Operations that move 64-bit integers without computing with them."""
 
@@ -64,20 +65,22 @@ _U32_RANGE: Interval = (0, (1 << 32) - 1)
 class SplitInt64:
     """Split 64-bit integers into words. The pass does nothing if `needed` is False.
 
-    `max_groups` is the largest number of workgroups of a dispatch along each axis.
+    `max_groups` is the largest number of workgroups of a dispatch along each axis, `subgroup_size` the size of subgroups
+    in kernels that don't require another one.
 
     Raises CompileError for operations that have no form in words, such as atomics.
     """
 
     needed: bool = True
     max_groups: tuple[int, int, int] = (_MAX_GROUPS, _MAX_GROUPS, _MAX_GROUPS)
+    subgroup_size: int = 32
     name: ClassVar[str] = "split_int64"
 
     def run(self, module: Module) -> Module:
         if self.needed:
             kernel = module.kernel
             _split_loops(kernel.body)
-            short = _Short(kernel, self.max_groups)
+            short = _Short(kernel, self.max_groups, self.subgroup_size)
             expand(module, short.choose)
             _narrow_offsets(kernel.body, short.offsets)
             check_words(module)
@@ -121,8 +124,9 @@ class _Short:
     `offsets` are the accesses with offsets in the range of i32 (rule 4). `copies` are operations that are kept.
     """
 
-    def __init__(self, kernel: Function, max_groups: tuple[int, int, int]) -> None:
+    def __init__(self, kernel: Function, max_groups: tuple[int, int, int], subgroup_size: int) -> None:
         self.kernel = kernel
+        self.subgroup_size = subgroup_size
         self.max_groups = max_groups
         self.unsigned: set[Value] = set()
         self.signed: set[Value] = set()
@@ -150,11 +154,22 @@ class _Short:
         """Return the expansion rule for an operation; None if it is kept."""
         if not any(_is_wide(v) for v in (*op.operands, *op.results)):
             return None
-        rule = _rule_of(op)
+        rule = self.rule_of(op)
         if rule is None and op.name in _SOURCES and op not in self.copies and _is_wide_scalar(op.results):
             rule = partial(self.kept, op)
         is_short = rule is not None and (op.result in self.unsigned or op.result in self.signed)
         return partial(self.shortened, rule, op.result) if is_short and rule is not None else rule
+
+    def rule_of(self, op: Op) -> Rule | None:
+        """Return the rule of `passes.arithmetic.word_pairs` for an operation, if there is one."""
+        if op.name == "cast":
+            target = op.result.type
+            assert isinstance(target, (Scalar, Vector))
+            return partial(cast, target.dtype)
+        if op.name in ("sg_reduce", "sg_scan"):
+            attrs = self.kernel.attrs
+            return subgroup_rule(op, attrs.get("subgroup_size") or self.subgroup_size, math.prod(attrs["local_size"]))
+        return WORD_RULES.get(op.name)
 
     def kept(self, op: Op, f: Formula, *operands: Term) -> Term:
         """Emit a copy of an operation, and take its result apart."""
@@ -184,16 +199,6 @@ def _narrow_offsets(region: Region, accesses: set[Op]) -> None:
         region.ops.append(op)
         for inner in op.regions:
             _narrow_offsets(inner, accesses)
-
-
-def _rule_of(op: Op) -> Rule | None:
-    if op.name == "cast":
-        target = op.result.type
-        assert isinstance(target, (Scalar, Vector))
-        return partial(cast, target.dtype)
-    if op.name in ("sg_reduce", "sg_scan"):
-        return subgroup_rule(op.name, op.attrs)
-    return WORD_RULES.get(op.name)
 
 
 # Loops

@@ -156,7 +156,8 @@ def _join_words(compiler: FunctionCompiler, op: Op) -> Step:
     target = element_type(op.attrs["type"]).numpy
 
     def join(low: Lanes, high: Lanes) -> Lanes:
-        return (high.astype(np.uint64) << np.uint64(32) | low).view(target)
+        joined: Lanes = (high.astype(np.uint64) << np.uint64(32) | low).view(target)
+        return joined
 
     return _apply(join, compiler.slots(op.operands), compiler.define(op.result))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from vkjit.errors import FeatureError
+from vkjit.errors import FeatureError, InternalError
 
 from .context import Context
 
@@ -89,11 +89,15 @@ def execution_modes(ctx: Context) -> None:
 def check_features(ctx: Context, shared_bytes: int) -> frozenset[str]:
     """Return the features that the kernel needs.
 
-    Raises FeatureError if the device lacks one of them or has too little shared memory.
+    Raises FeatureError if the device lacks one of them or has too little shared memory, InternalError for 64-bit
+    integers that `split_int64` should have split.
     """
     caps, name = ctx.caps, ctx.kernel.name
+    capabilities = ctx.writer.requirements()[0]
+    if "Int64" in capabilities and not ctx.int64:
+        raise InternalError(f"kernel {name}: 64-bit integers have to be split for this device")
     needed = dict.fromkeys(ctx.features, "")
-    for capability in ctx.writer.requirements()[0]:
+    for capability in capabilities:
         if capability in _FEATURES:
             feature, description = _FEATURES[capability]
             needed[feature] = description
