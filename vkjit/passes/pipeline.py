@@ -132,10 +132,11 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         tiles,
         sanitize,
     ]
-    split = SplitInt64("int64" not in caps.features, caps.max_groups, caps.subgroup_size)
+    has_int64 = "int64" in caps.features
+    split: tuple[Pass, ...] = () if has_int64 else (DCE(), SplitInt64(caps.max_groups, caps.subgroup_size))
     if caps.kind == "interpreter":  # it needs no lowering, and checks assumptions itself
-        if split.needed:
-            words: list[Pass] = [DropAssumptions(), LowerAccess(), LowerArithmetic(LLVM_FLOATS), split, DCE()]
+        if split:
+            words: list[Pass] = [DropAssumptions(), LowerAccess(), LowerArithmetic(LLVM_FLOATS), *split, DCE()]
             return [("high", check_source), ("normal", to_normal), ("normal", words)]
         return [("high", check_source), ("normal", to_normal)] if sanitized else [("high", check_source)]
     for_llvm = caps.kind == "llvm-cpu"
@@ -144,7 +145,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     # LLVM contracts on its own, and Vulkan drivers that run on the CPU compute an fma in two steps anyway
     multiply_add = FuseMultiplyAdd(enabled=caps.kind not in ("cpu", "llvm-cpu"))
     strength_reduction = StrengthReduction(enabled=optimizing and not for_llvm)  # LLVM has a pass of its own
-    widen = WidenAccess(as_integers="scalar_loads" in caps.quirks and not split.needed)
+    widen = WidenAccess(as_integers="scalar_loads" in caps.quirks and has_int64)
     workarounds = (
         HideZeros("literal_float_zero" in caps.quirks),
         HideParity("parity_products" in caps.quirks),
@@ -158,7 +159,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
         LLVM_FLOATS if for_llvm else frozenset(),
         correctly_rounded_sqrt=caps.kind in ("cpu", "llvm-cpu"),
         correct_f64_rounding="far_whole_numbers" not in caps.quirks,
-        int64=not split.needed,
+        int64=has_int64,
     )
     return [
         ("high", [*check_source, CheckUniformAssumptions()]),
@@ -176,7 +177,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
                 LowerMath(native_functions(caps), branches=for_llvm),
                 arithmetic,
                 guard,
-                split,
+                *split,
             ],
         ),
         (final_form, [*(simplify_and_hoist if optimizing else simplify), strength_reduction, *workarounds]),

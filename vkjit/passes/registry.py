@@ -20,6 +20,7 @@ from .lowering.lower_bf16 import LowerBf16
 from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
 from .lowering.pad_subgroups import PadSubgroups
+from .lowering.split_int64 import SplitInt64
 from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .transforms.barrier_elimination import RemoveBarriers
@@ -98,6 +99,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     RemoveBarriers.name: RemoveBarriers,
     ScalarReplacement.name: ScalarReplacement,
     SimplifyBranches.name: SimplifyBranches,
+    SplitInt64.name: SplitInt64,
     StrengthReduction.name: StrengthReduction,
     Unroll.name: Unroll,
     UseAssumptions.name: UseAssumptions,

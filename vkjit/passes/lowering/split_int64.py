@@ -18,6 +18,7 @@ carried by control flow, moved between lanes and reported, but they are only com
 2. The high word of a value that is known to be in the range of u32 or i32 is 0 or the sign of the low word.
 3. A `for` over 64-bit integers becomes a `loop` that counts its remaining iterations down.
 4. Offsets of accesses that are in the range of i32 become i32.
+5. Atomics whose words may be updated one after the other (`_is_separable`) are kept; others raise CompileError.
 
 The interpreter runs the result, like any IR; the emitter represents a 64-bit integer as a vector of two words.
 """
@@ -35,7 +36,7 @@ from vkjit.errors import CompileError
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Op, Region, Value
 from vkjit.ir.ops import OpName
-from vkjit.ir.rewrite import LOOPS, breaks_of
+from vkjit.ir.rewrite import LOOPS, breaks_of, used_values
 from vkjit.ir.types import Scalar, Vector
 
 from ..analysis.value_ranges import I32_RANGE, Interval, Ranges
@@ -43,7 +44,7 @@ from ..arithmetic.word_pairs import WORD_RULES, cast, join, subgroup_rule, words
 from ..formulas.expansion import Rule, expand
 from ..formulas.formula import Formula, Term
 
-__all__ = ["SplitInt64", "check_words"]
+__all__ = ["SplitInt64"]
 
 _SOURCES: frozenset[OpName] = frozenset({
     "global_id", "local_id", "group_id", "num_groups", "local_size", "lane_id", "subgroup_id", "subgroup_size",
@@ -63,33 +64,35 @@ _U32_RANGE: Interval = (0, (1 << 32) - 1)
 
 @dataclass(frozen=True, slots=True)
 class SplitInt64:
-    """Split 64-bit integers into words. The pass does nothing if `needed` is False.
+    """Split 64-bit integers into words, in a kernel without dead code.
 
     `max_groups` is the largest number of workgroups of a dispatch along each axis, `subgroup_size` the size of subgroups
     in kernels that don't require another one.
 
-    Raises CompileError for operations that have no form in words, such as atomics.
+    Raises CompileError for operations that have no form in words, such as most atomics.
     """
 
-    needed: bool = True
     max_groups: tuple[int, int, int] = (_MAX_GROUPS, _MAX_GROUPS, _MAX_GROUPS)
     subgroup_size: int = 32
     name: ClassVar[str] = "split_int64"
 
     def run(self, module: Module) -> Module:
-        if self.needed:
-            kernel = module.kernel
-            _split_loops(kernel.body)
-            short = _Short(kernel, self.max_groups, self.subgroup_size)
-            expand(module, short.choose)
-            _narrow_offsets(kernel.body, short.offsets)
-            check_words(module)
+        kernel = module.kernel
+        _split_loops(kernel.body)
+        short = _Short(kernel, self.max_groups, self.subgroup_size)
+        expand(module, short.choose)
+        _narrow_offsets(kernel.body, short.offsets)
+        _check_words(module)
         return module
 
 
-def check_words(module: Module) -> None:
+def _check_words(module: Module) -> None:
     """Raise CompileError for the first operation of a kernel that computes with 64-bit integers."""
+    used = used_values(module.kernel.body)
+    by_words = {op for ops in _atomics(module.kernel.body).values() for op in ops if _is_separable(ops, used)}
     for op in module.kernel.body.walk():
+        if op in by_words:
+            continue
         wide = next((v for v in (*op.operands, *op.results) if _is_wide(v)), None)
         if wide is not None and op.name not in _MOVES:
             what = f"{op.name} {op.attrs['op']}" if "op" in op.attrs else op.name
@@ -98,6 +101,32 @@ def check_words(module: Module) -> None:
                 op.loc,
                 hint="use i32 or u32 here, or a device with 64-bit integers",
             )
+
+
+def _atomics(body: Region) -> dict[Value, list[Op]]:
+    """Return the atomic operations by the array that they access."""
+    found: dict[Value, list[Op]] = {}
+    for op in body.walk():
+        if op.name.startswith("atomic"):
+            array = op.operands[0]
+            while array.op is not None and array.op.name == "linear":
+                array = array.op.operands[0]
+            found.setdefault(array, []).append(op)
+    return found
+
+
+def _is_separable(ops: list[Op], used: set[Value]) -> bool:
+    """True if the atomic operations on one array may update the words of an element one after the other.
+
+    They may if they are all sums, or all the same bitwise operation: these commute, and if nothing observes the element
+    in between, as no result is used.
+    """
+    names = {"add" if op.attrs["op"] == "sub" else op.attrs["op"] for op in ops if op.name == "atomic"}
+    return (
+        len(names) == 1
+        and names <= {"add", "and", "or", "xor"}
+        and all(op.name == "atomic" and op.result not in used for op in ops)
+    )
 
 
 def _inside(range_: Interval, limits: Interval) -> bool:

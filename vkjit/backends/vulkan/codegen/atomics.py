@@ -22,10 +22,10 @@ from vkjit.ir.types import Scalar, Type
 
 from .context import Context, dtype_of
 from .conversions import bits_to_value, round_to_bf16, value_to_bits
-from .memory import Place, element_address, place_of
+from .memory import CLASSES, Place, element_address, place_of
 from .min_max import ordered_extreme
 from .storage import array_type
-from .wide import low_word, pointer_to
+from .wide import low_word, pointer_to, words
 
 __all__ = ["HANDLERS", "scope_of"]
 
@@ -161,10 +161,40 @@ def _integer_name(op: Op, dtype: DType) -> str:
 
 
 def _integer_atomic(ctx: Context, op: Op, dtype: DType) -> None:
+    if dtype.bits == 64 and not ctx.int64:
+        _update_words(ctx, op)
+        return
     _require_int64_atomics(ctx, op, dtype)
     place = place_of(ctx, op)
     operands = (place.pointer, _scope(ctx, op), _semantics(ctx, op.attrs["order"]), ctx.get(op.operands[-1]))
     ctx.values[op.result] = ctx.block.emit(_integer_name(op, dtype), place.stored, *operands)
+
+
+def _update_words(ctx: Context, op: Op) -> None:
+    """Update the words of a 64-bit element one by one, for operations that `split_int64` allows: the result is unused.
+
+    The sum of a word with its carry is added to the next word, so that all additions together are exact.
+    """
+    name, pointer, block = op.attrs["op"], place_of(ctx, op).pointer, ctx.block
+    low, high = words(ctx, block, ctx.get(op.operands[-1]))
+    if name == "sub":
+        is_zero = block.emit("OpIEqual", ctx.writer.type_bool(), low, ctx.word(0))
+        low = block.emit("OpSNegate", ctx.uint, low)
+        high = block.emit("OpNot", ctx.uint, high)
+        high = block.emit("OpIAdd", ctx.uint, high, block.emit("OpSelect", ctx.uint, is_zero, ctx.word(1), ctx.word(0)))
+    storage = CLASSES[array_type(op.operands[0]).space]
+    word_pointer, order = (
+        ctx.writer.type_pointer(storage, ctx.uint),
+        (_scope(ctx, op), _semantics(ctx, op.attrs["order"])),
+    )
+    instruction = "OpAtomicIAdd" if name == "sub" else _INTEGER[name]
+    places = [block.emit("OpAccessChain", word_pointer, pointer, ctx.word(lane)) for lane in (0, 1)]
+    old = block.emit(instruction, ctx.uint, places[0], *order, low)
+    if name in ("add", "sub"):
+        sum_ = block.emit("OpIAdd", ctx.uint, old, low)
+        carries = block.emit("OpULessThan", ctx.writer.type_bool(), sum_, old)
+        high = block.emit("OpIAdd", ctx.uint, high, block.emit("OpSelect", ctx.uint, carries, ctx.word(1), ctx.word(0)))
+    block.emit(instruction, ctx.uint, places[1], *order, high)
 
 
 def _float_atomic(ctx: Context, op: Op, dtype: DType) -> None:

@@ -29,6 +29,7 @@ from .storage import array_type, from_memory, stored_type, to_memory, variable_s
 from .wide import pointer_to, product, total
 
 __all__ = [
+    "CLASSES",
     "HANDLERS",
     "Place",
     "element_address",
@@ -41,7 +42,8 @@ __all__ = [
 _ROUNDED: frozenset[OpName] = frozenset({"cast", "load", "const", "bitcast", "atomic_load", "poison"})
 """Operations whose bf16 results need no rounding."""
 
-_CLASSES = {"global": "PhysicalStorageBuffer", "shared": "Workgroup", "local": "Function"}
+CLASSES = {"global": "PhysicalStorageBuffer", "shared": "Workgroup", "local": "Function"}
+"""Maps the space of an array to its storage class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def _variable_view(ctx: Context, array: Value, _: bool) -> _View:
     if lanes_of(own) != lanes_of(kind.element) or dtype_of(own).bits != dtype_of(kind.element).bits:
         raise InternalError(f"kernel {ctx.kernel.name}: a {kind.space} array of {own} has no view as {kind.element}")
     stored = variable_stored(ctx, root)
-    pointer = ctx.writer.type_pointer(_CLASSES[kind.space], stored)
+    pointer = ctx.writer.type_pointer(CLASSES[kind.space], stored)
     return _View((_variable(ctx, root),), pointer, stored, 0, is_private(ctx, root))
 
 

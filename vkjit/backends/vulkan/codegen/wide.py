@@ -14,7 +14,7 @@ from vkjit.spirv import OpenBlock
 
 from .context import Context
 
-__all__ = ["HANDLERS", "from_words", "low_word", "pointer_to", "product", "total", "zero_extended"]
+__all__ = ["HANDLERS", "from_words", "low_word", "pointer_to", "product", "total", "words", "zero_extended"]
 
 
 def from_words(ctx: Context, block: OpenBlock, low: int, high: int) -> int:
@@ -41,7 +41,7 @@ def product(ctx: Context, block: OpenBlock, value: int, factor: int) -> int:
     """Return a 64-bit integer times a constant of at most 32 bits."""
     if ctx.int64:
         return block.emit("OpIMul", ctx.ulong, value, ctx.long(factor))
-    low, high = _words(ctx, block, value)
+    low, high = words(ctx, block, value)
     low_product, carry = _both(ctx, block, "OpUMulExtended", low, ctx.word(factor))
     high_product = block.emit("OpIMul", ctx.uint, high, ctx.word(factor))
     return block.emit(
@@ -53,7 +53,7 @@ def total(ctx: Context, block: OpenBlock, a: int, b: int) -> int:
     """Return the sum of two 64-bit integers."""
     if ctx.int64:
         return block.emit("OpIAdd", ctx.ulong, a, b)
-    (a_low, a_high), (b_low, b_high) = _words(ctx, block, a), _words(ctx, block, b)
+    (a_low, a_high), (b_low, b_high) = words(ctx, block, a), words(ctx, block, b)
     low, carry = _both(ctx, block, "OpIAddCarry", a_low, b_low)
     high = block.emit("OpIAdd", ctx.uint, block.emit("OpIAdd", ctx.uint, a_high, b_high), carry)
     return block.emit("OpCompositeConstruct", ctx.ulong, low, high)
@@ -64,14 +64,15 @@ def pointer_to(ctx: Context, block: OpenBlock, type_id: int, address: int) -> in
     return block.emit("OpConvertUToPtr" if ctx.int64 else "OpBitcast", type_id, address)
 
 
-def _words(ctx: Context, block: OpenBlock, pair: int) -> tuple[int, int]:
+def words(ctx: Context, block: OpenBlock, pair: int) -> tuple[int, int]:
+    """Return the words of a 64-bit integer of a device without 64-bit integers."""
     low, high = (block.emit("OpCompositeExtract", ctx.uint, pair, lane) for lane in (0, 1))
     return low, high
 
 
 def _both(ctx: Context, block: OpenBlock, opname: str, a: int, b: int) -> tuple[int, int]:
     """Return the two results of OpUMulExtended or OpIAddCarry: the low word, and the high word or the carry."""
-    return _words(ctx, block, block.emit(opname, ctx.writer.type_struct((ctx.uint, ctx.uint)), a, b))
+    return words(ctx, block, block.emit(opname, ctx.writer.type_struct((ctx.uint, ctx.uint)), a, b))
 
 
 def _extract_word(ctx: Context, op: Op) -> None:
