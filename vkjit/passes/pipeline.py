@@ -181,7 +181,7 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
             ],
         ),
         (final_form, [*(simplify_and_hoist if optimizing else simplify), strength_reduction, *workarounds]),
-        (final_form, [] if for_llvm else [PadSubgroups(caps.subgroup_size)]),
+        (final_form, [] if for_llvm else [PadSubgroups(caps.subgroup_size), *split]),
     ]
 
 

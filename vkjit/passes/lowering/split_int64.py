@@ -93,7 +93,11 @@ def _check_words(module: Module) -> None:
     for op in module.kernel.body.walk():
         if op in by_words:
             continue
-        wide = next((v for v in (*op.operands, *op.results) if _is_wide(v)), None)
+        values = (
+            *(op.operands[2:] if op.name.startswith("atomic") else op.operands),
+            *op.results,
+        )  # without the offset
+        wide = next((v for v in values if _is_wide(v)), None)
         if wide is not None and op.name not in _MOVES:
             what = f"{op.name} {op.attrs['op']}" if "op" in op.attrs else op.name
             raise CompileError(
@@ -165,7 +169,8 @@ class _Short:
 
     def note(self, ranges: Ranges, op: Op) -> None:
         """Record the range of an operation's result, or of an access's offset; `Ranges` calls this for each operation."""
-        if op.name in ("load", "store") and len(op.operands) > 1 and _is_wide(op.operands[1]):
+        is_access = op.name in ("load", "store") or op.name.startswith("atomic")
+        if is_access and len(op.operands) > 1 and _is_wide(op.operands[1]):
             if _inside(ranges.of(op.operands[1]), I32_RANGE):
                 self.offsets.add(op)
         if op.regions or not _is_wide_scalar(op.results):
