@@ -17,16 +17,22 @@ MASKS = {
     "narrow subgroups": "subgroup=4",
     "wide subgroups": "subgroup=64",
     "phone": "kind=discrete shared=16384 invocations=128",
+    "raspberry pi 5": "raspberry_pi_5",
+    "raspberry pi 5, 16 lanes": "raspberry_pi_5 subgroup=16",
 }
 """Capability masks by name."""
 
-DEVICES = {"phone": "vulkan", "narrow subgroups": "interpreter", "wide subgroups": "interpreter"}
+DEVICES = {
+    "phone": "vulkan", "narrow subgroups": "interpreter", "wide subgroups": "interpreter",
+    "raspberry pi 5, 16 lanes": "interpreter",
+}  # fmt: skip
 """Masks that apply to one kind of device only."""
 
 FILES = (
     "tests/device/stdlib/test_kernels.py",
     "tests/device/language/test_codegen_subgroups.py",
     "tests/device/language/test_vectors.py",
+    "tests/device/language/test_int64_words.py",
 )
 
 

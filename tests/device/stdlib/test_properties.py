@@ -119,6 +119,8 @@ def test_masks_that_are_not_understood() -> None:
         with pytest.raises(vk.ArgumentError, match="mask"):
             masked_caps(caps, mask)
     assert masked_caps(caps, "mobile").max_invocations == 128
+    combined = masked_caps(caps, "raspberry_pi_5 subgroup=16")
+    assert combined.max_invocations == 256 and combined.subgroup_sizes == (16,) and "int64" not in combined.features
 
 
 def test_a_gpu_with_small_workgroups_takes_kernels_that_fit(device: Any) -> None:

@@ -32,7 +32,7 @@ from functools import partial
 from typing import ClassVar
 
 from vkjit import dtypes
-from vkjit.errors import CompileError
+from vkjit.errors import CompileError, FeatureError
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Op, Region, Value
 from vkjit.ir.ops import OpName
@@ -87,7 +87,10 @@ class SplitInt64:
 
 
 def _check_words(module: Module) -> None:
-    """Raise CompileError for the first operation of a kernel that computes with 64-bit integers."""
+    """Raise CompileError for the first operation of a kernel that computes with 64-bit integers.
+
+    Raises FeatureError if the operation is one of the sanitizer's atomics.
+    """
     used = used_values(module.kernel.body)
     by_words = {op for ops in _atomics(module.kernel.body).values() for op in ops if _is_separable(ops, used)}
     for op in module.kernel.body.walk():
@@ -99,6 +102,8 @@ def _check_words(module: Module) -> None:
         )  # without the offset
         wide = next((v for v in values if _is_wide(v)), None)
         if wide is not None and op.name not in _MOVES:
+            if op.name.startswith("atomic") and module.kernel.attrs.get("sanitize"):
+                raise FeatureError(f"the sanitizer of kernel {module.kernel.name} needs 64-bit atomics (int64_atomics)")
             what = f"{op.name} {op.attrs['op']}" if "op" in op.attrs else op.name
             raise CompileError(
                 f"this device has no 64-bit integers, and {what} of {wide.type} can't be computed with pairs of 32-bit words",
