@@ -46,11 +46,11 @@ def gather_rows(table: vk.In[T, "V D"], indices: vk.In[K, "M"], y: vk.Out[T, "M 
 
 # debug=False: no bounds checks, even in debug mode and on CPUs, since indices are in range or checked by the kernels
 @vk.kernel(over="following", debug=False)
-def link_duplicates(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], is_duplicate: vk.Out[vk.u8, "S"]):
+def link_duplicates(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], is_duplicate: vk.Out[vk.boolean, "S"]):
     """following[m] = the next position i > m with where[i] = where[m], or -1 if there is none.
 
-    Sets is_duplicate[m] = 1 if there is a position i < m with where[i] = where[m]. The caller initializes
-    `is_duplicate` to 0.
+    Sets is_duplicate[m] if there is a position i < m with where[i] = where[m]. The caller initializes
+    `is_duplicate` to False.
     """
     m = vk.i32(vk.global_id(0))
     index, next_position = where[m], vk.i32(-1)
@@ -60,7 +60,7 @@ def link_duplicates(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], is_dup
             break
     following[m] = next_position
     if next_position >= 0:
-        is_duplicate[next_position] = 1
+        is_duplicate[next_position] = True
 
 
 @vk.kernel(groups=lambda g: (vk.cdiv(g.shape[1], 32), g.shape[0], 1), local=32, debug=False)
@@ -68,18 +68,18 @@ def sum_chains(
     g: vk.In[T, "S D"],
     where: vk.In[K, "S"],
     following: vk.In[vk.i32, "S"],
-    is_duplicate: vk.In[vk.u8, "S"],
+    is_duplicate: vk.In[vk.boolean, "S"],
     y: vk.InOut[A, "V D"],
     padding_index: vk.i64,
 ):
     """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `padding_index`.
 
-    The invocations of the first m with where[m] = v, which have is_duplicate[m] = 0, compute the sum, one per column.
+    The invocations of the first m with where[m] = v, for which is_duplicate[m] is false, compute the sum, one per column.
     `following` and `is_duplicate` are the results of `link_duplicates`.
     """
     d, m = vk.global_id(0), vk.group_id(1)
     v = vk.i64(where[m])
-    if d >= g.shape[1] or is_duplicate[m] != 0 or v == padding_index or v < 0 or v >= y.shape[0]:
+    if d >= g.shape[1] or is_duplicate[m] or v == padding_index or v < 0 or v >= y.shape[0]:
         return
     total, position = A(0), vk.i32(m)
     for _ in range(g.shape[0]):
@@ -167,7 +167,10 @@ def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, padding_inde
     for start in range(0, where.shape[0], SEGMENT):
         stop = min(where.shape[0], start + SEGMENT)
         part_g, part_where = _slice_rows(g, start, stop), _slice_rows(where, start, stop)
-        following, is_duplicate = scratch(part_where.shape, vk.i32, device), scratch(part_where.shape, vk.u8, device)
+        following, is_duplicate = (
+            scratch(part_where.shape, vk.i32, device),
+            scratch(part_where.shape, vk.boolean, device),
+        )
         device.fill(is_duplicate.buffer, 0, _padded_bytes(is_duplicate), 0)
         link_duplicates(part_where, following, is_duplicate)
         sum_chains(part_g, part_where, following, is_duplicate, total, padding_index)

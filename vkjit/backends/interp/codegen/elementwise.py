@@ -156,8 +156,8 @@ def _join_words(compiler: FunctionCompiler, op: Op) -> Step:
     target = element_type(op.attrs["type"]).numpy
 
     def join(low: Lanes, high: Lanes) -> Lanes:
-        joined: Lanes = (high.astype(np.uint64) << np.uint64(32) | low).view(target)
-        return joined
+        value: Lanes = (high.astype(np.uint64) << np.uint64(32) | low).view(target)
+        return value
 
     return _apply(join, compiler.slots(op.operands), compiler.define(op.result))
 
