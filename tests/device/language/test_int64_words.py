@@ -81,14 +81,14 @@ def conversions(
     words[i, 2] = vk.u32(vk.boolean(x[i]))
     floats[i, 0] = vk.f32(x[i])
     floats[i, 1] = vk.f32(vk.u64(x[i]))
-    wide[i, 0] = T(vk.i32(x[i]))
-    wide[i, 1] = T(vk.u32(x[i]))
-    wide[i, 2] = T(f[i])
-    wide[i, 3] = T(x[i] > 5)
-    wide[i, 4] = T(vk.i64(x[i]))
-    wide[i, 5] = T(vk.u64(f[i]))
-    wide[i, 6] = T(vk.i8(x[i]))
-    wide[i, 7] = T(vk.u16(x[i]))
+    wide[i, 0] = x.dtype(vk.i32(x[i]))
+    wide[i, 1] = x.dtype(vk.u32(x[i]))
+    wide[i, 2] = x.dtype(f[i])
+    wide[i, 3] = x.dtype(x[i] > 5)
+    wide[i, 4] = x.dtype(vk.i64(x[i]))
+    wide[i, 5] = x.dtype(vk.u64(f[i]))
+    wide[i, 6] = x.dtype(vk.i8(x[i]))
+    wide[i, 7] = x.dtype(vk.u16(x[i]))
 
 
 def converted(x: Integers, f: Integers) -> tuple[Integers, Integers, Integers]:

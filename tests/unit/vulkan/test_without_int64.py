@@ -12,8 +12,8 @@ import pytest
 import vkjit as vk
 from tests.device.language.codegen_kernels import GPU
 from vkjit.backends.vulkan import codegen
-from vkjit.ir.parser import parse_module
 from vkjit.ir.core import Module
+from vkjit.ir.parser import parse_module
 from vkjit.passes import pipeline
 from vkjit.runtime.device import DeviceCaps, without_int64
 from vkjit.spirv import tools
@@ -117,9 +117,9 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def test_atomics_that_need_both_words_at_once_are_refused(device: Any) -> None:
     x = np.arange(5)
-    for launch in (lambda: largest(x, x.copy()), lambda: old_sum(x, x.copy(), x.copy())):
+    for kernel_, arguments in ((largest, (x, x.copy())), (old_sum, (x, x.copy(), x.copy()))):
         with pytest.raises(vk.CompileError, match="this device has no 64-bit integers, and atomic .* of i64") as caught:
-            launch()
+            kernel_(*arguments)
         assert caught.value.loc.line > 0
 
 
