@@ -211,7 +211,9 @@ def _while_on(anomaly: Anomaly) -> Iterator[None]:
     return _until_left(state.anomaly, anomaly)
 
 
-def _until_left(former: Anomaly | None, anomaly: Anomaly | None = None) -> Iterator[None]:
+def _until_left(
+    former: Anomaly | None, anomaly: Anomaly | None = None, *, _finalizing: Callable[[], bool] = sys.is_finalizing
+) -> Iterator[None]:
     """Generator for blocks that switch anomaly mode at their end, and, if `anomaly` is given, at their beginning."""
     try:
         if anomaly is not None:
@@ -219,7 +221,8 @@ def _until_left(former: Anomaly | None, anomaly: Anomaly | None = None) -> Itera
         yield
     finally:
         try:
-            _switch(former)
+            if not _finalizing():  # else modules have lost their globals
+                _switch(former)
         except BaseException:  # an interrupt
             _switch(former)
             raise

@@ -7,7 +7,6 @@ kind. No driver is loaded before a device is requested.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import math
@@ -20,7 +19,7 @@ from dataclasses import replace
 from ..errors import ArgumentError, DeviceNotFoundError, DriverNotFoundError, KernelError, VkjitError, shown
 from ..runtime.device import Device
 from ..runtime.device_info import DeviceInfo, DeviceList
-from ..runtime.handles import new_lock
+from ..runtime.handles import new_lock, on_exit
 from ..runtime.open_blocks import ReentrantBlock, while_set
 from .table import BACKENDS, Backend
 
@@ -145,7 +144,7 @@ def _wait(device: Device) -> None:
 
 
 _devices = Devices(BACKENDS)
-atexit.register(_devices.last_words)
+on_exit(_devices.last_words)
 _default: ContextVar[Device | None] = ContextVar("default device", default=None)
 
 

@@ -13,7 +13,6 @@ import itertools
 import os
 import struct
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from .draws import Draws
 from .handles import on_fork
 from .observers import Extents, LaunchRequest, Observer
 from .replays import Clock
+from .threads import this_thread
 
 if TYPE_CHECKING:
     from .array import DeviceArray
@@ -59,7 +59,7 @@ _numbers = itertools.count()
 def _forget() -> None:
     """Drop the captures of threads that don't exist in a child of a fork."""
     for capture in [*open_captures]:
-        if capture.thread != threading.get_ident():
+        if capture.thread is not this_thread.token:
             open_captures.discard(capture)
 
 
@@ -382,12 +382,12 @@ class Capture(Observer):
         self.entries: list[Entry] = []
         self.draws = Draws()
         self.number = next(_numbers)
-        self.thread: int = threading.get_ident()
+        self.thread = this_thread.token
         self._task = _current_task()
 
     def is_here(self) -> bool:
         """As in `Observer`: tasks that run in the thread meanwhile, also those that the block starts, aren't captured."""
-        return self.thread == threading.get_ident() and _current_task() is self._task
+        return self.thread is this_thread.token and _current_task() is self._task
 
     def start(self) -> None:
         """Start the capture."""

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Handle", "close_at_exit", "is_cut_off", "live_counts", "new_lock", "on_fork"]
+__all__ = ["Handle", "close_at_exit", "is_cut_off", "live_counts", "new_lock", "on_exit", "on_fork"]
 
 _lock = threading.RLock()  # reentrant: finalizers and signal handlers may run while it is held
 _live: Counter[str] = Counter()
 _close_at_exit: list[weakref.ref[Any]] = []
+_call_at_exit: list[Callable[[], None]] = []
 _exiting = False
 _forget_in_child: list[Callable[[], None]] = []
 _renewed: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -85,19 +86,26 @@ def close_at_exit(owner: Closable) -> None:
         _close_at_exit.append(weakref.ref(owner))
 
 
+def on_exit(call: Callable[[], None]) -> None:
+    """Call `call()` when the interpreter exits, in reverse order of registration, before owners are closed."""
+    _call_at_exit.append(call)
+
+
 def on_fork(forget: Callable[[], None]) -> None:
     """Call `forget()` in every child of a fork, before other code runs there."""
     _forget_in_child.append(forget)
 
 
 def is_cut_off() -> bool:
-    """True in a daemon thread at interpreter exit, after devices began to close: nobody is left to tell of an error."""
+    """True in a daemon thread at interpreter exit: it may not begin new work, and nobody is left to tell of an error."""
     return _exiting and threading.current_thread().daemon
 
 
 def _at_exit() -> None:
     global _exiting
     _exiting = True
+    while _call_at_exit:
+        _call_at_exit.pop()()
     while _close_at_exit:
         owner = _close_at_exit.pop()()
         if owner is not None:

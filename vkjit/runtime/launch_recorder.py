@@ -12,7 +12,6 @@ allocated buffer. The shifts of steps are bytes from there.
 from __future__ import annotations
 
 import struct
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .observers import LaunchRequest, Observer
 from .prepared_launch import REPORT, Grid, Hole, PreparedLaunch, prepare
+from .threads import this_thread
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, DeviceArray
@@ -107,7 +107,7 @@ class LaunchRecorder(Observer):
         self._count = len(given)
         for number, array in enumerate(given):  # the first of several arrays in a buffer counts
             self._known.setdefault(id(array.buffer), (weakref.ref(array.buffer), number, array.address))
-        self.thread: int = threading.get_ident()
+        self.thread = this_thread.token
 
     def start(self) -> bool:
         """Start recording. Return False, without effect, if an observer would add calls of its own to the operation."""

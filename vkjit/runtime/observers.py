@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..errors import ArgumentError
 from .handles import new_lock, on_fork
+from .threads import this_thread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,16 +59,17 @@ LaunchFields: TypeAlias = (
 class Observer:
     """Base class of observers. Each method passes the call on; its other parameters are those of the device's method.
 
-    `thread` is the thread whose calls it sees, None for all threads. Methods must be thread-safe in that case.
+    `thread` is the thread whose calls it sees, by its `this_thread.token`; None for all threads. Methods must be thread-safe
+    in that case.
     """
 
-    thread: int | None = None
+    thread: object = None
     calls_device = False
     """True if its methods call the device, other than by `proceed`. Observers added later see these calls, too."""
 
     def is_here(self) -> bool:
         """Return True if it sees the calls of the running thread."""
-        return self.thread in (None, threading.get_ident())
+        return self.thread in (None, this_thread.token)
 
     def check(self, device: Device) -> None:
         """Raise DeviceError if it can't observe the device, or not together with its present observers."""
@@ -199,7 +200,7 @@ def _in_child() -> None:
     """Remove the observers of threads that don't exist in a child of a fork."""
     for device in list(_observed):
         for observer in list(device.observers):
-            if observer.thread not in (None, threading.get_ident()):
+            if observer.thread not in (None, this_thread.token):
                 device.remove_observer(observer)
 
 

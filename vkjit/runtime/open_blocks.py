@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Generator, Iterator
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, Token
 from operator import methodcaller
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -122,7 +122,7 @@ class ReentrantBlock(Block[T]):
         former = innermost.get()
         try:
             next(held)
-            value: T = held.send(innermost.set(held.close))
+            value: T = held.send((innermost.set(held.close), id(held)))
         except BaseException:  # see `Block`
             try:
                 held.close()
@@ -133,12 +133,39 @@ class ReentrantBlock(Block[T]):
         return itself if self._yields_itself else value
 
     def _held(self) -> Generator[Any, Any, None]:
-        """Hold the state. Takes the token of `_innermost` by `send`."""
-        token = yield
+        """Hold the state. Takes the token of `_innermost` and the generator's own id by `send`."""
+        token, own = yield
+        hold = self._hold()
         try:
-            yield from self._hold()
+            yield next(hold)
         finally:
-            self._innermost.reset(token)
+            try:
+                self._innermost.reset(token)
+            except ValueError:
+                self._restore_elsewhere(token, own, hold.close)
+            except BaseException:  # an interrupt
+                hold.close()
+                raise
+            else:
+                hold.close()
+
+    def _restore_elsewhere(
+        self, token: Token[Any], own: int, restore: Callable[..., object], *args: Any, _context: type[Context] = Context
+    ) -> None:
+        """Restore the state in another context than that which `token` is of.
+
+        Copies of the context have the block open, too. Others don't: a thread that ended in the block, or doesn't exist
+        in a child of a fork, drops the generator there. `_context` is a default because it may be the interpreter's
+        exit that drops it, after modules lost their globals.
+        """
+        innermost = self._innermost
+        if id(getattr(innermost.get(), "__self__", None)) != own:
+            _context().run(restore, *args)
+            return
+        try:
+            restore(*args)
+        finally:
+            innermost.set(_refuse if token.old_value is token.MISSING else token.old_value)
 
     def __call__(self, function: F) -> F:
         return in_block(function, lambda: self)

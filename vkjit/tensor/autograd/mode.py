@@ -109,15 +109,16 @@ def is_grad_enabled() -> bool:
 
 def while_changed(**values: Any) -> Iterator[None]:
     """Generator for blocks in which some of `Modes` have other values."""
-    former = {name: getattr(modes.get(), name) for name in values}
+    variable = modes  # at the interpreter's exit, modules lose their globals before other threads lose their blocks
+    former = {name: getattr(variable.get(), name) for name in values}
     try:
-        modes.set(modes.get().changed(**values))
+        variable.set(variable.get().changed(**values))
         yield
     finally:
         try:  # blocks in generators may end in another order: only these modes are restored
-            modes.set(modes.get().changed(**former))
+            variable.set(variable.get().changed(**former))
         except BaseException:  # an interrupt
-            modes.set(modes.get().changed(**former))
+            variable.set(variable.get().changed(**former))
             raise
 
 
@@ -137,18 +138,24 @@ class GradBlock(ReentrantBlock[None]):
 
     def _held(self) -> Generator[Any, Any, None]:
         """As in `ReentrantBlock`, in one generator, which takes less time."""
-        token = yield
-        former = recording.get()
+        token, own = yield
+        variable = recording
+        former = variable.get()
         if self._former is not None:
             former, self._former = self._former, None
         try:
-            recording.set(self._enabled)
+            variable.set(self._enabled)
             yield
         finally:
             try:
-                recording.set(former)
-            finally:
                 self._innermost.reset(token)
+            except ValueError:
+                self._restore_elsewhere(token, own, variable.set, former)
+            except BaseException:  # an interrupt
+                variable.set(former)
+                raise
+            else:
+                variable.set(former)
 
 
 _disabled, _enabled = GradBlock(False), GradBlock(True)

@@ -7,13 +7,13 @@ submission that uses it is complete. The lock isn't held while waiting, with the
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from typing import Any
 
 from vkjit.errors import DeviceLostError, InternalError, OutOfMemoryError
 from vkjit.runtime.handles import Handle
+from vkjit.runtime.threads import this_thread
 
 from ..loader import Functions, Vulkan
 from .device_lost import under_way
@@ -26,6 +26,8 @@ __all__ = ["SentWork"]
 _TRANSIENT, _RESETTABLE = 0x1, 0x2
 WAIT_SLICE_NS = 100_000_000
 """Maximum duration of a single wait in the driver, so that Ctrl-C is handled."""
+MAX_WAIT_AT_EXIT_NS = 60_000_000_000
+"""Maximum wait for one submission at interpreter exit."""
 
 
 class SentWork:
@@ -165,7 +167,7 @@ class SentWork:
                 return
             submission.waiters += 1
             self.start_small()
-            use = Use(self.group, threading.get_ident())
+            use = Use(self.group, this_thread.token)
         with use:
             try:
                 self._await(submission)
@@ -181,7 +183,9 @@ class SentWork:
         with self.lock:
             self.start_small()
             newest = self.newest
-        self.wait(newest)
+            earlier = [submission.serial for submission in self._in_flight] if self.group.exiting else ()
+        for serial in (*earlier, newest):  # at exit one by one, for the limit holds for each
+            self.wait(serial)
 
     def _await(self, submission: Submission) -> None:
         status, fence = self.functions.vkGetFenceStatus, submission.fence.value
@@ -193,12 +197,13 @@ class SentWork:
                 return
         wait, timeout = self.functions.vkWaitForFences, 2  # VK_TIMEOUT
         while not submission.done:
-            if self.group.failure is not None:
-                raise self.group.failed()
+            self.check()
             result = wait(self.device, 1, submission.fences, 1, WAIT_SLICE_NS)
             if result != timeout:
                 self._check(result, "vkWaitForFences")
                 return
+            if self.group.exiting and time.perf_counter_ns() - deadline > MAX_WAIT_AT_EXIT_NS:
+                raise self.group.give_up()
 
     def _drain(self) -> None:
         """Wait for all work in flight, so that the driver can free its memory."""
@@ -269,9 +274,9 @@ class SentWork:
         return min(self._deferred, default=None)
 
     def check(self) -> None:
-        """Raise the device's failure if it can't be used any more."""
-        if self.group.failure is not None:
-            raise self.group.failed()
+        """As `QueueGroup.check`."""
+        if self.group.failure is not None or self.group.exiting:
+            self.group.check()
 
     def close(self) -> None:
         """Destroy fences, command pools and the timeline. The device must be idle or lost."""

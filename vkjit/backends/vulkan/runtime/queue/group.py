@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vkjit.errors import DeviceError
-from vkjit.runtime.handles import is_cut_off, new_lock
+from vkjit.runtime.handles import is_cut_off, new_lock, on_exit
+from vkjit.runtime.threads import this_thread
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline import VulkanKernel
@@ -63,16 +64,19 @@ class QueueGroup:
         self.exports = False
         self.observed = False
         """True if the device has observers, which must see every launch."""
+        self.exiting = False
+        """True at interpreter exit: daemon threads are refused, as they could submit work for as long as it is awaited."""
         self.busy = False
         """True while a launching thread sends or opens a submission; other threads shouldn't wait for the lock then."""
-        self.uses: dict[int, int] = {}
-        """Per `Use`, by id: its thread, or 0 if it belongs to none."""
+        self.uses: dict[int, object] = {}
+        """Per `Use`, by id: the token of its thread, or None if it belongs to none."""
         self.destroy: Callable[[], None] | None = None
         """Destroys the device's objects; set when the device is closed, and called when nothing uses them any more."""
+        _groups.add(self)
 
     def check(self) -> None:
-        """Raise the device's failure if it can't be used any more."""
-        if self.failure is not None:
+        """Raise the device's failure if it can't be used any more, SystemExit in a thread that the exit cuts off."""
+        if self.failure is not None or (self.exiting and is_cut_off()):
             raise self.failed()
 
     def fail(self, failure: DeviceError) -> None:
@@ -82,8 +86,8 @@ class QueueGroup:
 
     def enter(self) -> None:
         """Raise the device's failure, or DeviceError if this thread is in the midst of another call of the device."""
-        if self.failure is not None:
-            raise self.failed()
+        if self.failure is not None or self.exiting:
+            self.check()
         if self.lock._is_owned():  # private, but the standard library's conditions use it too
             raise DeviceError(
                 "a handler of a signal, or a finalizer, used the device while the same thread was launching, copying or "
@@ -95,12 +99,12 @@ class QueueGroup:
         self.enter()
         with self.lock:
             self.check()
-            return Use(self, threading.get_ident() if of_thread else 0)
+            return Use(self, this_thread.token if of_thread else None)
 
     def wait_unused(self) -> None:
         """Wait until other threads have ended their uses, up to `_LONGEST_USE` seconds."""
-        here, deadline = threading.get_ident(), time.monotonic() + _LONGEST_USE
-        while not {0, here}.issuperset(list(self.uses.values())) and time.monotonic() < deadline:
+        here, deadline = this_thread.token, time.monotonic() + _LONGEST_USE
+        while not {None, here}.issuperset(list(self.uses.values())) and time.monotonic() < deadline:
             time.sleep(_NAP)
 
     def allow_fast_paths(self, allowed: bool) -> None:
@@ -108,6 +112,17 @@ class QueueGroup:
         with self.lock:
             self.observed = not allowed
             self._call_in_tickets()
+
+    def begin_exit(self) -> None:
+        """Refuse daemon threads from now on. Doesn't take the lock, which they may take again and again."""
+        self.exiting = True
+        self._call_in_tickets()
+
+    def give_up(self) -> DeviceError:
+        """Leave the device as it is, to be destroyed by the system, and return what is to be raised."""
+        self.fail(DeviceError("the device hasn't completed its work long after the end of the program"))
+        self.abandoned = True
+        return self.failure  # type: ignore[return-value]
 
     def _call_in_tickets(self) -> None:
         for queue in self.queues:
@@ -187,6 +202,17 @@ class QueueGroup:
         return [(queue, queue.newest) for queue in self.queues]
 
 
+_groups: weakref.WeakSet[QueueGroup] = weakref.WeakSet()
+
+
+def _begin_exit() -> None:
+    for group in list(_groups):
+        group.begin_exit()
+
+
+on_exit(_begin_exit)
+
+
 class Use:
     """A use of a device's objects without its lock. They are destroyed only when it has ended, or is collected.
 
@@ -195,7 +221,7 @@ class Use:
 
     __slots__ = ("_group",)
 
-    def __init__(self, group: QueueGroup, thread: int) -> None:
+    def __init__(self, group: QueueGroup, thread: object) -> None:
         self._group = group
         group.uses[id(self)] = thread
 

@@ -401,7 +401,7 @@ class Queue(SentWork):
 
     def open_command_handle(self) -> int:
         """Return the open command buffer as a number, for the fast path; 0 if launches must take the slow path."""
-        if self.group.failure is not None or self.group.observed:
+        if self.group.failure is not None or self.group.observed or self.group.exiting:
             return 0
         self.command_handle = (self._open or self._begin()).number
         return self.command_handle
