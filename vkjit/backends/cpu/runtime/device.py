@@ -35,7 +35,8 @@ from .memory_pool import MemoryPool
 from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
 from .replay import replayer
 from .short_launch import is_short, launch_short
-from .workers import SMALL_STACK, STACK_MARGIN, Pool, stack_of_thread, thread_count
+from .stacks import stack_of_thread
+from .workers import SMALL_STACK, STACK_MARGIN, Pool, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 

@@ -24,6 +24,7 @@ from vkjit.errors import ArgumentError, FeatureError, InternalError
 from vkjit.files import write_text
 
 from .. import obstacle
+from .stacks import on_large_stack
 
 __all__ = ["Host", "Linked", "compile_functions", "compile_text", "host", "link", "texts_of"]
 
@@ -148,6 +149,7 @@ def _passes(level: int) -> tuple[Any, Any]:
     return builder, builder.getModulePassManager()
 
 
+@on_large_stack
 def compile_text(text: str, level: int = 2) -> bytes:
     """Compile a module of LLVM IR to object code, at LLVM's optimization level `level`; level 0 also generates code fast.
 
@@ -176,6 +178,7 @@ def _optimised(text: str, level: int) -> Any:
     return module
 
 
+@on_large_stack
 def texts_of(text: str, level: int = 2) -> tuple[str, str]:
     """Return a module's IR after optimization, and its assembly."""
     with _lock:
@@ -224,6 +227,7 @@ def _linker() -> Any:
 _linked_for_good: list[Linked] = []
 
 
+@on_large_stack
 def compile_functions(text: str, *names: str) -> dict[str, int]:
     """Compile a module for any CPU of this architecture and return its functions' addresses. Their code stays loaded.
 
@@ -243,6 +247,7 @@ def compile_functions(text: str, *names: str) -> dict[str, int]:
     return linked.addresses
 
 
+@on_large_stack
 def link(code: bytes, *entries: str) -> Linked:
     """Load object code into the process. Raises InternalError for code that LLVM can't link."""
     llvm = _llvm()

@@ -19,17 +19,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import cffi
 import numpy as np
 
 from vkjit.runtime.handles import on_fork
-from vkjit.runtime.open_blocks import block
 
 from . import llvm
 from .cancellation import poll_call, poll_text
+from .stacks import LARGE_STACK, stack_size_of_threads
 
 __all__ = ["ThreadPool", "available", "tick_address"]
 
@@ -40,8 +40,6 @@ _LOOK_EVERY = 50_000_000
 """Nanoseconds after which a calling thread checks for signals."""
 _TOKEN = 10_000
 """Number of times that a helper checks for a new job before it sleeps: about a fifth of a millisecond."""
-_STACK = 16 << 20
-"""Bytes of a helper's stack, which holds the arrays of workgroups."""
 
 
 def available() -> bool:
@@ -288,8 +286,8 @@ _making = threading.RLock()
 
 
 def _forget_locks() -> None:
-    global _making, _starting
-    _making, _starting = threading.RLock(), threading.RLock()  # another thread of the parent may have held them
+    global _making
+    _making = threading.RLock()  # another thread of the parent may have held it
 
 
 on_fork(_forget_locks)
@@ -315,22 +313,6 @@ def tick_address() -> int:
     return _program()[0].addresses["tick"]
 
 
-_starting = threading.RLock()
-"""Guards the stack size of new threads, which is a setting of the whole process."""
-
-
-@block
-def stack_size_of_threads(nbytes: int) -> Iterator[None]:
-    """Give the threads that are started inside stacks of this size."""
-    with _starting:
-        before = threading.stack_size()
-        try:
-            threading.stack_size(nbytes)
-            yield
-        finally:
-            threading.stack_size(before)
-
-
 class ThreadPool:
     """Helper threads that share one caller's job at a time. They end with the pool."""
 
@@ -349,7 +331,7 @@ class ThreadPool:
         """Start helpers until there are `helpers` of them, or as many as the system allows."""
         if self.helpers >= helpers:
             return
-        with contextlib.suppress(RuntimeError), stack_size_of_threads(_STACK):
+        with contextlib.suppress(RuntimeError), stack_size_of_threads(LARGE_STACK):
             while self.helpers < helpers:
                 threading.Thread(target=self._serve, args=(self._state,), name="vkjit-cpu", daemon=True).start()
                 self.helpers += 1

@@ -27,21 +27,18 @@ from vkjit.runtime.handles import new_lock, on_fork
 from . import thread_pool
 from .cancellation import CancellationToken, token_of_thread
 from .cpu_count import processors
+from .stacks import LARGE_STACK, stack_size_of_threads
 from .thread_pool import ThreadPool
 
 __all__ = [
-    "MAX_SHORT_NANOSECONDS", "SMALL_STACK", "STACK_MARGIN", "Pace", "Pool", "function_at", "stack_of_thread",
-    "thread_count",
+    "MAX_SHORT_NANOSECONDS", "SMALL_STACK", "STACK_MARGIN", "Pace", "Pool", "function_at", "thread_count",
 ]  # fmt: skip
 
 _FFI = cffi.FFI()
 _KERNEL = _FFI.typeof("void (*)(char *, int64_t, int64_t, int64_t, int64_t, int64_t, char *)")
 _POINTER = _FFI.typeof("void *")
-_STACK = 16 << 20
-"""Bytes of a helper's stack, which holds the arrays of workgroups."""
-SMALL_STACK, STACK_MARGIN, _SMALL_THREAD = 32 << 10, 512 << 10, 512 << 10
-"""Bytes of arrays that fit any thread's stack; bytes that a stack must have beside larger arrays; the assumed size of a
-stack whose size is unknown."""
+SMALL_STACK, STACK_MARGIN = 32 << 10, 512 << 10
+"""Bytes of arrays that fit any thread's stack; bytes that a stack must have beside larger arrays."""
 _SHARING_THRESHOLD = 120_000
 _THREAD_POOL_THRESHOLD = 25_000
 """Minimum nanoseconds of remaining work for which other threads are used: Python threads, and the native pool's."""
@@ -183,35 +180,6 @@ def _serve(jobs: SimpleQueue[_Job | None]) -> None:
         job.work()
 
 
-_of_thread = threading.local()
-
-
-def stack_of_thread() -> int:
-    """Return the size of this thread's stack in bytes; that of the smallest usual one if the system doesn't tell."""
-    found: int | None = getattr(_of_thread, "stack_bytes", None)
-    if found is None:
-        found = _of_thread.stack_bytes = _stack_of_thread() or _SMALL_THREAD
-    return found
-
-
-def _stack_of_thread() -> int:
-    """Return the size of this thread's stack in bytes; 0 if it is unknown."""
-    try:
-        c = ctypes.CDLL(None)
-        if hasattr(c, "pthread_get_stacksize_np"):  # macOS
-            c.pthread_get_stacksize_np.restype = ctypes.c_size_t
-            return int(c.pthread_get_stacksize_np(ctypes.c_void_p(threading.get_ident())))
-        attributes = (ctypes.c_uint64 * 32)()
-        if c.pthread_getattr_np(ctypes.c_ulong(threading.get_ident()), attributes):
-            return 0
-        size = ctypes.c_size_t()
-        result = c.pthread_attr_getstacksize(attributes, ctypes.byref(size))
-        c.pthread_attr_destroy(attributes)
-        return 0 if result else size.value
-    except (AttributeError, OSError, TypeError):  # Windows
-        return 0
-
-
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
@@ -279,7 +247,7 @@ class Pool:
         job = _Job(function, _FFI.from_buffer(block), grid, chunks)
         threads = [threading.Thread(target=job.work, name="vkjit-cpu", daemon=True) for _ in range(count)]
         try:
-            with thread_pool.stack_size_of_threads(_STACK):
+            with stack_size_of_threads(LARGE_STACK):
                 for thread in threads:
                     thread.start()
             for thread in threads:
@@ -394,7 +362,7 @@ class Pool:
         helpers = min(self.threads, len(chunks)) - 1
         while len(self._workers) < helpers:
             jobs: SimpleQueue[_Job | None] = SimpleQueue()
-            with thread_pool.stack_size_of_threads(_STACK):
+            with stack_size_of_threads(LARGE_STACK):
                 threading.Thread(target=_serve, args=(jobs,), name="vkjit-cpu", daemon=True).start()
             self._workers.append(jobs)
         job = _Job(function, data, grid, chunks)
