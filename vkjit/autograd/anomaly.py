@@ -215,16 +215,18 @@ def _until_left(
     former: Anomaly | None, anomaly: Anomaly | None = None, *, _finalizing: Callable[[], bool] = sys.is_finalizing
 ) -> Iterator[None]:
     """Generator for blocks that switch anomaly mode at their end, and, if `anomaly` is given, at their beginning."""
+    inside: Anomaly | None = None
     try:
         if anomaly is not None:
             _switch(anomaly)
+        inside = state.anomaly
         yield
     finally:
         try:
             if not _finalizing():  # else modules have lost their globals
-                _switch(former)
+                _switch(former, inside)
         except BaseException:  # an interrupt
-            _switch(former)
+            _switch(former, inside)
             raise
 
 
@@ -233,17 +235,20 @@ def is_anomaly_enabled() -> bool:
     return state.anomaly is not None
 
 
-def _switch(anomaly: Anomaly | None) -> None:
+def _switch(anomaly: Anomaly | None, dropped: Anomaly | None = None) -> None:
     """Put this thread into anomaly mode with the given settings; None takes it out of the mode.
+
+    `dropped` are the settings that a block had whose thread ended in it; they count in a context without modes only.
 
     While any thread is in anomaly mode, the tape creates `TracedNode`s instead of ordinary nodes, in all threads.
     """
     global _threads_in_mode
     interceptor = watched if anomaly is not None and anomaly.forward else None
     with _lock:
-        before = modes.get()
-        new = before.changed(anomaly=anomaly, interceptor=interceptor)
+        before = modes.get(None)
+        left = dropped if before is None else before.anomaly
+        new = (before or modes.get()).changed(anomaly=anomaly, interceptor=interceptor)
         # no interrupt can come in between: +1 if the thread enters the mode, -1 if it leaves it, 0 if settings change
-        _threads_in_mode += (anomaly is not None) - (before.anomaly is not None)
+        _threads_in_mode += (anomaly is not None) - (left is not None)
         tape.NodeClass = TracedNode if _threads_in_mode else tape.Node
         modes.set(new)

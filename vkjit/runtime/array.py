@@ -31,7 +31,8 @@ LAYOUT_ALIGNMENT = 64
 
 MAX_ELEMENTS = 2**63 - 1
 NARROW_LIMIT = 2**31 - 1
-_MAX_LAYOUTS = 1 << 16
+_MAX_LAYOUTS = 1 << 14
+"""Maximum number of layouts that are kept; programs whose shapes always differ would fill the memory with them."""
 
 _new = object.__new__
 

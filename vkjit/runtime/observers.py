@@ -132,10 +132,15 @@ class Observable:
         """Show the observer all calls from now on, before other observers.
 
         If this is interrupted, call `remove_observer`. Raises the DeviceError of `Observer.check`, ArgumentError for
-        other objects than observers.
+        other objects than observers and for those of a thread that is given by its ident.
         """
         if not isinstance(observer, Observer):
             raise ArgumentError(f"add_observer() takes a vkjit.runtime.observers.Observer, found {observer!r:.80}")
+        if isinstance(observer.thread, int):
+            raise ArgumentError(
+                "an observer's thread is this_thread.token of vkjit.runtime.threads, found a number: idents are reused by "
+                "later threads"
+            )
         with _lock:
             observer.check(self)  # type: ignore[arg-type]  # a device
             _observed.add(self)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Generator, Iterator
-from contextvars import Context, ContextVar, Token
+from contextvars import Context, ContextVar
 from operator import methodcaller
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -142,30 +142,23 @@ class ReentrantBlock(Block[T]):
             try:
                 self._innermost.reset(token)
             except ValueError:
-                self._restore_elsewhere(token, own, hold.close)
+                self._drop(own, hold.close)
             except BaseException:  # an interrupt
                 hold.close()
                 raise
             else:
                 hold.close()
 
-    def _restore_elsewhere(
-        self, token: Token[Any], own: int, restore: Callable[..., object], *args: Any, _context: type[Context] = Context
-    ) -> None:
-        """Restore the state in another context than that which `token` is of.
+    def _drop(self, own: int, restore: Callable[..., object], *args: Any, _context: type[Context] = Context) -> None:
+        """End the generator in another context than that which entered the block, without effect on either.
 
-        Copies of the context have the block open, too. Others don't: a thread that ended in the block, or doesn't exist
-        in a child of a fork, drops the generator there. `_context` is a default because it may be the interpreter's
-        exit that drops it, after modules lost their globals.
+        A thread that ended in the block drops it, a child of a fork drops those of other threads. A call of `__exit__`
+        in a copy of the context is refused. `_context` is a default because the interpreter's exit drops generators,
+        too, after modules lost their globals.
         """
-        innermost = self._innermost
-        if id(getattr(innermost.get(), "__self__", None)) != own:
-            _context().run(restore, *args)
-            return
-        try:
-            restore(*args)
-        finally:
-            innermost.set(_refuse if token.old_value is token.MISSING else token.old_value)
+        _context().run(restore, *args)
+        if id(getattr(self._innermost.get(), "__self__", None)) == own:  # not dropped: the context refers to it
+            _refuse()
 
     def __call__(self, function: F) -> F:
         return in_block(function, lambda: self)

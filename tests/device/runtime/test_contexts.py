@@ -14,6 +14,7 @@ import pytest
 
 import vkjit as vk
 from tests.faults.thread_stress import another_device
+from vkjit.tensor.autograd import tape
 
 
 @vk.kernel(over="y")
@@ -142,6 +143,39 @@ def test_threads_begin_without_blocks(device: Any, usual: Seen) -> None:
     assert (found[0].recorded, found[0].stream) == (True, usual.stream)
 
 
+def test_blocks_that_a_thread_leaves_open_end_with_it(
+    device: Any, usual: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later threads get the same ident: they aren't captured."""
+    unraisable: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    held: list[Any] = []
+    x, total, found = vk.ones(4), vk.zeros(4), []
+
+    def leave_open() -> None:
+        held.append(vk.capture(device))
+        held[-1].__enter__()
+        blocks(device, vk.Stream(device))
+
+    def work() -> None:
+        with vk.use_device(device):
+            found.append(seen(device))
+            total.add_(x)
+
+    try:
+        for count in range(1, 6):
+            for target in (leave_open, work):
+                thread = threading.Thread(target=target)
+                thread.start()
+                thread.join()
+            assert total.tolist() == [count] * 4
+    finally:
+        for capture in held:
+            capture.__exit__(None, None, None)
+    assert found == [usual._replace(device=device.name)] * 5
+    assert not unraisable and not device.observers and tape.NodeClass is tape.Node
+
+
 def test_decorated_coroutines_and_generators_run_in_the_block(device: Any, usual: Seen) -> None:
     @vk.no_grad()
     async def coroutine() -> bool:
@@ -186,6 +220,13 @@ def test_a_block_is_left_where_it_was_entered(device: Any, usual: Seen) -> None:
             with pytest.raises(vk.ArgumentError, match="leave it in the thread and asyncio task that entered it"):
                 contextvars.Context().run(block.__exit__, None, None, None)
             assert seen(device) == within
+    for block in (vk.no_grad(), vk.use_device(other_than(device)), vk.autocast(vk.bf16), vk.Stream(device)):
+
+        def leave_in_copy(block: Any = block) -> None:
+            with block, pytest.raises(vk.ArgumentError, match="leave it in the thread and asyncio task"):
+                contextvars.copy_context().run(block.__exit__, None, None, None)
+
+        contextvars.copy_context().run(leave_in_copy)
 
 
 def test_launches_of_tasks_in_streams_of_their_own(device: Any, usual: Seen) -> None:

@@ -17,6 +17,7 @@ from vkjit.errors import DeviceError
 from vkjit.runtime import observers
 from vkjit.runtime.capture import is_capturing, open_captures
 from vkjit.runtime.observers import LaunchRequest, Observer
+from vkjit.runtime.threads import this_thread
 from vkjit.tensor.op_cache import with_replay
 from vkjit.testing.fuzz.watch import Watcher
 
@@ -54,7 +55,7 @@ def shifted(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], by: vk.i32) -> None:
 class CallLog(Observer):
     """Notes the calls that it sees."""
 
-    def __init__(self, seen: list[str], name: str, thread: int | None = None) -> None:
+    def __init__(self, seen: list[str], name: str, thread: object = None) -> None:
         self.seen, self.name, self.thread = seen, name, thread
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
@@ -166,7 +167,7 @@ def test_every_method_is_observed(device: Any) -> None:
 
 def test_an_observer_of_a_thread_sees_only_that_thread(device: Any) -> None:
     seen: list[str] = []
-    observer, y = CallLog(seen, "here", threading.get_ident()), vk.zeros(4)
+    observer, y = CallLog(seen, "here", this_thread.token), vk.zeros(4)
 
     def work() -> None:
         with vk.use_device(device):
@@ -180,6 +181,8 @@ def test_an_observer_of_a_thread_sees_only_that_thread(device: Any) -> None:
     grown(y)
     device.remove_observer(observer)
     assert len(seen) == 2 and y.numpy()[0] == 2
+    with pytest.raises(vk.ArgumentError, match="idents are reused by later threads"):
+        device.add_observer(CallLog(seen, "here", threading.get_ident()))
 
 
 def test_an_observer_added_while_the_methods_change_isn_t_lost(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,74 @@ def test_daemon_threads_end_without_a_traceback_at_exit() -> None:
 
 
 @pytest.mark.usefixtures("driver")
+def test_daemon_threads_are_refused_before_the_device_is_waited_for() -> None:
+    """They would submit work for as long as it is waited for."""
+    code = """
+        import threading
+        def loop():
+            while True:
+                go()
+        thread = threading.Thread(target=loop, daemon=True)
+        thread.start()
+        def look():
+            thread.join(60)
+            go()  # not refused
+            print("ended", not thread.is_alive())
+        handles._call_at_exit.insert(1, look)  # after `last_words`, which is called after it
+        """
+    done = run(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended True\n", "")
+
+
+@pytest.mark.usefixtures("driver")
+def test_exit_doesn_t_wait_forever() -> None:
+    code = """
+        from vkjit.backends.vulkan.runtime.queue import completion
+        class Stuck:
+            def __getattr__(self, name):
+                pending = {"vkGetFenceStatus": 1, "vkWaitForFences": 2}
+                return (lambda *_: pending[name]) if name in pending else getattr(device._functions, name)
+        completion.MAX_WAIT_AT_EXIT_NS = 0
+        device.synchronize()
+        device._queue.functions = Stuck()
+        go()
+        """
+    done = run(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+_BLOCKS = (
+    "use_device('interpreter')", "no_grad()", "autocast(vk.f16)", "Stream('interpreter')", "autograd.detect_anomaly()",
+    "autograd.set_detect_anomaly(True)", "capture('interpreter')", "profile('interpreter')",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("block", _BLOCKS)
+def test_blocks_of_daemon_threads_at_exit_and_after_a_fork(block: str) -> None:
+    """Dropped there by other threads, they change nothing of these and print nothing."""
+    program = (
+        "import os, sys, threading, warnings, vkjit as vk\n"
+        "warnings.simplefilter('ignore')  # newer Pythons warn of any fork in a process with threads\n"
+        "vk.device('interpreter')\n"
+        "inside = threading.Event()\n"
+        "def other():\n"
+        f"    with vk.{block}:\n"
+        "        inside.set(); threading.Event().wait()\n"
+        "threading.Thread(target=other, daemon=True).start(); inside.wait()\n"
+        "with vk.no_grad(), vk.autocast(vk.bf16), vk.use_device('interpreter'):\n"
+        "    child = os.fork()\n"
+        "    x = vk.ones(2, 2, requires_grad=True) @ vk.ones(2, 2)\n"
+        "    good = not x.requires_grad and x.dtype is vk.bf16 and x.device.name == vk.device('interpreter').name\n"
+        "if child:\n"
+        "    print(good, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "sys.exit(0 if child or good else 1)\n"
+    )
+    done = run(program, setup="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True 0\n", "")
+
+
+@pytest.mark.usefixtures("driver")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_forked_child_gets_clear_errors_and_exits_cleanly() -> None:
     code = """

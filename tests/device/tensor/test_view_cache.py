@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from vkjit.runtime import array
 from vkjit.runtime.device import Device
 from vkjit.runtime.dispatch_cache import set_repeating
 from vkjit.tensor import view_cache
@@ -168,6 +169,13 @@ def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert x[start:].shape == (64 - start,)
         assert x[start].item() == start
         assert len(view_cache._unrecorded) <= 8 and len(view_cache._rows) <= 8
+
+
+def test_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array, "_MAX_LAYOUTS", 16)
+    for n in range(1, 60):
+        assert ((vk.ones(n) + 1)[:1] * n).tolist() == [2 * n]
+    assert len(array._layouts) <= 16 and len(array._fresh) <= 16
 
 
 def test_anomaly_mode_records_its_own_nodes() -> None:

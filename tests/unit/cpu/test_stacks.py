@@ -17,8 +17,9 @@ from tests.threads import run_in_threads
 pytest.importorskip("llvmlite", reason="the CPU device needs llvmlite")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stacks' sizes are those of POSIX threads")
 
-from vkjit.backends.cpu.runtime import workers  # noqa: E402  after the skip
+from vkjit.backends.cpu.runtime import llvm, stacks  # noqa: E402  after the skip
 from vkjit.backends.cpu.runtime.device import CpuDevice  # noqa: E402
+from vkjit.backends.cpu.runtime.stacks import stack_of_thread  # noqa: E402
 
 _DEEP = 30_000
 
@@ -110,9 +111,33 @@ def test_kernels_with_large_arrays_run_in_threads_with_small_stacks(processor: C
     assert found == [True] * 4
 
 
+def test_llvm_runs_on_a_large_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+
+    def compiled(text: str, _: int) -> bytes:
+        found.append(stack_of_thread())
+        if not text:
+            raise vk.ArgumentError("no text")
+        return b""
+
+    def work() -> None:
+        assert stack_of_thread() < 1 << 20
+        llvm.compile_text("x")
+        with pytest.raises(vk.ArgumentError, match="no text"):
+            llvm.compile_text("")
+
+    monkeypatch.setattr(llvm, "_compiled", compiled)
+    usual = threading.stack_size(64 << 10)
+    try:
+        run_in_threads(lambda _: work(), 1)
+    finally:
+        threading.stack_size(usual)
+    assert len(found) == 2 and min(found) >= 8 << 20
+
+
 def test_ctrl_c_ends_a_kernel_with_large_arrays(processor: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     y = vk.zeros(8)
-    monkeypatch.setattr(workers._of_thread, "stack_bytes", 1000, raising=False)
+    monkeypatch.setattr(stacks._of_thread, "stack_bytes", 1000, raising=False)
     deep(vk.ones(8), y, 10)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()

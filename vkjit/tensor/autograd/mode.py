@@ -150,7 +150,7 @@ class GradBlock(ReentrantBlock[None]):
             try:
                 self._innermost.reset(token)
             except ValueError:
-                self._restore_elsewhere(token, own, variable.set, former)
+                self._drop(own, variable.set, former)
             except BaseException:  # an interrupt
                 variable.set(former)
                 raise

@@ -415,8 +415,7 @@ class VulkanDevice(Device):
     def while_in_stream(self, stream: DeviceStream) -> Iterator[Any]:
         """As in `Device`."""
         self.check_open()
-        former, queue = self._entered_stream.get(), self._current()
-        token = self._entered_queue.set(queue)
+        former, token = self._entered_stream.get(), self._entered_queue.set(self._current())
         try:
             self.stream = stream
             yield stream
@@ -424,10 +423,8 @@ class VulkanDevice(Device):
             try:
                 self._entered_stream.set(former)
             finally:  # also if an interrupt comes in between
-                try:
+                with contextlib.suppress(ValueError):  # dropped in another context
                     self._entered_queue.reset(token)
-                except ValueError:  # left in a copy of the context
-                    self._entered_queue.set(queue)
 
     def check_reports_of(self, queue: Queue) -> None:
         """Wait for one queue, or for all if reports are outstanding, and raise errors that kernels reported."""

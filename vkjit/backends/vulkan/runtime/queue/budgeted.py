@@ -36,6 +36,8 @@ DISPATCH_BASE = 0x10  # VK_PIPELINE_CREATE_DISPATCH_BASE_BIT
 FIRST_PART = 64
 """Number of workgroups of the first part of a launch with unknown cost. Grids of up to this size are never split."""
 
+_MAX_COSTS = 4096
+"""Number of costs of one kernel, by extents and scalars, at which they are discarded."""
 _GROWTH = 16
 _KNOWN_FROM = 0.1
 """The fraction of the budget that a part must take for its measured cost to be used for larger parts."""
@@ -87,6 +89,8 @@ class BudgetedQueue(Queue):
         with self.lock:
             self.check()
             costs, key = self._costs.setdefault(kernel, {}), _cost_key(kernel, block)
+            if len(costs) > _MAX_COSTS:
+                costs.clear()
             cost = costs.get(key)
             if cost is None:
                 self.wait_all()  # so that only this launch is measured
