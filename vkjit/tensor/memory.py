@@ -82,15 +82,11 @@ def fitted(value: Any, dtype: DType) -> Any:
 def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """Convert values to the NumPy type that stores `dtype` in memory (uint16 for bf16); the result is contiguous.
 
-    Numbers become 16-bit floats through f32, like the scalar arguments of kernels and in PyTorch: rounded twice, to
-    nearest, ties to even. Floats converted to integers saturate, NaN gives 0.
+    Conversion to bf16 rounds to nearest, ties to even. Floats converted to integers saturate, NaN gives 0.
     """
     if dtype.is_integer and values.dtype.kind == "f":
         # as in kernels: saturates, NaN gives 0
         return np.ascontiguousarray(semantics.cast(values, dtypes.f64, dtype))
-    if dtype.is_float and dtype.itemsize == 2 and values.dtype != np.float16:
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = values.astype(np.float32)
     if dtype is not dtypes.bf16:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)

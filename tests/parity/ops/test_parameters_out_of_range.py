@@ -53,11 +53,8 @@ class Library:
         return self.L.tensor(values, dtype=dtype)
 
 
-OURS = Library(
-    vk,
-    {"f32": vk.f32, "f64": vk.f64, "bf16": vk.bf16, "b": vk.boolean} | {n: getattr(vk, n) for n in TYPES if n != "b"},
-)
-THEIRS = Library(torch, {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16} | TYPES)
+OURS = Library(vk, {"f32": vk.f32, "f64": vk.f64, "b": vk.boolean} | {n: getattr(vk, n) for n in TYPES if n != "b"})
+THEIRS = Library(torch, {"f32": torch.float32, "f64": torch.float64} | TYPES)
 
 
 def outcome(call: Any, library: Library) -> Any:
@@ -101,36 +98,6 @@ def test_fills(device: Any, name: str, dtype: str) -> None:
             continue  # PyTorch gives an infinity there, unlike `full`
         call = lambda M: FILLS[name](M, M.t([1, 2], getattr(M, dtype)), value)  # noqa: B023
         assert str(outcome(call, OURS)) == str(outcome(call, THEIRS)), (name, dtype, value)  # NaN differs from itself
-
-
-ROUNDED = {
-    **FILLS,
-    "tensor": lambda M, x, v: M.L.tensor([v, 1], dtype=x.dtype),
-    "where": lambda M, x, v: M.L.where(x > 1, v, x),
-    "clamp": lambda M, x, v: (x * 0).clamp(min=v),
-    "add": lambda M, x, v: x * 0 + v,
-    "mul": lambda M, x, v: x * v,
-    "rsub": lambda M, x, v: v - x * 0,
-    "arange": lambda M, x, v: M.L.arange(v, v + 3, dtype=x.dtype),
-    "linspace": lambda M, x, v: M.L.linspace(v, v, 2, dtype=x.dtype),
-    "threshold": lambda M, x, v: M.F.threshold(x, 1.5, v),
-    "set_item": lambda M, x, v: _assigned(x, 0, v),
-    "set_item by index": lambda M, x, v: _assigned(x, M.t([0]), v),
-}  # fmt: skip
-
-
-def _assigned(x: Any, index: Any, value: float) -> Any:
-    x[index] = value
-    return x
-
-
-@pytest.mark.parametrize("name", ROUNDED)
-def test_numbers_become_16_bit_floats_through_f32(device: Any, name: str) -> None:
-    """Near a tie between two 16-bit floats, rounding to f32 first gives another result than rounding once."""
-    for dtype, digits in (("f16", 10), ("bf16", 7)):
-        for value in (1 + 2.0 ** -(digits + 1) + 2.0**-40, 1 + 3 * 2.0 ** -(digits + 1) - 2.0**-40):
-            call = lambda M: ROUNDED[name](M, M.t([1, 2], getattr(M, dtype)), value)  # noqa: B023
-            assert outcome(call, OURS) == outcome(call, THEIRS), (name, dtype, value)
 
 
 REFUSED: dict[str, Any] = {
