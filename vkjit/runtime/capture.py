@@ -2,7 +2,7 @@
 
 While a `Capture` is open, the calls of its thread are recorded as entries of a graph and nothing runs; other threads
 and other asyncio tasks aren't affected. Buffers that the captured work used or allocated live as long as the graph.
-Host data that the block uploads are constants of the graph, which each replay copies again.
+Host data that is uploaded while the capture is open is stored in the graph; each replay copies it again.
 
 A capture is an observer of its device that passes nothing on.
 """
@@ -67,7 +67,7 @@ on_fork(_forget)
 
 
 def capture_here(device: Device | None = None) -> Capture | None:
-    """Return the innermost open capture of this thread and asyncio task, of the given device or of any; None without."""
+    """Return the innermost open capture of this thread and asyncio task, of any device if none is given; else None."""
     if not open_captures:
         return None
     found = [c for c in [*open_captures] if c.is_here() and device in (None, c.device)]
@@ -80,19 +80,19 @@ def is_capturing(device: Device) -> bool:
 
 
 def check_waiting(device: Device) -> None:
-    """Raise ArgumentError if calls to the device are captured here, so that this thread can't wait for it."""
+    """Raise ArgumentError if calls to the device are captured here: captured work doesn't run, so none can end."""
     if is_capturing(device):
         _refuse("waits for results")
 
 
 def constant_buffer(device: Device, data: Bytes) -> Buffer:
-    """Return a new buffer with the data, which is uploaded now, also while work is captured.
+    """Return a new buffer that holds the data, which nothing may write later.
 
-    For memory that outlives a capture and that nothing writes.
+    The upload runs at once and isn't recorded, even in a capture.
     """
-    kind: Any = type(device)
-    buffer: Buffer = kind.allocate(device, data.nbytes)
-    kind.write(device, buffer, 0, data)
+    device_class: Any = type(device)  # observers replace the methods of the instance, not those of the class
+    buffer: Buffer = device_class.allocate(device, data.nbytes)
+    device_class.write(device, buffer, 0, data)
     return buffer
 
 
@@ -104,16 +104,19 @@ def _current_task() -> object:
 
 
 def refuse_host(what: str) -> NoReturn:
-    """Raise ArgumentError for what the program does while it is captured, with the operation and the user's line."""
+    """Raise the ArgumentError for an operation that isn't allowed in a capture, with its name and the user's line.
+
+    `what` is the predicate of the message, such as "reads results".
+    """
     _refuse(what)
 
 
 _OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}", f"{Path(__file__).resolve().parents[2] / 'stdlib'}{os.sep}"
 """The folders of vkjit's sources."""
 _WRAPPERS = frozenset({"run", "wrapped", "wrapper", "__call__", "_call", "call", "method", "__get__"})
-"""Functions that call what they are named for."""
+"""Names of functions that wrap others, whose own names would tell the user nothing."""
 _SHOWN = {"get_item": "x[...]", "set_item": "x[...] = value"}
-"""How functions are written that aren't called by their names."""
+"""How the message shows functions that users call through syntax."""
 
 
 def _operation() -> str:
@@ -142,14 +145,18 @@ def _refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A reference to a buffer in an entry, identified by `part` and `index`."""
+    """A reference to a buffer in an entry.
+
+    `part` says where it is: "address", "reads" or "writes" of a launch, "source" or "target" of a copy, "target" of a
+    fill. `index` is the byte offset in the argument block for "address", the index in the list for "reads" and "writes".
+    """
 
     entry: Entry
     part: str
     index: int
 
     def move(self, buffer: Buffer, shift: int) -> None:
-        """Replace the buffer by another one; `shift` is added to addresses."""
+        """Make it refer to another buffer; `shift` is the new address of the argument minus the old one."""
         self.entry.move(self.part, self.index, buffer, shift)
 
 
@@ -184,7 +191,7 @@ class Launch:
         return [extents.get(place.arg) or (self._address(place), end) for place in used]
 
     def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
-        """Replace a reference by another buffer; `shift` is added to addresses."""
+        """Make a reference refer to another buffer; `shift` is the new address of the argument minus the old one."""
         if part == "address":
             (address,) = struct.unpack_from("<Q", self.block, index)
             self._put(index, struct.pack("<Q", address + shift))
@@ -251,7 +258,7 @@ class Copy:
     def move(self, part: str, index: int, buffer: Buffer, shift: int) -> None:
         """As `Launch.move`."""
         del index
-        if part == "source":
+        if part == "source":  # the accessed address moves by `shift`; offsets count from the new buffer's address
             self.source_offset += self.source.address + shift - buffer.address
             self.source = buffer
         else:
@@ -298,7 +305,7 @@ Entry: TypeAlias = "Launch | Copy | Fill"
 class DeviceGraph:
     """A graph of captured work that is replayed entry by entry. Call `changed()` after changing entries.
 
-    `draws` are the random numbers that the work draws: each replay draws new ones.
+    `draws` says which entries use random numbers: each replay gives them new ones.
     """
 
     def __init__(self, device: Device, entries: list[Entry]) -> None:
@@ -307,7 +314,7 @@ class DeviceGraph:
         self.draws = Draws()
 
     def changed(self) -> None:
-        """Discard state derived from the entries. Call it after changing them."""
+        """Discard state derived from the entries. Call it after changing them. Subclasses that have some override it."""
 
     def redraw(self) -> None:
         """Draw the random numbers of the next replay."""
@@ -317,7 +324,10 @@ class DeviceGraph:
             self.changed()
 
     def replay(self) -> None:
-        """Run all entries once, in order with other launches, without waiting."""
+        """Run all entries once, in order with other launches, without waiting.
+
+        If the replay is itself captured, the outer capture records a copy of each entry.
+        """
         outer = capture_here(self.device)
         begin = 0 if outer is None else len(outer.entries)
         self.redraw()
@@ -328,10 +338,11 @@ class DeviceGraph:
             for listener in list(host_spans.listeners):
                 listener.replayed()
         if outer is not None:
-            copies = dict(zip(map(id, self.entries), outer.entries[begin:], strict=True))
+            # the outer graph renews the random numbers of the copies, from where this replay began in the stream
+            copy_of = dict(zip(map(id, self.entries), outer.entries[begin:], strict=True))
             for draw in self.draws.draws:
                 outer.draws.add(
-                    copies[id(draw.entry)], draw.source, self.draws.starts[draw.source] + draw.offset, draw.part
+                    copy_of[id(draw.entry)], draw.source, self.draws.starts[draw.source] + draw.offset, draw.part
                 )
 
     def close(self) -> None:
@@ -340,10 +351,12 @@ class DeviceGraph:
 
 
 class Argument:
-    """A named argument of a graph: the array that it is now. `viewed` is True if the block made views of it.
+    """A named argument of a graph. `array` is the array that it is bound to now.
 
-    `memory` is the version counter of the tensor that was passed (its `memory_key`), None for other arrays. `captured` is
-    its value at the end of the capture, `replayed` that of the present one at the last replay.
+    `viewed` is True if the block made views of it. `memory` is the version counter of the bound tensor (its
+    `memory_key`), None for other arrays. `captured` is the counter's value at the end of the capture. `replayed` is the
+    value, at the last replay, of the counter of the tensor bound then. Autograd compares these to detect that a saved
+    argument was overwritten.
     """
 
     def __init__(self, array: DeviceArray) -> None:
@@ -358,7 +371,7 @@ class Argument:
 
 
 class CapturedVersion(NamedTuple):
-    """The version of a value that autograd has kept in a capture: `value` of the counter, and the capture."""
+    """The version of a tensor that autograd saved in `capture`: `value` is that of its version counter then."""
 
     value: int
     capture: Capture
@@ -372,7 +385,8 @@ class Capture(Observer):
     """Records calls to a device of one thread and asyncio task between `start` and `stop` as graph entries.
 
     Captures nest: what the inner one records doesn't run, so the outer one doesn't see it. It does see the inner graph's
-    replays. `stop` may be called repeatedly, also if `start` failed.
+    replays. `arguments` are the graph's named arguments. `clock` numbers the start and the end of the capture and the
+    replays of its graph (see `replays`). `stop` may be called repeatedly, also if `start` failed.
     """
 
     def __init__(self, device: Device, arguments: Sequence[Argument] = (), clock: Clock | None = None) -> None:
@@ -391,7 +405,7 @@ class Capture(Observer):
 
     def start(self) -> None:
         """Start the capture."""
-        self.clock.finish()
+        self.clock.mark_boundary()
         open_captures.add(self)
         self.device.add_observer(self)
 
@@ -399,7 +413,7 @@ class Capture(Observer):
         """End the capture. The device runs calls normally again."""
         self.device.remove_observer(self)
         open_captures.discard(self)
-        self.clock.finish()
+        self.clock.mark_boundary()
         for argument in self.arguments:
             argument.note_replay()
             argument.captured = argument.replayed

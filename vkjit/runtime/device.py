@@ -115,7 +115,8 @@ class Buffer(ABC):
 
     shared = False
     queue: Any = False
-    """The owner queue of Vulkan buffers. Defined for all buffers, because launches check it on each of them."""
+    """The queue that owns a Vulkan buffer, None if it is closed; False for buffers of other devices. Launches check it on
+    each buffer."""
     device: Device
     nbytes: int
     address: int
@@ -139,10 +140,12 @@ class Device(Observable, ABC):
     caps: DeviceCaps
     index: int
     _spec = ""
+    _has_copy_streams = False
     _entered_stream: ContextVar[DeviceStream | None]
-    """The stream that was entered in a context; None or without a value, which keeps no device alive: the first one."""
+    """The stream entered in the current context. None is the first stream, which isn't stored, since the context would keep
+    its device alive."""
     seeds: Any = None
-    """Seeds in the device's memory; see `tensor.ops.random`. Arrays refer to their device, so it owns them itself."""
+    """Random seeds in the device's memory, for `tensor.ops.random`. A global table of them would keep the device alive."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls, *args, **kwargs)
@@ -161,7 +164,10 @@ class Device(Observable, ABC):
         self._spec = spec
 
     def limit(self, caps: DeviceCaps) -> None:
-        """Replace the capabilities that kernels are compiled for. Call `dispatch_cache.forget` or `renew` then."""
+        """Replace the capabilities that kernels are compiled for.
+
+        The caller must then discard cached calls, by `dispatch_cache.forget` or `dispatch_cache.renew`.
+        """
         self.caps = caps
 
     def keep_seeds(self, seeds: Any) -> None:
@@ -191,8 +197,8 @@ class Device(Observable, ABC):
     def allocate(self, nbytes: int) -> Buffer:
         """Return a buffer of at least `nbytes` bytes; 0 is valid. Raises OutOfMemoryError.
 
-        Its address is a multiple of `array.LAYOUT_ALIGNMENT`: calls with other arrays aren't cached. While
-        `memory_ledger.tracing`, the ledger notes it.
+        Its address must be a multiple of `array.LAYOUT_ALIGNMENT`; calls with less aligned arrays aren't cached. While
+        `memory_ledger.tracing` is set, the method must pass the buffer to `memory_ledger.note`.
         """
 
     @abstractmethod
@@ -228,14 +234,18 @@ class Device(Observable, ABC):
         return None
 
     def plan(self, launch: PreparedLaunch, pattern: CallPattern) -> Any:
-        """Return the launch as a plan for `accelerated`; None if that isn't possible yet, False if it never is."""
+        """Return a plan for `accelerated` of the launch, for calls that match the pattern.
+
+        None: that isn't possible yet. False: it never is.
+        """
         del launch, pattern
         return False
 
     def relaunch(self, call: Callable[..., bool], arguments: Sequence[Any]) -> bool:
-        """Call machine code that refused a launch again, after other threads are done and a submission is open.
+        """Retry a call of a function returned by `accelerated` that has returned False, with the same arguments.
 
-        Return False if Python must launch.
+        First wait until no other thread is submitting, and open a submission. Return False if the call must take the
+        slow path.
         """
         del call, arguments
         return False
@@ -277,17 +287,16 @@ class Device(Observable, ABC):
         return ImmediateEvent(self, timing)
 
     def keep_together(self, commands: int) -> None:
-        """Send recorded work of this thread's stream to the device, unless so many more commands fit beside it.
+        """Submit the recorded work of the current stream unless `commands` more commands fit into its submission.
 
-        The next commands, at most 8, are then sent together: the device doesn't wait for the host between them. A device
-        that runs on the host's cores may keep more of them, so that it doesn't compete with the host while they run.
+        The next `commands` commands, at most 8, are then sent in one submission, so that the device doesn't wait for
+        the host between them. A device that runs on the host's cores may collect more commands first, so that kernels
+        don't compete with the host for the cores.
         """
         del commands
 
-    _has_copy_streams = False
-
     def check_stream(self, artifact: KernelArtifact) -> None:
-        """Raise ArgumentError if the current stream takes copies only. For devices that launch synchronously."""
+        """Raise ArgumentError if the current stream takes copies only. Called by devices that launch synchronously."""
         if self._has_copy_streams and self.stream.copies:
             refuse(artifact)
 

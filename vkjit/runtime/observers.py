@@ -1,11 +1,11 @@
 """Observers of a device's calls: captures, profiles, recorders and checks of launches.
 
 An observer overrides the methods of `Observer` whose calls it wants to see. Observers stack: the one that was added
-last sees a call first, and passes it on with `proceed`, or doesn't. The earliest of those that
-override a method gets the device's own method as `proceed`.
+last sees a call first, and passes it on with `proceed`, or doesn't. For each method, `proceed` is the method of the
+observer before it that overrides the method; for the first of these, it is the device's own method.
 
-A method is replaced on the device instance only while an observer overrides it. So calls of a device
-that isn't observed have no overhead. A device that is observed launches through `launch` only: its fast paths are off.
+A method is replaced on the device instance only while an observer overrides it. So calls of a device that isn't
+observed have no overhead. A device that is observed launches through `launch` only: its fast paths are off.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ LaunchFields: TypeAlias = (
 class Observer:
     """Base class of observers. Each method passes the call on; its other parameters are those of the device's method.
 
-    `thread` is the thread whose calls it sees, by its `this_thread.token`; None for all threads. Methods must be thread-safe
-    in that case.
+    `thread` is the thread whose calls it sees, by its `this_thread.token`. If it is None, the observer sees the calls of
+    all threads, and its methods must be thread-safe.
     """
 
     thread: object = None
@@ -72,7 +72,7 @@ class Observer:
         return self.thread in (None, this_thread.token)
 
     def check(self, device: Device) -> None:
-        """Raise DeviceError if it can't observe the device, or not together with its present observers."""
+        """Raise DeviceError if this observer can't observe the device, or not beside the observers that it has."""
 
     def launch(self, proceed: Callable[..., None], request: LaunchRequest) -> None:
         proceed(request)
@@ -107,8 +107,8 @@ class Observer:
 
 _METHODS = ("launch", "fill", "copy", "write", "read", "allocate", "adopt", "host_view", "synchronize")
 _lock = new_lock()
-"""Held while the methods of a device change. Use it in a `with` statement, which acquires it and enters the
-block in one step: a function that acquired it could be interrupted before the block."""
+"""Held while the methods of a device change. Acquire it with `with _lock:` only: after `_lock.acquire()`, an interrupt could
+come before the `try` statement that releases it."""
 _observed: weakref.WeakSet[Observable] = weakref.WeakSet()
 """The devices that have been observed."""
 
@@ -116,9 +116,9 @@ _observed: weakref.WeakSet[Observable] = weakref.WeakSet()
 class Observable:
     """The part of a device that observers are added to.
 
-    `observers` are in the order in which they were added. Interruptions, and signal handlers that add and remove
-    observers themselves, may come at any point: the list changes in one step, and the methods are replaced again
-    until they match it.
+    `observers` are in the order in which they were added. A signal handler may interrupt `_intercept` at any point, and
+    may add or remove observers itself, since the lock is reentrant. So `_intercept` works on a copy of the list, and
+    starts again if the list has changed in the meantime.
     """
 
     observers: list[Observer]
@@ -158,11 +158,11 @@ class Observable:
             self._intercept()
 
     def observers_here(self) -> list[Observer]:
-        """Return the observers that see calls from here."""
+        """Return the observers that see calls of the running thread and asyncio task."""
         return [observer for observer in self.observers if observer.is_here()]
 
     def allow_fast_paths(self, allowed: bool) -> None:
-        """Allow launches that bypass `launch`, or forbid them from now on."""
+        """Allow launches that bypass `launch`, or forbid them from now on. Devices with fast paths override it."""
 
     def _intercept(self) -> None:
         while True:
@@ -181,16 +181,17 @@ class Observable:
                         delattr(self, name)
             if not observers:
                 self.allow_fast_paths(True)
-            if observers == self.observers:
+            if observers == self.observers:  # unchanged while the methods were replaced
                 return
 
 
 def _launch(call: Callable[[LaunchRequest], None], request: LaunchFields) -> None:
+    """Pass a launch, whose fields may come as a plain tuple, to the first observer as a LaunchRequest."""
     call(LaunchRequest._make(request))
 
 
 def _link(observer: Observer, method: Callable[..., Any], proceed: Callable[..., Any]) -> Any:
-    """Return a device's method that calls the observer's, or `proceed` where the observer doesn't see calls."""
+    """Return the replacement of a method: `method` if the observer sees the running thread's calls, else `proceed`."""
     observed, is_here = functools.partial(method, proceed), observer.is_here
     if observer.thread is None:
         return observed

@@ -3,10 +3,12 @@
 CPython runs signal handlers when a Python function begins or a generator resumes, after a call, and at the end of a
 loop iteration. KeyboardInterrupt may therefore come before the first instruction of an `__exit__` that is a Python
 function, which then restores nothing. The blocks here restore their state in the `finally` clause of a generator, and
-their `__exit__` is C code that closes the generator: it goes to the clause without a check for signals.
+their `__exit__` is C code that closes the generator: no Python code runs, and so no signal handler, between the end of
+the block and that clause.
 
-So the first call in a `finally` clause completes if it is C code, such as `ContextVar.set`. Each further call needs a
-`finally` clause of its own, and Python code that is interrupted has to run again.
+Rules for the `finally` clause of such a generator: make its first call one of a C function, such as `ContextVar.set`,
+which can't be interrupted; put each further call into a `finally` clause of its own, nested in it; where a Python
+function is called, catch an interrupt, call the function again, and raise the interrupt.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ class _Leaver(io.IOBase):
 
 
 class _ReentrantLeaver(io.IOBase):
-    """Like `_Leaver`; calls the value of the context variable whose `get` is `innermost`."""
+    """Like `_Leaver`, but looks `close` up at each exit.
+
+    `innermost` is the `get` method of a context variable, whose value is the `close` method of the innermost open
+    generator. To read `close` is to call `innermost`; `IOBase.__exit__` calls the result. All of this is C code.
+    """
 
     __slots__ = ("innermost",)
     innermost: Callable[[], Callable[[], None]]
@@ -49,8 +55,11 @@ class _ReentrantLeaver(io.IOBase):
 
 
 class _Exit:
-    """The descriptor of `__exit__`: C code if read from a block (`with`), a function if from the class
-    (`ExitStack`)."""
+    """The descriptor of `__exit__`.
+
+    A `with` statement reads it from the block and gets the C method `IOBase.__exit__` of the block's leaver.
+    `contextlib.ExitStack` reads it from the class and calls it with the block, so there it is the function `_leave`.
+    """
 
     def __get__(self, block: Any, owner: Any = None) -> Callable[..., None]:
         return _leave if block is None else block._exit
@@ -63,7 +72,8 @@ def _leave(block: Any, *error: Any) -> None:
 class Block(Generic[T]):
     """A context manager and decorator like those of `contextlib.contextmanager`; see `block`.
 
-    May be entered again after it was left. `hold` makes a generator that yields in a `try` statement.
+    May be entered again after it was left. `hold` returns a generator that sets the state, yields once in a `try`
+    statement, and restores the state in its `finally` clause.
     """
 
     def __init__(self, hold: Callable[[], Iterator[T]]) -> None:
@@ -90,8 +100,8 @@ class Block(Generic[T]):
 def block(function: Callable[P, Iterator[T]]) -> Callable[P, Block[T]]:
     """Decorator of generator functions that makes them context managers, like `contextlib.contextmanager`.
 
-    The generator is closed when the block is left. An exception that ends the block is the `__context__` of
-    GeneratorExit.
+    Unlike there, the generator doesn't get an exception that ends the block. It is closed at each exit, so it always
+    gets GeneratorExit, whose `__context__` is that exception, if there was one.
     """
 
     @functools.wraps(function)

@@ -34,7 +34,7 @@ class Clock:
     def __init__(self, last: int = 0) -> None:
         self.last = self.valid = last
 
-    def finish(self) -> None:
+    def mark_boundary(self) -> None:
         """Number the start or the end of the capture."""
         self.valid = next(_numbers)
 
