@@ -140,10 +140,6 @@ def bytes_at(buffers: Sequence[HostBuffer], address: int) -> tuple[Bytes, int]:
     return NO_BYTES, 0
 
 
-_ADDRESSES = 1 << 48
-"""More bytes than any machine has."""
-
-
 class ImmediateDevice(Device):
     """A device that runs launches synchronously, on buffers in host memory."""
 
@@ -177,12 +173,9 @@ class ImmediateDevice(Device):
         try:
             buffer = self.new_buffer(nbytes)
         except (MemoryError, ValueError) as error:
-            held = (
-                memory_ledger.holders(self)
-                if nbytes < _ADDRESSES
-                else "no machine has that much memory: check the sizes"
-            )
-            raise OutOfMemoryError(f"no memory for a buffer of {nbytes} bytes\n{held}") from error
+            raise OutOfMemoryError(
+                f"no memory for a buffer of {nbytes} bytes\n{memory_ledger.holders(self)}"
+            ) from error
         if memory_ledger.tracing:
             memory_ledger.note(buffer)
         return buffer
