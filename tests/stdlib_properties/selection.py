@@ -226,7 +226,10 @@ def _written() -> tuple[KernelProperty, ...]:
     indices = {"where": ("0-E", "E-1"), "FROM_END": [True]}
     around = {"where": ("0-E-2", "E+1"), "FROM_END": [False, True]}
     axes = {"dims": {"A": (1, 3), "E": (1, 9), "B": (1, 4), "N": (1, 12)}}
-    types = {"dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64, vk.i32]}}
+    every = {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64, vk.i32]}
+    types, atomic, winners, written = (
+        {"dtypes": {name: every[name] for name in names}} for names in ("TUI", "TI", "I", "T")
+    )
     range_of = {"start": (0, "N-1"), "stop": (1, "N")}
     return (
         KernelProperty(gather_scatter.gather_last, lambda x, where: np.take_along_axis(x, where.astype(np.int64), axis=1), {
@@ -237,9 +240,9 @@ def _written() -> tuple[KernelProperty, ...]:
         KernelProperty(gather_scatter.scatter_combine_vector, _write_line, {
             "elements": {**around, "COMBINE": [gather_scatter.multiply], "C": [vk.i32]},
             "dims": {"E": (1, 9), "N": (0, 40)}, **types}),
-        KernelProperty(gather_scatter.scatter_atomic, _write(np.add), {"elements": around, **axes, **types}),
-        KernelProperty(gather_scatter.scatter_last_writer, _winners, {"elements": {**around, "last": [-1]}, **axes, **types}),
-        KernelProperty(gather_scatter.assign_last_writer, _last, {"elements": {"last": (-1, "N-1")}, **axes, **types}),
+        KernelProperty(gather_scatter.scatter_atomic, _write(np.add), {"elements": around, **axes, **atomic}),
+        KernelProperty(gather_scatter.scatter_last_writer, _winners, {"elements": {**around, "last": [-1]}, **axes, **winners}),
+        KernelProperty(gather_scatter.assign_last_writer, _last, {"elements": {"last": (-1, "N-1")}, **axes, **written}),
     )  # fmt: skip
 
 

@@ -166,8 +166,8 @@ def _coins(y: Any, probability: Any, seed: Any, counter: Any) -> Any:
 _DRAWN = {"seed": (0, 2**63), "counter": [0, 7, 2**32 - 2, 2**40]}
 
 
-def _drawn(kernel: Any, reference: Any, dtype: Any = vk.f32, **elements: Any) -> KernelProperty:
-    inputs = {"elements": {**_DRAWN, **elements}, "dims": {"N": (1, 300)}, "dtypes": {"T": [dtype], "P": [vk.f32]}}
+def _drawn(kernel: Any, reference: Any, types: dict[str, list[Any]], **elements: Any) -> KernelProperty:
+    inputs = {"elements": {**_DRAWN, **elements}, "dims": {"N": (1, 300)}, "dtypes": types}
     return KernelProperty(kernel, reference, inputs, f"random {kernel.name}")
 
 
@@ -199,11 +199,11 @@ TILE_KERNELS: tuple[KernelProperty, ...] = (
                      "grad": (-2.0, 2.0), "lse": (0.0, 9.0)},
         "dims": {**dict.fromkeys(("q", "grad", "dq"), "B 2*G M D"), "lse": "B 2*G M", "B": (1, 2), "G": (1, 2), "M": (1, 14),
                  "N": (1, 16), "D": (1, 16)}, **_F32}),
-    _drawn(random.uniform, _uniform, low=(-2.0, 2.0), span=(0.5, 3.0), BITS=[24, 11]),
-    _drawn(random.uniform_f64, _uniform_double, low=(-2.0, 2.0), span=(0.5, 3.0)),
-    _drawn(random.normal, _normal, mean=(-2.0, 2.0), deviation=(0.5, 3.0)),
-    _drawn(random.integers, _integers, vk.i64, low=(-9, 9), span=[0, 1, 7, 2**40 + 1]),
-    _drawn(random.bernoulli, _coins, vk.i32, probability=(0.0, 1.0)),
+    _drawn(random.uniform, _uniform, {"T": [vk.f32]}, low=(-2.0, 2.0), span=(0.5, 3.0), BITS=[24, 11]),
+    _drawn(random.uniform_f64, _uniform_double, {}, low=(-2.0, 2.0), span=(0.5, 3.0)),
+    _drawn(random.normal, _normal, {"T": [vk.f32]}, mean=(-2.0, 2.0), deviation=(0.5, 3.0)),
+    _drawn(random.integers, _integers, {"T": [vk.i64]}, low=(-9, 9), span=[0, 1, 7, 2**40 + 1]),
+    _drawn(random.bernoulli, _coins, {"T": [vk.i32], "P": [vk.f32]}, probability=(0.0, 1.0)),
 )  # fmt: skip
 
 
