@@ -66,7 +66,7 @@ def _table(n: int) -> dict[str, tuple[Callable[[], Any], Any]]:
         "cat": (lambda: edges(vk.cat([two[:5], repeated(3, u8, n - 5)])), [2, 2, 3, 3, 3]),
         "copy into a part": (lambda: _into_a_part(n), [0, 0, 0, 1, 1]),
         "rows of 3": (lambda: edges((rows([1, 2, 3], u8, n // 3 + 1) + 1).view(-1)), _thirds(n)),
-        "index_select": (lambda: vk.index_select(two, 0, vk.tensor([0, n - 1, -1])).tolist(), [2, 2, 2]),
+        "index_select": (lambda: vk.index_select(two, 0, vk.tensor([0, n - 1, n - 2])).tolist(), [2, 2, 2]),
         "searchsorted": (lambda: vk.searchsorted(two, vk.tensor([1, 2, 3], dtype=u8)).tolist(), [0, 0, n]),
         "cumsum": (lambda: edges(vk.cumsum(repeated(1, u8, n), 0, dtype=u8)), _counted(n)),
         "flip": (lambda: edges(vk.flip(vk.cat([two[:1], repeated(3, u8, n - 1)]), 0)), [3, 3, 3, 3, 2]),

@@ -52,22 +52,6 @@ result = floors(x)
         lambda: np.array([1, -3, 3, 8], np.float32),
     ),
     Mistake(
-        "a plain function called from a kernel",
-        """
-def square(v):
-    return v * v
-
-@vk.kernel(over="y")
-def squares(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
-    i = vk.global_id(0)
-    y[i] = square(x[i])
-
-result = squares(x)
-""",
-        vk.CompileError,
-        lambda: np.array([2.25, 5.0625, 14.0625, 64], np.float32),
-    ),
-    Mistake(
         "a quotient as an index",
         """
 @vk.kernel(over="y")
@@ -167,9 +151,6 @@ def _at_the_caret(cell: str, error: vk.CompileError) -> str:
     lines = cell.split("\n")
     line, start, end = error.loc.line - 1, error.loc.col, error.loc.end
     marked, hint = lines[line][start:end], error.hint
-    decorated = re.fullmatch(r"decorate (\w+) with (@[\w.]+)", hint)
-    if decorated:
-        return cell.replace(f"def {decorated[1]}(", f"{decorated[2]}\ndef {decorated[1]}(", 1)
     choice = re.fullmatch(r"cast one of them: (.+) or (vk\.\w+\((.+)\))", hint)
     if choice:
         replacement = marked.replace(choice[3], choice[2])

@@ -173,6 +173,8 @@ def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array, "_MAX_LAYOUTS", 16)
+    monkeypatch.setattr(array, "_layouts", {})
+    monkeypatch.setattr(array, "_fresh", {})
     for n in range(1, 60):
         assert ((vk.ones(n) + 1)[:1] * n).tolist() == [2 * n]
     assert len(array._layouts) <= 16 and len(array._fresh) <= 16
