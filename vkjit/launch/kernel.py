@@ -8,6 +8,7 @@ Internal frames that may raise an error of the caller set `__tracebackhide__`, s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -261,7 +262,9 @@ class Kernel(Tunable, Bindable):
             for key in [k for k, code in self._plans.items() if device in (None, code.plan.device)]:
                 del self._plans[key]
             self._forms.clear()
-            self._captures = Captures(self.spec.fn).read_now()
+            self._captures = Captures(self.spec.fn)
+            with contextlib.suppress(CompileError):  # such as edited source, which the next launch reports
+                self._captures.read_now()
 
     def _launch_fully(self, groups: Grid | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
