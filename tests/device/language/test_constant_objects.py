@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.device.language.rejections import rejected
 
 
 @dataclass(frozen=True)
@@ -251,18 +252,6 @@ class Mutable:
 
 
 MUTABLE, ARRAYS = Mutable(), {"array": np.ones(3), "n": 2}
-
-
-def rejected(function: Any, *texts: str) -> None:
-    @vk.kernel(over="y")
-    def kernel(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
-        i = vk.global_id(0)
-        y[i] = function(x[i], i)
-
-    with pytest.raises(vk.CompileError) as caught:
-        vk.check(kernel)
-    message = str(caught.value)
-    assert all(text in message for text in (*texts, "help: ")), message
 
 
 def stored(v, i):

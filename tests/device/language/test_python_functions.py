@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
+from tests.device.language.rejections import rejected
 
 T = TypeVar("T", bound=vk.Element)
 SCALE = 2.0
@@ -283,18 +284,6 @@ def test_what_a_plain_function_reads_is_watched(device: Any, monkeypatch: pytest
     check(local)
     monkeypatch.setattr(f"{__name__}.doubled", lambda v: -v)
     check(local)
-
-
-def rejected(function: Any, *texts: str) -> None:
-    @vk.kernel(over="y")
-    def kernel(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
-        i = vk.global_id(0)
-        y[i] = function(x[i], i)
-
-    with pytest.raises(vk.CompileError) as caught:
-        vk.check(kernel)
-    message = str(caught.value)
-    assert all(text in message for text in (*texts, "help: ")), message
 
 
 def chosen(v, i):
